@@ -1,20 +1,26 @@
 """The contract of aggregation methods.
 
-A method is a frozen dataclass in one file of this folder and a line in
-`aggregators.methods.registry`. ``tests/conformance/aggregation_methods.py`` tests the laws.
+A method is a class in one file of this folder and an entry in `aggregators.methods.registry`.
+Merges, simulations, rounds through a pool, live rounds and studies all find it there: what a
+round needs to know of a method is declared with it, and pool and sites have one implementation
+for each `ContributionKind`. ``tests/conformance/aggregation_methods.py`` tests the laws.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aggregators.errors import OptionError
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Model, ModelKind, OptimiserState
+
+ContributionKind = Literal["leaf-changes", "network-update"]
+"""Contents of the files that sites send in a round (`LeafContribution`, `NetworkContribution`)."""
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and what is being done."""
@@ -69,7 +75,7 @@ class Combined:
     state: OptimiserState | None = None
 
 
-class AggregationMethod(Protocol[OptionsT]):
+class AggregationMethod(ABC, Generic[OptionsT]):
     """A pure function that makes one model out of several.
 
     Laws
@@ -104,25 +110,30 @@ class AggregationMethod(Protocol[OptionsT]):
         Formats that can hold every result; the first is the default.
     format_hint : str
         Advice for users who want another format; may be empty.
+    contribution : ContributionKind or None
+        What sites send in rounds of this method; None if no rounds can be held with it.
+    needs_each : bool
+        It compares the contributions with one another, so it cannot work from their secure sum.
     """
 
     name: ClassVar[str]
-    version: ClassVar[int]
+    version: ClassVar[int] = 1
     summary: ClassVar[str]
     kind: ClassVar[ModelKind]
+    options_type: type[OptionsT]
     output_formats: ClassVar[tuple[str, ...]]
-    format_hint: ClassVar[str]
+    format_hint: ClassVar[str] = ""
+    contribution: ClassVar[ContributionKind | None] = None
+    needs_each: ClassVar[bool] = False
 
-    @property
-    def options_type(self) -> type[OptionsT]: ...
-
+    @abstractmethod
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         """Return a key that is equal for models that can be merged, from their fingerprint.
 
         None if the method cannot merge such a model.
         """
-        ...
 
+    @abstractmethod
     def combine(
         self, sub_models: SubModels[Any], options: OptionsT, progress: Progress, /
     ) -> Combined:
@@ -135,4 +146,3 @@ class AggregationMethod(Protocol[OptionsT]):
         OptionError
             An option is invalid for these models.
         """
-        ...

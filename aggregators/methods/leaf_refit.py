@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods.contract import Combined, NoOptions, Progress
+from aggregators.methods.contract import AggregationMethod, Combined, NoOptions, Progress
 from aggregators.methods.refitting import forest_digest, thinned_base
 from aggregators.methods.sub_models import SubModel, SubModels, require_equal
 from aggregators.models import (
@@ -17,15 +17,13 @@ from aggregators.models import (
     Float64,
     LeafContribution,
     MergeInput,
-    ModelKind,
     ShapePredictor,
 )
 
 _ROWS_AT_ONCE = 1 << 14
 
 
-@dataclass(frozen=True)
-class LeafRefit:
+class LeafRefit(AggregationMethod[NoOptions]):
     """``leaf + sum(n_k change_k) / sum(n_k)``, n_k the samples of site k that reach the leaf.
 
     The inputs are one landmark model, the base, and the contributions of sites
@@ -37,17 +35,16 @@ class LeafRefit:
     merge key, as a contribution fits only its base.
     """
 
-    name: ClassVar[str] = "leaf-refit"
-    version: ClassVar[int] = 1
-    summary: ClassVar[str] = "a merged landmark model with its leaves fitted again by all sites"
-    kind: ClassVar[ModelKind] = "ert"
-    options_type: type[NoOptions] = NoOptions
-    output_formats: ClassVar[tuple[str, ...]] = (
+    name = "leaf-refit"
+    summary = "a merged landmark model with its leaves fitted again by all sites"
+    kind = "ert"
+    contribution = "leaf-changes"
+    options_type = NoOptions
+    output_formats = (
         "dlib-shape-predictor",
         "poolctl-forest",
         "poolctl-forest-half",
     )
-    format_hint: ClassVar[str] = ""
 
     def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
         return None

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from aggregators.methods.contract import Combined, NoOptions, Progress
+from aggregators.methods.contract import AggregationMethod, Combined, NoOptions, Progress
 from aggregators.methods.sub_models import SubModel, SubModels, require_equal
-from aggregators.models import FhogDetector, Float64, Model, ModelKind
+from aggregators.models import FhogDetector, Float64, Model
 
 
-@dataclass(frozen=True)
-class Mwma:
+class Mwma(AggregationMethod[NoOptions]):
     """``W = sum(w_k W_k) / sum(w_k)`` for each filter, its threshold included.
 
     In float64, summed in the order of the digests and divided once: with equal weights, the bits
@@ -25,13 +24,11 @@ class Mwma:
     a sub-model" is a weight of 2.
     """
 
-    name: ClassVar[str] = "mwma"
-    version: ClassVar[int] = 1
-    summary: ClassVar[str] = "mean weight matrix of HOG-SVM detectors"
-    kind: ClassVar[ModelKind] = "hog-svm"
-    options_type: type[NoOptions] = NoOptions
-    output_formats: ClassVar[tuple[str, ...]] = ("dlib-fhog-detector",)
-    format_hint: ClassVar[str] = ""
+    name = "mwma"
+    summary = "mean weight matrix of HOG-SVM detectors"
+    kind = "hog-svm"
+    options_type = NoOptions
+    output_formats = ("dlib-fhog-detector",)
 
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         if fingerprint.get("kind") != self.kind:

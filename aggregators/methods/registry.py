@@ -47,6 +47,11 @@ def find_method(name: str) -> AggregationMethod[Any]:
         ) from None
 
 
+def list_round_methods() -> list[str]:
+    """Return the names of the methods that rounds can be held with."""
+    return [name for name, method in METHODS.items() if method.contribution is not None]
+
+
 def merge_keys(fingerprint: Mapping[str, Any]) -> dict[str, str]:
     """Return a key for each method that can merge a model with this fingerprint.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods.contract import Combined, MethodOptions, Progress
+from aggregators.methods.contract import AggregationMethod, Combined, MethodOptions, Progress
 from aggregators.methods.landmark_members import (
     LandmarkModel,
     Member,
@@ -20,7 +19,7 @@ from aggregators.methods.landmark_members import (
 )
 from aggregators.methods.side_by_side import join_cascades
 from aggregators.methods.sub_models import SubModels
-from aggregators.models import Model, ModelKind
+from aggregators.models import Model
 
 
 class WbaCascadeOptions(MethodOptions):
@@ -39,8 +38,7 @@ class WbaCascadeOptions(MethodOptions):
     )
 
 
-@dataclass(frozen=True)
-class WbaCascade:
+class WbaCascade(AggregationMethod[WbaCascadeOptions]):
     """At each level the update is ``step * sum(w_k F_k) / sum(w_k)``, from a shared state.
 
     A level's update is a sum over trees, so the result is one ordinary shape predictor for any
@@ -49,17 +47,15 @@ class WbaCascade:
     All sub-models need the same number of levels.
     """
 
-    name: ClassVar[str] = "wba-cascade"
-    version: ClassVar[int] = 1
-    summary: ClassVar[str] = "landmark models merged into one ordinary dlib shape predictor"
-    kind: ClassVar[ModelKind] = "ert"
-    options_type: type[WbaCascadeOptions] = WbaCascadeOptions
-    output_formats: ClassVar[tuple[str, ...]] = (
+    name = "wba-cascade"
+    summary = "landmark models merged into one ordinary dlib shape predictor"
+    kind = "ert"
+    options_type = WbaCascadeOptions
+    output_formats = (
         "dlib-shape-predictor",
         "poolctl-forest",
         "poolctl-forest-half",
     )
-    format_hint: ClassVar[str] = ""
 
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         if fingerprint.get("kind") != self.kind:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from aggregators.methods.contract import Combined, NoOptions, Progress
+from aggregators.methods.contract import AggregationMethod, Combined, NoOptions, Progress
 from aggregators.methods.landmark_members import (
     differing_orders,
     landmark_models,
     reanchored_members,
 )
 from aggregators.methods.sub_models import SubModels
-from aggregators.models import ForestEnsemble, Model, ModelKind
+from aggregators.models import ForestEnsemble, Model
 
 
-@dataclass(frozen=True)
-class WbaFinal:
+class WbaFinal(AggregationMethod[NoOptions]):
     """``landmarks = sum(w_k x_k) / sum(w_k)``, all sub-models starting from one shape.
 
     The new initial shape is the mean of the sub-models' (not weighted, copies counted), and the
@@ -31,13 +29,12 @@ class WbaFinal:
     are averaged.
     """
 
-    name: ClassVar[str] = "wba-final"
-    version: ClassVar[int] = 1
-    summary: ClassVar[str] = "landmark models run one by one, their results averaged"
-    kind: ClassVar[ModelKind] = "ert"
-    options_type: type[NoOptions] = NoOptions
-    output_formats: ClassVar[tuple[str, ...]] = ("poolctl-forest", "poolctl-forest-half")
-    format_hint: ClassVar[str] = (
+    name = "wba-final"
+    summary = "landmark models run one by one, their results averaged"
+    kind = "ert"
+    options_type = NoOptions
+    output_formats = ("poolctl-forest", "poolctl-forest-half")
+    format_hint = (
         "a dlib file cannot hold several cascades; wba-cascade makes one ordinary .dat file"
     )
 

@@ -1,4 +1,8 @@
-"""What rounds ask of a method; `pool_server.rounds.methods` has the table."""
+"""What rounds ask of the server for each kind of contribution.
+
+`aggregators.methods.registry` lists the methods; `pool_server.rounds.methods` looks up the server's
+side by the kind of contribution that a method declares.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pool_server.errors import RefusedError, RoundRefusedError
 
 if TYPE_CHECKING:
+    from aggregators.methods.contract import AggregationMethod
+
     # The helper process checks contributions without a database.
     from pool_server.database.records import ModelVersionRecord
 
@@ -18,14 +24,12 @@ ONE_SHOT = "one-shot"
 
 @dataclass(frozen=True)
 class RoundMethod:
-    """One method that combines contributions with a base, by `aggregators.merge`.
+    """The rounds of one aggregation method; subclasses serve one kind of contribution each.
 
     Attributes
     ----------
-    name : str
-        As `aggregators.methods` has it.
-    needs_each : bool
-        It looks at each contribution by itself, so their sum does not do.
+    aggregation : AggregationMethod
+        Combines the contributions with the base, by `aggregators.merge`.
     modes : tuple of str
         Ways to hold a round of it through a pool.
     data : str
@@ -34,18 +38,14 @@ class RoundMethod:
         The command that does the same on one machine.
     """
 
-    name: str
-    needs_each: bool = False
+    aggregation: AggregationMethod[Any]
     modes: ClassVar[tuple[str, ...]] = (ONE_SHOT,)
     data: ClassVar[str]
     alone: ClassVar[str]
 
     @property
-    def version(self) -> int:
-        # Loads numpy; a pool without rounds does without.
-        from aggregators.methods.registry import find_method
-
-        return find_method(self.name).version
+    def name(self) -> str:
+        return self.aggregation.name
 
     def check_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options in full, as all sites are to use them."""

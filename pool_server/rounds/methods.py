@@ -1,35 +1,28 @@
-"""The table of methods that rounds can be held with: a new one is one line."""
+"""Look up the server's side of a method's rounds, by the kind of contribution it declares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aggregators.methods.contract import ContributionKind
+from aggregators.methods.registry import METHODS, list_round_methods
 from pool_server.errors import RoundRefusedError
 from pool_server.rounds.contract import RoundMethod
 from pool_server.rounds.leaf_refit import LeafRefitRounds
 from pool_server.rounds.networks import NetworkRounds
 
-ROUND_METHODS: Mapping[str, RoundMethod] = {
-    method.name: method
-    for method in (
-        LeafRefitRounds("leaf-refit"),
-        NetworkRounds("fedavg"),
-        NetworkRounds("fedavgm"),
-        NetworkRounds("fedadam"),
-        NetworkRounds("fedyogi"),
-        NetworkRounds("fedadagrad"),
-        NetworkRounds("trimmed-mean", needs_each=True),
-        NetworkRounds("median", needs_each=True),
-        NetworkRounds("krum", needs_each=True),
-        NetworkRounds("norm-clip", needs_each=True),
-    )
+_BY_CONTRIBUTION: Mapping[ContributionKind, type[RoundMethod]] = {
+    "leaf-changes": LeafRefitRounds,
+    "network-update": NetworkRounds,
 }
 
 
 def find_round_method(name: str) -> RoundMethod:
-    """Return the method of this name."""
-    if name not in ROUND_METHODS:
+    """Return the rounds of the method of this name."""
+    method = METHODS.get(name)
+    if method is None or method.contribution is None:
         raise RoundRefusedError(
-            f"no round can be held with method {name!r}; there is {', '.join(ROUND_METHODS)}"
+            f"no round can be held with method {name!r}; expected one of "
+            f"{', '.join(list_round_methods())}"
         )
-    return ROUND_METHODS[name]
+    return _BY_CONTRIBUTION[method.contribution](method)

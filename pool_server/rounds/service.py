@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from aggregators.methods.registry import METHODS, list_round_methods
 from pool_server.activity.events.service import NewEvent, write_events
 from pool_server.database.records import (
     ModelVersionRecord,
@@ -130,7 +131,7 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
         token_id=caller.token_id,
         created_by=name_of(caller),
         method=request.method,
-        method_version=method.version,
+        method_version=method.aggregation.version,
         mode=request.mode,
         options=options,
         description=request.description,
@@ -319,10 +320,12 @@ def _require_summable(
     session: Session, method: RoundMethod, names: list[str], secure: SecureTerms
 ) -> None:
     """Raise `RoundRefusedError` unless a secure round can be held with these sites."""
-    if method.needs_each:
+    if method.aggregation.needs_each:
+        summable = [name for name in list_round_methods() if not METHODS[name].needs_each]
         raise RoundRefusedError(
-            f"{method.name} looks at each contribution by itself, and a secure sum shows none",
-            hint="Secure rounds can be held with leaf-refit, fedavg and the methods like it.",
+            f"{method.name} compares the contributions with one another, and a secure sum shows "
+            "none of them",
+            hint=f"Secure rounds can be held with {', '.join(summable)}.",
         )
     if len(names) < FEWEST_SUMMED:
         raise RoundRefusedError(

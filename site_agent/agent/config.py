@@ -18,7 +18,6 @@ from pool_server.wire.models.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
 from site_agent.datasets import ReadingOptions
 from site_agent.errors import AgentConfigError
-from site_agent.rounds.methods import SITE_PARTS
 from site_agent.rounds.rules import ContributionRules
 
 Baseline = Literal["own", "published", "inputs"]
@@ -131,7 +130,7 @@ class MergeGoal(_FacesTable):
     @model_validator(mode="after")
     def _fitting(self) -> MergeGoal:
         method = METHODS.get(self.method_name)
-        if method is None or method.kind != self.kind or method.name in SITE_PARTS:
+        if method is None or method.name not in _methods_of(self.kind):
             fitting = _methods_of(self.kind)
             raise ValueError(f"method|{self.method!r}|one of {', '.join(fitting)} for {self.kind}")
         if self.metric and self.metric not in METRICS[self.kind]:
@@ -402,4 +401,4 @@ def _known_keys(steps: tuple[int | str, ...]) -> list[str]:
 
 
 def _methods_of(kind: AgentKind) -> list[str]:
-    return [name for name, m in METHODS.items() if m.kind == kind and name not in SITE_PARTS]
+    return [name for name, m in METHODS.items() if m.kind == kind and m.contribution is None]

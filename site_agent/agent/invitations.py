@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aggregators.errors import AggregatorError
+from aggregators.methods.registry import list_round_methods
 from pool_server.wire.rounds import RoundResponse
 from site_agent.agent.config import RoundsConfig
 from site_agent.agent.context import CycleContext
@@ -26,7 +27,7 @@ from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import DataChoice
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.rounds.finishing import finish_round
-from site_agent.rounds.methods import SITE_PARTS
+from site_agent.rounds.methods import find_site_part
 
 _MOST_NOTES = 1000
 
@@ -95,7 +96,7 @@ class RoundsRun:
             del self.notes[key]
 
     def _data(self, found: RoundResponse) -> FaceDataset | GazeDataset:
-        if SITE_PARTS[found.method].data == "faces" and self.config.data is not None:
+        if find_site_part(found.method).data == "faces" and self.config.data is not None:
             return read_faces(self.config.data, self.config.reading)
         assert self.config.gaze is not None, "_obstacle() lets no other round pass"
         return open_gaze(self.config.gaze)
@@ -169,10 +170,11 @@ class RoundsRun:
 
 
 def _obstacle(found: RoundResponse, config: RoundsConfig) -> str:
-    if found.method not in SITE_PARTS:
-        return f"is held by {found.method}; this program knows {', '.join(SITE_PARTS)}"
+    if found.method not in list_round_methods():
+        known = ", ".join(list_round_methods())
+        return f"is held by {found.method}; this program knows {known}"
     kind, key = (
-        ("faces", "data") if SITE_PARTS[found.method].data == "faces" else ("gaze data", "gaze")
+        ("faces", "data") if find_site_part(found.method).data == "faces" else ("gaze data", "gaze")
     )
     if getattr(config, key) is None:
         return f"is held by {found.method} and needs {kind}, which '{key}' would name"

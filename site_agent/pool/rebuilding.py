@@ -23,9 +23,9 @@ from aggregators.methods import (
     recipe_without,
     replay,
 )
+from aggregators.methods.registry import list_round_methods
 from site_agent.errors import InvalidInputError
 from site_agent.pool.recipe_sources import RecipeSources
-from site_agent.rounds.methods import SITE_PARTS
 from site_agent.runs.progress import Progress
 
 _CONTRIBUTION = ".contribution"
@@ -283,7 +283,7 @@ def _without_rounds(family: Family, recipe: Recipe, changed: Collection[str]) ->
 
 def _is_of_round(family: Family, recipe: Recipe) -> bool:
     """Return whether a recipe combines contributions; most methods of rounds also merge models."""
-    return recipe.method.name in SITE_PARTS and any(
+    return recipe.method.name in list_round_methods() and any(
         entry.digest in family.round_files or (entry.file_name or "").endswith(_CONTRIBUTION)
         for entry in recipe.inputs
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aggregators.errors import AggregatorError
+from aggregators.methods.registry import list_round_methods
 from site_agent.errors import (
     ContributionWithheldError,
     ForbiddenError,
@@ -33,7 +34,7 @@ from site_agent.errors import (
 from site_agent.pool.addresses import parse_address
 from site_agent.pool.answers import require_field, require_same
 from site_agent.pool.recipe_sources import RecipeSources
-from site_agent.rounds.methods import SITE_PARTS
+from site_agent.rounds.methods import find_site_part
 from site_agent.runs.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ class Accounting:
         ]
         if problems:
             return list(dict.fromkeys(problems))
-        part = SITE_PARTS.get(recipe.method.name)
-        of_round = part is not None and part.shows_origin and bool(known)
+        can_be_of_round = recipe.method.name in list_round_methods() and bool(known)
+        of_round = can_be_of_round and find_site_part(recipe.method.name).shows_origin
         complete = len(known) == len(recipe.inputs)
         if not of_round and (signed or (vouching and not complete)):
             return []
@@ -183,7 +184,7 @@ class Accounting:
             paths = self._fetch(base.digest), self._fetch(digest)
         except _UNAVAILABLE as error:
             return [f"{name} cannot be compared with the base of its round: {error}"]
-        if SITE_PARTS[recipe.method.name].same_origin(*paths):
+        if find_site_part(recipe.method.name).same_origin(*paths):
             return []
         return [f"{name} has other trees than {self._name_of(base)}, the base of its round"]
 

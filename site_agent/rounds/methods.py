@@ -1,33 +1,27 @@
-"""The table of methods in whose rounds a site can take part: a new one is one line."""
+"""Look up the site's side of a method's rounds, by the kind of contribution it declares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aggregators.methods.contract import ContributionKind
+from aggregators.methods.registry import METHODS, list_round_methods
 from site_agent.errors import InvalidInputError
 from site_agent.rounds.contract import SitePart
 from site_agent.rounds.leaf_refit import LeafRefitPart
 from site_agent.rounds.networks import NetworkPart
 
-SITE_PARTS: Mapping[str, type[SitePart]] = {
-    "leaf-refit": LeafRefitPart,
-    "fedavg": NetworkPart,
-    "fedavgm": NetworkPart,
-    "fedadam": NetworkPart,
-    "fedyogi": NetworkPart,
-    "fedadagrad": NetworkPart,
-    "trimmed-mean": NetworkPart,
-    "median": NetworkPart,
-    "krum": NetworkPart,
-    "norm-clip": NetworkPart,
+_BY_CONTRIBUTION: Mapping[ContributionKind, type[SitePart]] = {
+    "leaf-changes": LeafRefitPart,
+    "network-update": NetworkPart,
 }
-"""By the name of the method."""
 
 
-def find_site_part(method: str) -> type[SitePart]:
+def find_site_part(name: str) -> type[SitePart]:
     """Return a site's part in rounds of a method, or raise `InvalidInputError`."""
-    if method not in SITE_PARTS:
+    method = METHODS.get(name)
+    if method is None or method.contribution is None:
         raise InvalidInputError(
-            f"the round is held by {method}; this program knows {', '.join(SITE_PARTS)}"
+            f"the round is held by {name}; this program knows {', '.join(list_round_methods())}"
         )
-    return SITE_PARTS[method]
+    return _BY_CONTRIBUTION[method.contribution]

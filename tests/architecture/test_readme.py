@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from aggregators import METHODS
 from tests.conftest import PROJECT_ROOT
 
 
@@ -22,3 +25,9 @@ def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
     script = (PROJECT_ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert script[-1] == code_blocks()[1].strip()
     assert sum("pytest" in line for line in script) == 1
+
+
+@pytest.mark.parametrize("readme", ["README.md", "aggregators/README.md"])
+def test_every_aggregation_method_is_named(readme: str) -> None:
+    text = (PROJECT_ROOT / readme).read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"`{name}`" not in text] == []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -32,8 +31,7 @@ class MeanOptions(MethodOptions):
     )
 
 
-@dataclass(frozen=True)
-class FedAvg(NetworkMethod):
+class FedAvg(NetworkMethod[MeanOptions]):
     """``w = sum(n_k w_k) / sum(n_k)`` for every floating-point entry, in float64.
 
     The inputs are networks, with weights that are usually numbers of training samples; or a
@@ -46,9 +44,9 @@ class FedAvg(NetworkMethod):
     Decentralized Data".
     """
 
-    name: ClassVar[str] = "fedavg"
-    summary: ClassVar[str] = "weighted mean of networks' parameters"
-    options_type: type[MeanOptions] = MeanOptions
+    name = "fedavg"
+    summary = "weighted mean of networks' parameters"
+    options_type = MeanOptions
 
     def combine(
         self, sub_models: SubModels[MergeInput], options: MeanOptions, _progress: Progress, /

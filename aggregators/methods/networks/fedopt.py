@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods.contract import Combined, Progress
+from aggregators.methods.contract import Combined, OptionsT, Progress
 from aggregators.methods.networks.fedavg import (
     MeanOptions,
     require_numbers,
@@ -64,14 +64,13 @@ class TwoBetasOptions(AdaptiveOptions):
     beta2: float = Field(default=0.99, ge=0, lt=1, description="Decay of the variance.")
 
 
-class _FedOpt(NetworkMethod):
+class _FedOpt(NetworkMethod[OptionsT]):
     """``w += step(mean of the updates, state)``, and a new state.
 
     The inputs are the base, contributions to it, and the state that was written with the base;
     the first round has none. BatchNorm's running statistics are averaged, never stepped.
     """
 
-    name: ClassVar[str]
     moments: ClassVar[tuple[str, ...]] = ("momentum", "variance")
 
     def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
@@ -131,18 +130,17 @@ class _FedOpt(NetworkMethod):
         }
 
 
-@dataclass(frozen=True)
-class FedAvgM(_FedOpt):
+class FedAvgM(_FedOpt[FedAvgMOptions]):
     """``m = beta m + delta``, ``w += eta m``: FedAvg with momentum.
 
     Source: Hsu et al. 2019, "Measuring the Effects of Non-Identical Data Distribution for
     Federated Visual Classification".
     """
 
-    name: ClassVar[str] = "fedavgm"
-    summary: ClassVar[str] = "a network and its contributions: mean update with momentum"
-    moments: ClassVar[tuple[str, ...]] = ("momentum",)
-    options_type: type[FedAvgMOptions] = FedAvgMOptions
+    name = "fedavgm"
+    summary = "a network and its contributions: mean update with momentum"
+    moments = ("momentum",)
+    options_type = FedAvgMOptions
 
     def first_moments(self, _options: FedAvgMOptions, size: int) -> Moments:
         return {"momentum": np.zeros(size)}
@@ -154,7 +152,7 @@ class FedAvgM(_FedOpt):
         return options.eta * momentum, {"momentum": momentum}
 
 
-class _Adaptive(_FedOpt):
+class _Adaptive(_FedOpt[OptionsT]):
     """``m = beta1 m + (1 - beta1) delta``, ``w += eta m / (sqrt(v) + tau)``; v by the method.
 
     Source: Reddi et al. 2021, "Adaptive Federated Optimization", algorithm 2.
@@ -180,37 +178,34 @@ class _Adaptive(_FedOpt):
         return change, {"momentum": momentum, "variance": variance}
 
 
-@dataclass(frozen=True)
-class FedAdam(_Adaptive):
+class FedAdam(_Adaptive[TwoBetasOptions]):
     """``v = beta2 v + (1 - beta2) delta^2``."""
 
-    name: ClassVar[str] = "fedadam"
-    summary: ClassVar[str] = "a network and its contributions: step by Adam"
-    options_type: type[TwoBetasOptions] = TwoBetasOptions
+    name = "fedadam"
+    summary = "a network and its contributions: step by Adam"
+    options_type = TwoBetasOptions
 
     def variance(self, variance: Float64, square: Float64, options: TwoBetasOptions) -> Float64:
         return options.beta2 * variance + (1 - options.beta2) * square
 
 
-@dataclass(frozen=True)
-class FedYogi(_Adaptive):
+class FedYogi(_Adaptive[TwoBetasOptions]):
     """``v = v - (1 - beta2) delta^2 sign(v - delta^2)``."""
 
-    name: ClassVar[str] = "fedyogi"
-    summary: ClassVar[str] = "a network and its contributions: step by Yogi"
-    options_type: type[TwoBetasOptions] = TwoBetasOptions
+    name = "fedyogi"
+    summary = "a network and its contributions: step by Yogi"
+    options_type = TwoBetasOptions
 
     def variance(self, variance: Float64, square: Float64, options: TwoBetasOptions) -> Float64:
         return variance - (1 - options.beta2) * square * np.sign(variance - square)
 
 
-@dataclass(frozen=True)
-class FedAdagrad(_Adaptive):
+class FedAdagrad(_Adaptive[AdaptiveOptions]):
     """``v = v + delta^2``."""
 
-    name: ClassVar[str] = "fedadagrad"
-    summary: ClassVar[str] = "a network and its contributions: step by Adagrad"
-    options_type: type[AdaptiveOptions] = AdaptiveOptions
+    name = "fedadagrad"
+    summary = "a network and its contributions: step by Adagrad"
+    options_type = AdaptiveOptions
 
     def variance(self, variance: Float64, square: Float64, _options: AdaptiveOptions) -> Float64:
         return variance + square
@@ -228,7 +223,7 @@ class _Stepping:
         network in float32.
     """
 
-    method: _FedOpt
+    method: _FedOpt[Any]
     updates: Updates
     options: Any
     weights: Float64

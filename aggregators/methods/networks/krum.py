@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 from pydantic import Field
 
@@ -33,8 +30,7 @@ class KrumOptions(MethodOptions):
     )
 
 
-@dataclass(frozen=True)
-class Krum(NetworkMethod):
+class Krum(NetworkMethod[KrumOptions]):
     """The input with the smallest sum of squared distances to its ``n - f - 2`` nearest ones.
 
     With n sites, of which f may be hostile, n must be at least ``2 f + 3``. The result is one
@@ -45,9 +41,10 @@ class Krum(NetworkMethod):
     Descent".
     """
 
-    name: ClassVar[str] = "krum"
-    summary: ClassVar[str] = "the one network that is closest to most others"
-    options_type: type[KrumOptions] = KrumOptions
+    name = "krum"
+    summary = "the one network that is closest to most others"
+    options_type = KrumOptions
+    needs_each = True
 
     def combine(
         self, sub_models: SubModels[MergeInput], options: KrumOptions, progress: Progress, /

@@ -5,22 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.models import ModelKind, StateDict, TensorInfo
+from aggregators.methods.contract import AggregationMethod, OptionsT
+from aggregators.models import StateDict, TensorInfo
 
 FLOAT_DTYPES = frozenset({"F64", "F32", "F16", "BF16"})
 ARCHITECTURE_FIELDS = ("architecture", "architecture_version")
 
 
-class NetworkMethod:
-    """What all methods have in common that merge networks as equals."""
+class NetworkMethod(AggregationMethod[OptionsT]):
+    """Base of the methods for networks, whose rounds all collect network updates."""
 
-    kind: ClassVar[ModelKind] = "network"
-    version: ClassVar[int] = 1
-    output_formats: ClassVar[tuple[str, ...]] = ("safetensors",)
-    format_hint: ClassVar[str] = ""
+    kind = "network"
+    contribution = "network-update"
+    output_formats = ("safetensors",)
 
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         if fingerprint.get("kind") != self.kind:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 from pydantic import Field
 
@@ -24,8 +21,7 @@ class ClipOptions(MethodOptions):
     )
 
 
-@dataclass(frozen=True)
-class NormClip(NetworkMethod):
+class NormClip(NetworkMethod[ClipOptions]):
     """The mean of the updates, each scaled down to at most `limit` times the median norm.
 
     An update is the difference from the base. Networks without a base are clipped as they are,
@@ -35,9 +31,10 @@ class NormClip(NetworkMethod):
     relative, so that it follows the size of the updates.
     """
 
-    name: ClassVar[str] = "norm-clip"
-    summary: ClassVar[str] = "mean of networks' updates, none larger than most"
-    options_type: type[ClipOptions] = ClipOptions
+    name = "norm-clip"
+    summary = "mean of networks' updates, none larger than most"
+    options_type = ClipOptions
+    needs_each = True
 
     def combine(
         self, sub_models: SubModels[MergeInput], options: ClipOptions, _progress: Progress, /

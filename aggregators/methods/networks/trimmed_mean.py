@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -24,8 +22,7 @@ class TrimOptions(MethodOptions):
     )
 
 
-@dataclass(frozen=True)
-class TrimmedMean(NetworkMethod):
+class TrimmedMean(NetworkMethod[TrimOptions]):
     """The mean of what is left without the `trim` largest and smallest values of a parameter.
 
     With at most that fraction of hostile sites, every parameter stays within the range of the
@@ -36,9 +33,10 @@ class TrimmedMean(NetworkMethod):
     Rates".
     """
 
-    name: ClassVar[str] = "trimmed-mean"
-    summary: ClassVar[str] = "mean of networks' parameters without the extremes of each"
-    options_type: type[TrimOptions] = TrimOptions
+    name = "trimmed-mean"
+    summary = "mean of networks' parameters without the extremes of each"
+    options_type = TrimOptions
+    needs_each = True
 
     def combine(
         self, sub_models: SubModels[MergeInput], options: TrimOptions, _progress: Progress, /
@@ -50,13 +48,13 @@ class TrimmedMean(NetworkMethod):
         return Combined(network, votes.warnings)
 
 
-@dataclass(frozen=True)
-class Median(NetworkMethod):
+class Median(NetworkMethod[NoOptions]):
     """The median of each parameter; of an even number of sites, the mean of the middle two."""
 
-    name: ClassVar[str] = "median"
-    summary: ClassVar[str] = "median of networks' parameters"
-    options_type: type[NoOptions] = NoOptions
+    name = "median"
+    summary = "median of networks' parameters"
+    options_type = NoOptions
+    needs_each = True
 
     def combine(
         self, sub_models: SubModels[MergeInput], _options: NoOptions, _progress: Progress, /

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 
 from aggregators.formats import encode_model
-from aggregators.methods import merge
+from aggregators.methods import METHODS, merge
 from aggregators.methods.input_files import encode_input
 from aggregators.methods.networks import state_path
 from aggregators.methods.networks.local_training import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
-from pool_server.rounds.methods import ROUND_METHODS
-from pool_server.rounds.networks import NetworkRounds
 from pool_server.storage import open_storage
 from tests.aggregators.methods.networks.small_rounds import make_base, make_state_dict
 from tests.pool_server.model_files import sha256
@@ -34,7 +32,7 @@ from tests.pool_server.rounds.round_driver import (
 )
 
 TRAINING = {"epochs": 2, "seed": 7}
-NETWORK_METHODS = [name for name, each in ROUND_METHODS.items() if isinstance(each, NetworkRounds)]
+NETWORK_METHODS = [name for name, each in METHODS.items() if each.contribution == "network-update"]
 
 
 def upload_network(pool: PoolDriver, name: str, seed: int) -> tuple[StateDict, str]:
