@@ -13,8 +13,8 @@ from cli.frame.errors import InputMissingError
 from cli.frame.output import Invocation, TableText
 
 if TYPE_CHECKING:
+    from pool_server.wire.data_use import TermResponse
     from pool_server.wire.evaluations import EvaluationResponse, Score
-    from pool_server.wire.models.data_use import TermResponse
     from pool_server.wire.models.labels import VocabularyResponse
     from pool_server.wire.models.models import ModelVersionResponse
     from pool_server.wire.models.receipts import PrivacyReceipt

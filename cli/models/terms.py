@@ -13,8 +13,8 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.output import Invocation
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.data_use import Term
-    from pool_server.wire.models.data_use_rules import IntendedUse
+    from pool_server.wire.data_use import Term
+    from pool_server.wire.data_use_rules import IntendedUse
 
 TermOption = Annotated[
     list[str],
@@ -41,7 +41,7 @@ def read_terms(words: Sequence[str], file: Path | None = None) -> list[Term]:
     """Return the terms of the command line and of a file."""
     if not words and file is None:
         return []
-    from pool_server.wire.models.data_use import Term
+    from pool_server.wire.data_use import Term
     from site_agent.pool.terms import read_terms_file, today_utc
 
     terms: dict[Term, None] = {}
@@ -67,7 +67,7 @@ def read_purposes(words: Sequence[str]) -> IntendedUse | None:
     """Return what a merge is for; None where nothing was said."""
     if not words:
         return None
-    from pool_server.wire.models.data_use_rules import IntendedUse, Purpose
+    from pool_server.wire.data_use_rules import IntendedUse, Purpose
 
     diseases = [word.removeprefix(_DISEASE).strip() for word in words if word.startswith(_DISEASE)]
     purposes = [word for word in words if not word.startswith(_DISEASE)]
@@ -94,7 +94,7 @@ def check_terms(
     Known are the terms of versions in the pool, of local files that were downloaded from it, and
     those in the files beside a model.
     """
-    from pool_server.wire.models.data_use_rules import TermsOf
+    from pool_server.wire.data_use_rules import TermsOf
     from site_agent.errors import TermsForbidError
     from site_agent.pool.terms import read_terms_file, require_mergeable, terms_of_version
 

@@ -39,7 +39,7 @@ from cli.models.terms import (
 from cli.transfers import sidecars
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.data_use import Term
+    from pool_server.wire.data_use import Term
     from pool_server.wire.models.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient, Uploaded
 

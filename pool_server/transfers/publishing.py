@@ -33,7 +33,7 @@ from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.descriptions import read_recipe
 from pool_server.transfers.notifying import tell_owners
 from pool_server.transfers.permissions import require_copy_right, require_not_wider
-from pool_server.wire.models.data_use import Term
+from pool_server.wire.data_use import Term
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from aggregators.methods import METHODS
-from pool_server.wire.models.data_use_rules import IntendedUse, Purpose
+from pool_server.wire.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
 from site_agent.datasets import ReadingOptions
 from site_agent.errors import AgentConfigError

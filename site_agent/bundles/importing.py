@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pool_server.wire.data_use import Term
 from pool_server.wire.evaluations import EvaluationResponse
 from pool_server.wire.models.bundles import PortableEvaluation, PortableVersion
-from pool_server.wire.models.data_use import Term
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.signatures.keys import readable_fingerprint

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pool_server.wire.models.data_use import Term
-from pool_server.wire.models.data_use_rules import IntendedUse
+from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import ModelAddress

@@ -1,6 +1,6 @@
 """Terms of use at a site: read from files, and held against merges.
 
-The rules are the pool's own (`pool_server.wire.models.data_use_rules`), so that what is refused
+The rules are the pool's own (`pool_server.wire.data_use_rules`), so that what is refused
 there is refused here before any work is done.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pool_server.wire.models.data_use import Term
-from pool_server.wire.models.data_use_rules import (
+from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import (
     IntendedUse,
     TermsOf,
     check_merge,

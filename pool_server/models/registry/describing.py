@@ -38,7 +38,7 @@ from pool_server.models.registry.standing import (
     successors_of,
     withdrawal_of,
 )
-from pool_server.wire.models.data_use import label_of
+from pool_server.wire.data_use import label_of
 from pool_server.wire.models.models import ModelVersionResponse
 
 MergeGroups = Sequence[Sequence[MergeKey]]

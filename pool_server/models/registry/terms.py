@@ -1,6 +1,6 @@
 """Terms of versions: what a merge inherits, and what the pool refuses because of them.
 
-The rules stand in `pool_server.wire.models.data_use_rules`. The terms of a version count for a site
+The rules stand in `pool_server.wire.data_use_rules`. The terms of a version count for a site
 that may see it, or has fetched it: an input that a site does not know of is as one that the pool
 does not have, and tells nothing of itself.
 
@@ -29,8 +29,8 @@ from pool_server.errors import RefusedError, TermsForbidError
 from pool_server.models.access import CONSORTIUM, known_to
 from pool_server.models.registry.sql import among
 from pool_server.models.states import AVAILABLE
-from pool_server.wire.models.data_use import CLINICAL_CARE, Term
-from pool_server.wire.models.data_use_rules import (
+from pool_server.wire.data_use import CLINICAL_CARE, Term
+from pool_server.wire.data_use_rules import (
     PERMISSIVE,
     IntendedUse,
     TermProblem,

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from pool_server.wire.data_use import Term
 from pool_server.wire.evaluations import DatasetName, Score, ShortText, SplitName
 from pool_server.wire.models.cards import CardText
-from pool_server.wire.models.data_use import Term
 from pool_server.wire.names import (
     Description,
     Digest,

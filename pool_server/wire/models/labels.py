@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pool_server.wire.models.data_use import DATA_USE_TERMS, DataUseTerm
+from pool_server.wire.data_use import DATA_USE_TERMS, DataUseTerm
 
 LabelType = Literal["choice", "count", "number", "text"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from pool_server.wire.models.data_use import TermResponse
+from pool_server.wire.data_use import TermResponse
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import (
     Description,

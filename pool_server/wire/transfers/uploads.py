@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models.cards import CardText
-from pool_server.wire.models.data_use import Term
-from pool_server.wire.models.data_use_rules import IntendedUse
 from pool_server.wire.models.models import ModelDescription, ModelVersionResponse
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import Digest, FileName, Name

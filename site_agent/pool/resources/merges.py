@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
-from pool_server.wire.models.data_use import Term
-from pool_server.wire.models.data_use_rules import IntendedUse
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import ModelAddress
 from site_agent.pool.connection import PoolConnection

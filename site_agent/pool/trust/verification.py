@@ -21,8 +21,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from aggregators.whole_file import write_whole
+from pool_server.wire.data_use_rules import PERMISSIVE
 from pool_server.wire.models.bundles import PortableVersion
-from pool_server.wire.models.data_use_rules import PERMISSIVE
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
 from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse

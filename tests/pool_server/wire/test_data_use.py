@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool_server.wire.models.data_use import DATA_USE_TERMS, TEXT, Term, label_of
-from pool_server.wire.models.data_use_rules import (
+from pool_server.wire.data_use import DATA_USE_TERMS, TEXT, Term, label_of
+from pool_server.wire.data_use_rules import (
     PERMISSIVE,
     IntendedUse,
     TermsOf,

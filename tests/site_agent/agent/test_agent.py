@@ -17,7 +17,7 @@ from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge, read_recipe, recipe_path
 from aggregators.methods.reanchoring import reanchored
 from aggregators.models import ShapePredictor
-from pool_server.wire.models.data_use import Term
+from pool_server.wire.data_use import Term
 from site_agent.agent import EVENTS, Stopped, plan_cycle, read_config, run_agent
 from site_agent.agent.journal import COMMON_KEYS
 from site_agent.agent.workspace import Workspace

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.wire.models.data_use import Term
+from pool_server.wire.data_use import Term
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.signatures import KeyResponse
 from site_agent import ModelCache, PoolClient

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.wire.models.data_use import Term
+from pool_server.wire.data_use import Term
 from site_agent.errors import TermsFileError
 from site_agent.pool.terms import MOST_FILE_BYTES, read_terms_file
 

@@ -30,7 +30,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire.models.data_use import (
+from pool_server.wire.data_use import (
     ANCESTRY_ONLY,
     CLINICAL_CARE,
     DISEASE,

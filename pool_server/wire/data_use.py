@@ -8,7 +8,7 @@ All terms of a version hold together. A merged model has the terms of all its in
 bound by every one of them. Alternatives therefore stand in one term, separated by commas
 (``DUO:0000028=site-a,site-b``): the same code twice means two conditions that must both hold.
 
-What is checked of them, and what only shown, stands in `pool_server.wire.models.data_use_rules`.
+What is checked of them, and what only shown, stands in `pool_server.wire.data_use_rules`.
 """
 
 from __future__ import annotations
