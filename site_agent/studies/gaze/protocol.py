@@ -22,7 +22,6 @@ from site_agent.studies.gaze.settings import (
     CANDIDATES,
     FEDERATED,
     METHODS,
-    RULES,
     GazeStudySettings,
     TrainingSettings,
 )
@@ -44,7 +43,7 @@ class Run:
     group : str
         With protocol, method and seed the name of the run: a fold, a person, a share, an attack.
     method : str
-        One of `METHODS`; of ``hostile`` one of `RULES`.
+        One of `METHODS`; of ``hostile`` one of the settings' `rules`.
     train, test : tuple of str
         Persons. Where a person is in both, whole sessions of hers are held out.
     noisy, hostile : tuple of str
@@ -164,7 +163,7 @@ class _Planner:
         training = self.settings.training.of("fedavg")
         hostile = tuple(sorted(_drawn(sites, _NOISY_STREAM, seed)[: self.settings.hostile_sites]))
         for attack in ATTACKS:
-            for rule in RULES:
+            for rule in self.settings.rules:
                 yield Run("hostile", rule, attack, seed, sites, test, training,
                           hostile=() if attack == "none" else hostile, attack=attack)  # fmt: skip
 

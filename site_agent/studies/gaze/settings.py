@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from aggregators.methods.registry import METHODS as AGGREGATION_METHODS
 from site_agent.errors import InvalidInputError
 from site_agent.training.settings import require_number, require_whole
 
@@ -22,6 +23,7 @@ Method = Literal["individual", "data-centre", "fedavg", "adaptive"]
 METHODS: tuple[Method, ...] = ("individual", "data-centre", "fedavg", "adaptive")
 FEDERATED: tuple[Method, ...] = ("fedavg", "adaptive")
 RULES = ("fedavg", "median", "trimmed-mean", "krum")
+"""Compared by default; any aggregation method for networks can be."""
 ATTACKS = ("none", "noise", "sign-flip", "x50")
 PROTOCOLS = ("persons", "noise", "hostile")
 _TUNING_SEED = 1000
@@ -180,6 +182,8 @@ class GazeStudySettings:
         Standard deviation of that noise; 1 is from black to white.
     hostile_sites : int
         Sites that send hostile updates.
+    rules : tuple of str
+        Aggregation methods that combine them, with the method's own defaults.
     first_seed : int
         Of the drawn persons, too.
     secure : bool
@@ -200,6 +204,7 @@ class GazeStudySettings:
     noise_shares: tuple[float, ...] = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     noise_sd: float = 0.5
     hostile_sites: int = 3
+    rules: tuple[str, ...] = RULES
     first_seed: int = 0
     secure: bool = False
     training: MethodsTraining = field(default_factory=lambda: PRESETS["tuned"])
@@ -221,6 +226,11 @@ class GazeStudySettings:
             raise InvalidInputError(
                 f"protocols: {', '.join(unknown) or 'none'}; expected some of "
                 f"{', '.join(PROTOCOLS)}"
+            )
+        methods = [name for name, each in AGGREGATION_METHODS.items() if each.kind == "network"]
+        if unknown := [name for name in self.rules if name not in methods]:
+            raise InvalidInputError(
+                f"rules: {', '.join(unknown)}; expected some of {', '.join(methods)}"
             )
         if any(not 0 <= share <= 1 for share in self.noise_shares):
             raise InvalidInputError(f"noise_shares: {self.noise_shares}; expected shares of 0 to 1")

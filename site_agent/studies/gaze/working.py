@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.methods.registry import find_method
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError
@@ -157,10 +158,10 @@ def federation_plan(job: RunJob) -> FederationPlan:
             "eta": training.eta, "tau": training.tau, "beta1": training.beta,
             "beta2": training.beta, "root": "sqrt(v+tau)", "mean": "sites",
         }  # fmt: skip
-    elif method == "trimmed-mean":
-        options["trim"] = _TRIM
-    elif method == "krum":
-        options["hostile"] = job.settings.hostile_sites
+    else:
+        own = find_method(method).options_type.model_fields
+        expected = {"trim": _TRIM, "hostile": job.settings.hostile_sites}
+        options |= {name: value for name, value in expected.items() if name in own}
     cohort = 1.0 if run.protocol in ("noise", "hostile") else job.settings.cohort
     return make_plan(method, options, rounds=rounds_of(job.run, job.settings), cohort=cohort)
 

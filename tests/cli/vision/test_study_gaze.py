@@ -69,6 +69,17 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
         assert float(after["error_deg"]) == pytest.approx(float(before["error_deg"]), abs=0.01)
 
 
+def test_hostile_updates_are_combined_by_any_rule(tmp_path: Path, poolctl: Run) -> None:
+    rules = ("--set", "rules=fedavg,norm-clip", "--protocols", "hostile")
+    sizes = ("--set", "robust_sites=3", "--set", "hostile_sites=1", "--set", "robust_seeds=1")
+    words = ("study", "gaze", "--drawn", "--quick", *TINY, *rules, *sizes, "--workers", 2)
+    done = poolctl(*words, "-o", tmp_path / "study")
+    assert done.code == 0, done.err
+    lines = read(tmp_path / "study" / "hostile.csv")
+    assert {line["rule"] for line in lines} == {"fedavg", "norm-clip"}
+    assert len(lines) == 2 * 4
+
+
 def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:
     study = tmp_path / "study"
     assert poolctl("study", "gaze", "-o", study).code == 2
@@ -77,6 +88,9 @@ def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:
     assert "expected some of persons, noise, hostile" in unknown.error["message"]
     few = poolctl("study", "gaze", "--drawn", "-o", study, "--set", "drawn_persons=9", "--json")
     assert "9 persons; expected more than 10" in few.error["message"]
+    rules = ("--set", "rules=median,mwma", "--json")
+    refused = poolctl("study", "gaze", "--drawn", "-o", study, *rules)
+    assert "rules: mwma; expected some of fedavg" in refused.error["message"]
     assert not study.exists()
     study.mkdir()
     (study / "study.json").write_text('{"schema": "poolctl-model-study/1"}')
