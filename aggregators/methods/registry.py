@@ -11,6 +11,7 @@ from aggregators.methods.leaf_refit import LeafRefit
 from aggregators.methods.mwma import Mwma
 from aggregators.methods.networks.fedavg import FedAvg
 from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
+from aggregators.methods.networks.geometric_median import GeometricMedian
 from aggregators.methods.networks.krum import Krum
 from aggregators.methods.networks.norm_clip import NormClip
 from aggregators.methods.networks.trimmed_mean import Median, TrimmedMean
@@ -31,6 +32,7 @@ _ALL: tuple[AggregationMethod[Any], ...] = (
     Median(),
     Krum(),
     NormClip(),
+    GeometricMedian(),
 )
 
 METHODS: Mapping[str, AggregationMethod[Any]] = {method.name: method for method in _ALL}

@@ -24,6 +24,7 @@ SITES = ("site-a", "site-b")
 PLANS = (
     make_plan("fedavg", {"batch_size": 8, "seed": 5}, rounds=3),
     make_plan("fedadam", {"batch_size": 8, "seed": 5, "eta": 0.003, "mean": "sites"}, rounds=3),
+    make_plan("geometric-median", {"batch_size": 8, "seed": 5}, rounds=3),
 )
 
 Digests = list[tuple[str, str | None, dict[str, str]]]
