@@ -5,6 +5,7 @@ AggregatorError
 │   └── UnknownFormatError        a file of no known format
 ├── IncompatibleModelsError       models that cannot be merged
 │   └── WrongKindError            a kind of model that the method does not merge
+├── ContributionError             a site's contribution that does not belong into its round
 ├── WeightError                   weights that are missing, not finite or not positive
 ├── OptionError                   an unknown option, or a value out of range
 ├── UnknownMethodError            no aggregation method of that name
@@ -133,6 +134,10 @@ class WrongKindError(IncompatibleModelsError):
     def __str__(self) -> str:
         text = f"{self.other_name} is a {self.other}, and this method merges {self.first}"
         return f"{text}; {self.hint}" if self.hint else text
+
+
+class ContributionError(AggregatorError):
+    """A site's contribution that does not belong into its round."""
 
 
 class WeightError(AggregatorError):

@@ -175,7 +175,9 @@ def _publish(pool: PoolClient, name: str, federation: FederationFolder, report: 
 
 
 def _words(report: RoundReport) -> str:
-    missing = f", without {', '.join(report.missing)}" if report.missing else ""
+    reasons = {site: f" ({report.left_out[site]})" for site in report.left_out}
+    names = [f"{site}{reasons.get(site, '')}" for site in report.missing]
+    missing = f", without {', '.join(names)}" if names else ""
     return (
         f"round {report.number}: {len(report.updates)} sites{missing}, {report.seconds:.1f} s, "
         f"{report.digest[:12]}..."

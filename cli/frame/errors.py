@@ -143,6 +143,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         "find models that fit with: poolctl models ls --mergeable-with FILE",
     ),
     aggregator_errors.WrongKindError: Outcome(ExitCode.INCOMPATIBLE, "incompatible_models"),
+    aggregator_errors.ContributionError: Outcome(ExitCode.INCOMPATIBLE, "contribution"),
     aggregator_errors.WeightError: Outcome(ExitCode.USAGE, "weight"),
     aggregator_errors.OptionError: Outcome(
         ExitCode.USAGE, "option", "poolctl merge --help lists the options of each method"

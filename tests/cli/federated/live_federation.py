@@ -59,13 +59,13 @@ class LiveFederation:
         data = open_gaze(self.data)
         return {site: data.read([self.persons[site]]) for site in self.sites}
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, **environment: str) -> None:
         for name in names:
             words: list[object] = ["federated", "server", self.kits / "server"]
             if name != "server":
                 words = ["federated", "site", self.kits / name, "--data", self.data]
                 words += ["--persons", self.persons[name]]
-            self.processes[name] = start_process(*words)
+            self.processes[name] = start_process(*words, **environment)
 
     def kill(self, name: str) -> None:
         """Kill the command; all that it started has to end with it."""

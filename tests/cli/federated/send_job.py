@@ -1,4 +1,4 @@
-"""Send a job that is not ours: ``send_job.py KIT FOLDER BASE custom-code|other-controller|...``.
+"""Send a job that is not ours: ``send_job.py KIT FOLDER BASE KIND``.
 
 It is a process of its own because FLARE leaves threads in a process that talks to its server.
 """
@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from site_agent.errors import FederationError
 from site_agent.federated.engines.flare import jobs
 from site_agent.federated.engines.flare.kits import read_kit
 from site_agent.federated.engines.flare.session import FederationSession, has_finished
@@ -23,7 +24,7 @@ def main(kit_folder: Path, folder: Path, base: Path, kind: str) -> None:
         make_plan("fedavg", {}, rounds=1),
         kit.sites,
         base,
-        run="foreign",
+        run="0123456789ab",
         first_round=1,
         rounds=1,
         round_limit_s=10,
@@ -37,8 +38,21 @@ def main(kit_folder: Path, folder: Path, base: Path, kind: str) -> None:
         content = json.loads(place.read_text())
         content["executors"][0]["executor"] = {"path": "subprocess.Popen", "args": {"args": "true"}}
         place.write_text(json.dumps(content))
+    elif kind == "path":
+        place = folder / "server" / "config" / "config_fed_server.json"
+        content = json.loads(place.read_text())
+        content["workflows"][0]["args"]["base"] = "../../../startup/server.key"
+        place.write_text(json.dumps(content))
+    elif kind.startswith("include "):
+        (folder / "site" / "config" / "config_fed_client.json").unlink()
+        place = folder / "site" / "config" / "config_fed_client.conf"
+        place.write_text(f'include url("{kind.split()[1]}")\nformat_version = 2\n')
     with FederationSession(kit) as session:
-        job = session.submit(folder)
+        try:
+            job = session.submit(folder)
+        except FederationError as error:
+            print(json.dumps({"status": "not accepted", "details": [str(error)]}))
+            return
         while not has_finished((found := session.status(job))[0]):
             time.sleep(0.5)
     print(json.dumps({"status": found[0], "details": found[1]}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ _MOST_UNANSWERED = 3
 _START_LIMIT_S = 20.0
 """How long a site's job process may take until it answers for the first time."""
 
+_REFUSAL = re.compile(r"[A-Za-z_]{1,64}")
+"""The name of an error's class, or one of FLARE's return codes."""
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -31,12 +35,15 @@ class Answers:
     refusals : dict
         Type of the error that kept a site from contributing, by site.
     lost : tuple of str
-        Sites that are gone, or took too long.
+        Sites that are gone.
+    late : tuple of str
+        Sites that were still training when the time was up, or when the rounds were stopped.
     """
 
     contributions: dict[str, bytes]
     refusals: dict[str, str]
     lost: tuple[str, ...]
+    late: tuple[str, ...]
 
 
 class Questions:
@@ -93,12 +100,16 @@ def ask_sites(
                 controller.cancel_task(task)
     contributions, refusals = {}, {}
     for site, reply in sorted(_replies(task).items()):
-        if reply.get_return_code() == ReturnCode.OK and messages.CONTRIBUTION in reply:
-            contributions[site] = reply[messages.CONTRIBUTION]
+        content = reply.get(messages.CONTRIBUTION)
+        if reply.get_return_code() == ReturnCode.OK and isinstance(content, bytes):
+            contributions[site] = content
         else:
-            refusals[site] = str(reply.get(messages.REFUSAL) or reply.get_return_code())
-    lost = set(sites) - set(contributions) - set(refusals)
-    return Answers(contributions, refusals, tuple(sorted(lost)))
+            # A site chooses these words, and people read them.
+            word = str(reply.get(messages.REFUSAL) or reply.get_return_code())
+            refusals[site] = word if _REFUSAL.fullmatch(word) else "an answer of another kind"
+    silent = sorted(set(sites) - set(contributions) - set(refusals))
+    lost = tuple(site for site in silent if questions.is_lost(site))
+    return Answers(contributions, refusals, lost, tuple(set(silent) - set(lost)))
 
 
 def _replies(task: Task) -> dict[str, Shareable]:

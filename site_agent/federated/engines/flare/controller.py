@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.widgets.info_collector import InfoCollector
 
-from aggregators.errors import AggregatorError
-from aggregators.formats import file_digest
+from aggregators.errors import AggregatorError, ContributionError
+from aggregators.formats import file_digest, read_model
+from aggregators.methods.networks.contribution_check import check_network_contribution
+from aggregators.methods.networks.contribution_file import decode_network_contribution
 from aggregators.methods.networks.state_file import state_path
+from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.federated.combining import combine_files
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.asking import Answers, Questions, ask_sites
 from site_agent.federated.engines.flare.flare_process import end_with_parent
+from site_agent.federated.engines.flare.jobs import read_arguments
 from site_agent.federated.engines.flare.messages import RoundReport
-from site_agent.federated.plan import read_plan
 
 FEWEST_CONTRIBUTIONS = 2
 """The mean of one site's contribution would be the contribution itself."""
@@ -36,37 +40,26 @@ class RoundsController(Controller):  # type: ignore[misc]
 
     Parameters
     ----------
-    plan : mapping
-        As ``FederationPlan.model_dump()`` gives it.
-    sites : sequence of str
-        All sites of the federation.
-    base : str
-        File of the network in the job's configuration; a state may lie beside it.
-    run : str
-        Name of the folder in which the server keeps the contributions.
-    first_round, rounds : int
-    round_limit_s : float
-        How long a site may train.
+    **arguments
+        Those of `jobs.BlockArguments`.
+
+    Raises
+    ------
+    InvalidInputError
+        One of them is not what `jobs.write_job` writes: they name files, and come from outside.
     """
 
     def __init__(
         self,
-        *,
-        plan: Mapping[str, Any],
-        sites: Sequence[str],
-        base: str,
-        run: str,
-        first_round: int,
-        rounds: int,
-        round_limit_s: float,
+        **arguments: Any,
     ) -> None:
         super().__init__()
         # FLARE would load torch at the end of a job, which takes seconds, to clear away downloads
         # of a kind that there are none of here.
         sys.modules.setdefault("nvflare.app_opt.pt.tensor_downloader", None)  # type: ignore[arg-type]
-        self._plan, self._sites, self._base, self._run = read_plan(plan), sites, base, run
-        self._numbers = range(first_round, first_round + rounds)
-        self._round_limit_s = round_limit_s
+        block = read_arguments(arguments)
+        self._block, self._plan = block, block.read_plan()
+        self._numbers = range(block.first_round, block.first_round + block.rounds)
         self._reports: list[RoundReport] = []
         end_with_parent()
 
@@ -91,41 +84,79 @@ class RoundsController(Controller):  # type: ignore[misc]
         workspace = engine.get_workspace()
         results = Path(workspace.get_run_dir(job)) / messages.RESULTS
         results.mkdir()
-        kept = Path(workspace.get_root_dir()) / "contributions" / self._run
-        base = Path(workspace.get_app_config_dir(job)) / self._base
+        base = Path(workspace.get_app_config_dir(job)) / self._block.base
+        # Contributions are files while their round is combined, and no longer; outside of what the
+        # submitter can download. What a killed process left goes now.
+        passing = Path(workspace.get_root_dir()) / "contributions"
+        shutil.rmtree(passing, ignore_errors=True)
         present = {client.name for client in engine.get_clients()}
         questions = Questions(fl_ctx)
         for number in self._numbers:
             began_s = time.monotonic()
-            wanted = self._plan.sites_in(number, self._sites)
+            wanted = self._plan.sites_in(number, self._block.sites)
             asked = [site for site in wanted if site in present]
             answers = ask_sites(
                 self,
                 self._task(number, base),
                 asked,
-                limit_s=self._round_limit_s,
+                limit_s=self._block.round_limit_s,
                 questions=questions,
                 fl_ctx=fl_ctx,
                 abort_signal=abort_signal,
             )
-            if abort_signal.triggered or len(answers.contributions) < FEWEST_CONTRIBUTIONS:
-                self.logger.info(f"round {number} ended without a network: {_words(answers)}")
-                return
+            passing.mkdir(mode=0o700)
             try:
+                files, left_out = self._receive(answers, base, passing)
+                if abort_signal.triggered or len(files) < FEWEST_CONTRIBUTIONS:
+                    self._give_up(results, number, _describe(files, answers, left_out))
+                    return
                 base = self._combine(
                     number,
                     base,
                     wanted=wanted,
-                    answers=answers,
-                    folder=kept / f"round-{number:04d}",
+                    files=files,
+                    left_out=left_out,
                     results=results,
                     began_s=began_s,
                 )
             except AggregatorError as error:
-                self.logger.error(f"round {number} cannot be combined: {error}")
+                self._give_up(results, number, f"cannot be combined: {error}")
                 return
-            if answers.lost or present < set(self._sites):
+            finally:
+                shutil.rmtree(passing)
+            found = _describe(files, answers, left_out)
+            self.logger.info(f"round {number}: {found}; {self._reports[-1].digest[:12]}")
+            if answers.lost or present < set(self._block.sites):
                 return
+
+    def _receive(
+        self, answers: Answers, base: Path, folder: Path
+    ) -> tuple[dict[str, Path], dict[str, str]]:
+        """Write the contributions that fit; return their files, and why sites are left out."""
+        digest, network = file_digest(base), cast("StateDict", read_model(base))
+        settings, most = self._plan.training.shared(), 2 * base.stat().st_size + 1024**2
+        files, left_out = {}, {site: f"refused: {word}" for site, word in answers.refusals.items()}
+        for site, content in answers.contributions.items():
+            try:
+                if len(content) > most:
+                    raise ContributionError(f"has {len(content)} bytes, expected at most {most}")
+                check_network_contribution(
+                    decode_network_contribution(content),
+                    network,
+                    base_digest=digest,
+                    settings=settings,
+                )
+            except AggregatorError as error:
+                left_out[site] = f"its contribution {error}"
+                self.logger.warning(f"{site} is left out: its contribution {error}")
+                continue
+            files[site] = folder / f"{site}.contribution"
+            write_whole(files[site], content, mode=0o600)
+        return files, left_out
+
+    def _give_up(self, results: Path, number: int, problem: str) -> None:
+        self.logger.error(f"round {number} made no network: {problem}")
+        write_whole(results / messages.PROBLEM, f"round {number}: {problem}")
 
     def _task(self, number: int, base: Path) -> Shareable:
         content = Shareable()
@@ -139,16 +170,12 @@ class RoundsController(Controller):  # type: ignore[misc]
         base: Path,
         *,
         wanted: Sequence[str],
-        answers: Answers,
-        folder: Path,
+        files: Mapping[str, Path],
+        left_out: Mapping[str, str],
         results: Path,
         began_s: float,
     ) -> Path:
         """Write the network of a round with its report, and return its file."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files = {site: folder / f"{site}.contribution" for site in answers.contributions}
-        for site, path in files.items():
-            write_whole(path, answers.contributions[site], mode=0o600)
         output, state = results / messages.model_name(number), state_path(base)
         given = state if state.is_file() else None
         merged = combine_files(self._plan, base, given, files, output)
@@ -159,16 +186,17 @@ class RoundsController(Controller):  # type: ignore[misc]
             str(merged.digest),
             round(time.monotonic() - began_s, 2),
             merged.warnings,
+            dict(left_out),
         )
         self._reports.append(report)
         write_whole(results / messages.REPORT, messages.write_reports(self._reports))
-        self.logger.info(
-            f"round {number}: {_words(answers)}; {report.seconds:.1f} s, {report.digest[:12]}"
-        )
         return output
 
 
-def _words(answers: Answers) -> str:
-    refused = [f"{site} refused ({reason})" for site, reason in answers.refusals.items()]
+def _describe(files: Mapping[str, Path], answers: Answers, left_out: Mapping[str, str]) -> str:
+    count = f"{len(files)} usable contribution{'' if len(files) == 1 else 's'}"
+    needed = "" if len(files) >= FEWEST_CONTRIBUTIONS else f", needed {FEWEST_CONTRIBUTIONS}"
+    problems = [f"{site}: {reason}" for site, reason in left_out.items()]
     lost = [f"{site} is lost" for site in answers.lost]
-    return ", ".join([f"{len(answers.contributions)} contributions", *refused, *lost])
+    late = [f"{site} has not finished" for site in answers.late]
+    return "; ".join([count + needed, *problems, *lost, *late])

@@ -149,7 +149,7 @@ def hold_rounds(
                 on_round(report)
             empty = 0 if made else empty + 1
             if empty == _MOST_EMPTY_BLOCKS:
-                raise FederationError(f"round {done + 1} failed {empty} times: {problem}")
+                raise FederationError(f"no network after {empty} attempts: {problem}")
 
 
 def _wait_for_sites(
@@ -202,12 +202,15 @@ def _hold_block(
             rounds,
             lambda made: progress((done + made) / total, f"{done + made} of {total} rounds"),
         )
-        made = federation.add(session.download(job, Path(temporary)))
+        results = session.download(job, Path(temporary))
+        made = federation.add(results)
+        place = results / messages.PROBLEM
+        problem = place.read_text(encoding="utf-8") if place.is_file() else ""
         session.delete(job)
     if "ABORTED" in status:
         raise FederationError("the rounds were stopped", hint="the same command goes on with them")
     refused = [line for line in details if not line.endswith(": OK")]
-    return made, "; ".join([f"the job ended as {status}", *refused])
+    return made, problem or "; ".join([f"the job ended as {status}", *refused])
 
 
 def _wait_for(

@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+from site_agent.errors import InvalidInputError
+from site_agent.federated.engines.flare.jobs import Side, check_job
 from site_agent.federated.engines.flare.kit_policy import (
     ENVIRONMENT,
     HEARTBEAT_INTERVAL_S,
@@ -27,11 +29,46 @@ def main(folder: Path) -> None:
     die_with_parent()
     kit = read_kit(folder, "server", "site")
     os.environ.update(ENVIRONMENT)
+    take_only_our_jobs()
     if kit.role == "server":
         place_store(kit.folder)
     module, arguments = _command(kit)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def take_only_our_jobs() -> None:
+    """Let FLARE, in this process, read JSON alone, and no job but those of `jobs.write_job`.
+
+    FLARE reads a job's configuration to see whether it is there, before any rule of a kit is asked.
+    In the formats HOCON and YAML that alone fetches addresses (``include url``) and reads the
+    environment (``${VAR}``). So the check that comes first is replaced. The processes of jobs come
+    after it, and find only files that it has let through.
+    """
+    from nvflare.apis.app_validation import AppValidator
+    from nvflare.apis.fl_constant import SiteType
+    from nvflare.fuel.utils.config import ConfigFormat
+    from nvflare.fuel.utils.config_factory import ConfigFactory
+    from nvflare.private.fed.app import fl_app_validator
+
+    class JobValidator(AppValidator):  # type: ignore[misc]
+        def __init__(self, site_type: str) -> None:
+            super().__init__()
+            self._side: Side = "server" if site_type == SiteType.SERVER else "client"
+
+        def validate(self, app_folder: str) -> tuple[str, dict[str, object]]:
+            try:
+                check_job(Path(app_folder), self._side)
+            except InvalidInputError as error:
+                return str(error), {}
+            return "", {}
+
+    formats = {".json": ConfigFormat.JSON, ".json.default": ConfigFormat.JSON}
+    ConfigFormat.config_ext_formats = classmethod(lambda _: dict(formats))
+    ConfigFactory._fmt2Loader = {
+        ConfigFormat.JSON: ConfigFactory.get_config_loader(ConfigFormat.JSON)
+    }
+    fl_app_validator.DefaultAppValidator = JobValidator
 
 
 def _command(kit: Kit) -> tuple[str, list[str]]:

@@ -16,6 +16,9 @@ HEARTBEAT_INTERVAL_S = 2
 _HEARTBEAT_LIMIT_S = 10
 """A site that is silent for so long is not given a part in the next job."""
 
+MOST_MESSAGE_BYTES = 512 * 1024**2
+"""Of a network or a contribution on its way: several times what the networks here have."""
+
 _ROLES = ("project_admin", "org_admin", "lead", "member")
 _SUBMITTERS_RIGHTS = ("submit_job", "manage_job", "download_job")
 _NOBODYS_RIGHTS = ("clone_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
@@ -28,6 +31,8 @@ ENVIRONMENT = {
     "NVFLARE_MAX_RUNNER_SYNC_TIMEOUT": "30",
     "NVFLARE_END_RUN_READINESS_TIMEOUT": "1",
     "NVFLARE_JOB_HEARTBEAT_INTERVAL": str(HEARTBEAT_INTERVAL_S),
+    # A larger message is refused by its announced size, before memory is taken for it.
+    "NVFLARE_STREAMING_MAX_BLOB_SIZE": str(MOST_MESSAGE_BYTES),
 }
 
 

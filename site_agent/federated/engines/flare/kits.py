@@ -14,6 +14,7 @@ from typing import Any, Literal
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, MissingExtraError
 from site_agent.federated.engines.flare import kit_policy
+from site_agent.federated.engines.flare.jobs import SITE_NAME
 
 Role = Literal["server", "site", "submitter"]
 
@@ -22,7 +23,6 @@ SUBMITTER = "submitter@poolctl.local"
 
 _FEDERATION, _ORGANISATION = "federation", "poolctl"
 _AUTHORITY, _SERVER, _SUBMIT = "authority", "server", "submit"
-_SITE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FILE_OF_ROLE: dict[Role, str] = {
     "server": "fed_server.json",
     "site": "fed_client.json",
@@ -121,7 +121,7 @@ def provision(output: Path, *, host: str, port: int, sites: Sequence[str]) -> li
     require_flare()
     names = sorted(set(sites))
     for name in names:
-        if not _SITE_NAME.fullmatch(name) or name in (_AUTHORITY, _SERVER, _SUBMIT):
+        if not re.fullmatch(SITE_NAME, name) or name in (_AUTHORITY, _SERVER, _SUBMIT):
             raise InvalidInputError(
                 f"site {name!r}: expected small letters, digits, - and _, and none of "
                 f"{_AUTHORITY}, {_SERVER}, {_SUBMIT}"

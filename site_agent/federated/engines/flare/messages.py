@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ RESULTS = "rounds"
 
 REPORT = "rounds.json"
 
+PROBLEM = "problem.txt"
+"""Beside `REPORT`, where a round made no network: why, for the submitter."""
+
 
 @dataclass(frozen=True)
 class RoundReport:
@@ -38,11 +41,13 @@ class RoundReport:
     updates : dict
         SHA-256 of each contribution, by site.
     missing : tuple of str
-        Sites that were to train, and sent nothing.
+        Sites that were to train, and whose contribution is not in the network.
     digest : str
         SHA-256 of the network that was made.
     seconds : float
     warnings : tuple of str
+    left_out : dict
+        Why sites are missing that did answer, by site.
     """
 
     number: int
@@ -51,6 +56,7 @@ class RoundReport:
     digest: str
     seconds: float
     warnings: tuple[str, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 _REPORTS = TypeAdapter(tuple[RoundReport, ...])
