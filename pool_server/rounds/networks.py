@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pool_server.errors import RefusedError, RoundRefusedError
+from pool_server.errors import RoundRefusedError
 from pool_server.rounds.contract import (
     RoundMethod,
-    require_same_base,
-    require_settings,
 )
 
 if TYPE_CHECKING:
     from aggregators.methods.networks.round_options import RoundOptions
-    from aggregators.models import StateDict
     from pool_server.database.records import ModelVersionRecord
 
 _FORMAT = "safetensors"
-_NUMBERS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -58,21 +54,16 @@ class NetworkRounds(RoundMethod):
     ) -> dict[str, Any]:
         from aggregators.formats import read_model
         from aggregators.methods.networks import read_network_contribution
-        from aggregators.methods.networks.layout import require_same_entries
+        from aggregators.methods.networks.contribution_check import check_network_contribution
         from aggregators.models import StateDict
 
         contribution = read_network_contribution(path)
-        require_same_base(base_digest, contribution.base_digest)
         settings = self._split(options).training.shared()
-        require_settings(settings, contribution.settings)
-        if contribution.holds != "differences":
-            raise RefusedError(f"holds {contribution.holds}, expected differences from the base")
         network = read_model(base, max_bytes=base.stat().st_size)
         assert isinstance(network, StateDict), "require_base() lets networks through alone"
-        require_same_entries(
-            "the base", network.infos, "the contribution", contribution.network.infos
+        check_network_contribution(
+            contribution, network, base_digest=base_digest, settings=settings
         )
-        require_finite(contribution.network)
         return {
             "samples": contribution.samples,
             "entries": len(network.infos),
@@ -83,17 +74,3 @@ class NetworkRounds(RoundMethod):
         from aggregators.methods.networks.round_options import split_options
 
         return split_options(self.name, options)
-
-
-def require_finite(network: StateDict) -> None:
-    """Raise `RefusedError` for the first entry that holds an infinite number or NaN."""
-    import numpy as np
-
-    for name, info in network.infos.items():
-        values = network.tensors[name].reshape(-1)
-        for first in range(0, values.size, _NUMBERS_AT_ONCE):
-            if not np.isfinite(values[first : first + _NUMBERS_AT_ONCE]).all():
-                raise RefusedError(
-                    f"entry {name!r} ({info.dtype}) holds infinities or NaN, expected finite "
-                    "numbers; the training may have diverged"
-                )
