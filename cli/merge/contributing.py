@@ -110,9 +110,8 @@ def contribute(
     """
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust.sites import trusted_sites
-    from site_agent.rounds.contract import DataChoice
+    from site_agent.rounds.contract import ContributionRules, DataChoice
     from site_agent.rounds.contributing import contribute_to_round
-    from site_agent.rounds.rules import ContributionRules
 
     if approve_base:
         invocation.warn(_DANGER)
@@ -185,7 +184,7 @@ def _read_data(
 ) -> FaceDataset | GazeDataset:
     """Read what the method of a round is computed from."""
     from site_agent.datasets.gaze import open_gaze
-    from site_agent.rounds.methods import find_site_part
+    from site_agent.rounds.kinds import find_site_part
 
     if find_site_part(found.method).data == "faces":
         if choice.persons:

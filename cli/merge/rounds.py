@@ -105,7 +105,7 @@ def start(
     the method and the training (epochs, batch_size, learning_rate ...). When all sites have
     contributed, or the deadline has passed, any site runs 'poolctl rounds finish'.
     """
-    from site_agent.rounds.methods import find_site_part
+    from site_agent.rounds.kinds import find_site_part
 
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:

@@ -18,7 +18,7 @@ from pool_server.wire.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
 from site_agent.datasets import ReadingOptions
 from site_agent.errors import AgentConfigError
-from site_agent.rounds.rules import ContributionRules
+from site_agent.rounds.contract import ContributionRules
 
 Baseline = Literal["own", "published", "inputs"]
 AgentKind = Literal["ert", "hog-svm"]

@@ -27,7 +27,7 @@ from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import DataChoice
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.rounds.finishing import finish_round
-from site_agent.rounds.methods import find_site_part
+from site_agent.rounds.kinds import find_site_part
 
 _MOST_NOTES = 1000
 

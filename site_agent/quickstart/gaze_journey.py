@@ -190,9 +190,9 @@ def _train_together(
     """Hold the rounds through the pool, and download the last network."""
     from aggregators.formats import write_model
     from site_agent.networks import new_network
+    from site_agent.rounds.contract import ContributionRules
     from site_agent.rounds.contributing import contribute_to_round
     from site_agent.rounds.finishing import finish_round
-    from site_agent.rounds.rules import ContributionRules
 
     names = [site.name for site in sites]
     first = sites[0].folder / "new.safetensors"

@@ -338,9 +338,9 @@ class _Journey:
 
     def _refine(self, pool: PoolClient, base: ModelAddress, sites: Sequence[_Site]) -> Path:
         """Let the sites refine the merged model in rounds; return the downloaded result."""
+        from site_agent.rounds.contract import ContributionRules
         from site_agent.rounds.contributing import contribute_to_round
         from site_agent.rounds.finishing import finish_round
-        from site_agent.rounds.rules import ContributionRules
 
         names = [site.name for site in sites]
         rules = ContributionRules(trusted=frozenset(names))

@@ -1,20 +1,27 @@
-"""What rounds ask of a site's side of a method; `site_agent.rounds.methods` has the table."""
+"""A site's part in a round: the data it chooses, the rules it keeps, and what a kind must do.
+
+`site_agent.rounds.kinds` implements `SitePart` for each kind of contribution.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pool_server.wire.models.models import ModelVersionResponse
+from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
+    from aggregators.methods.refitting import RefitSettings
+    from aggregators.models import LeafContribution, ShapePredictor
     from pool_server.wire.rounds import RoundResponse
     from site_agent.datasets import FaceDataset
     from site_agent.datasets.gaze import GazeDataset
     from site_agent.pool.client import PoolClient
-    from site_agent.rounds.rules import ContributionRules
+    from site_agent.rounds.secure import RoundSums, SumVisit
 
     SiteData = FaceDataset | GazeDataset | Path
     """A data set, or where it is."""
@@ -47,13 +54,13 @@ class DataChoice:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What is told of a contribution file.
+class ContributionFacts:
+    """Facts about a contribution file, for the person who sends it.
 
     Attributes
     ----------
     words : str
-        One line for the person who sends it.
+        What the file holds, in one line.
     leaves, leaves_sent, fewest_samples : int
         Of leaf refinement: leaves of the base, those of which a change is sent, and the fewest
         samples that one rests on.
@@ -68,16 +75,93 @@ class Made:
     samples: int = 0
 
 
+@dataclass(frozen=True)
+class ContributionRules:
+    """The rules of the contributing site; who starts a round cannot change them.
+
+    Attributes
+    ----------
+    trusted : frozenset of str
+        Sites whose trained models may be in the base, besides the site itself.
+    approved : str
+        Address (SITE/NAME@NUMBER) or SHA-256 of a base that is accepted wherever it comes from.
+    min_starts : int
+        Fewest starting shapes for each face. A face's first sample starts at the mean landmarks,
+        from which the pixels that a level reads follow; the others start at landmarks that
+        nobody else knows.
+    min_faces : int
+        Fewest faces in a sum that is sent, and in what a tree keeps back.
+    faces_per_leaf : float
+        Fewest faces of the site for each leaf that an average tree sends. Below 1 a tree would
+        send more sums than there are faces, which could be solved for single ones.
+    """
+
+    trusted: frozenset[str] = frozenset()
+    approved: str = ""
+    min_starts: int = 5
+    min_faces: int = 5
+    faces_per_leaf: float = 2.0
+
+    def including(self, site: str) -> ContributionRules:
+        """Return the rules of a site, which trusts itself."""
+        return replace(self, trusted=self.trusted | {site})
+
+    def approves(self, base: ModelVersionResponse) -> bool:
+        """Return whether the base was approved by name; raise if another one was."""
+        address = base.address.removeprefix("pool://")
+        approved = self.approved.removeprefix("pool://").removeprefix("sha256:")
+        if approved and approved not in {address, base.digest}:
+            raise InvalidInputError(
+                f"approved was {self.approved}, but the base of the round is {address} "
+                f"(sha256 {base.digest})"
+            )
+        return bool(approved)
+
+    def objections_to_options(self, settings: RefitSettings) -> list[str]:
+        """Return why the site refuses the options of a round of ``leaf-refit``."""
+        found = []
+        if settings.starts < self.min_starts:
+            found.append(
+                f"the round asks for {settings.starts} starting shapes for each face, and this "
+                f"site for at least {self.min_starts} (--min-starts)"
+            )
+        if settings.min_faces < self.min_faces:
+            found.append(
+                f"the round sends sums over {settings.min_faces} faces and more, and this site "
+                f"over at least {self.min_faces} (--min-faces)"
+            )
+        return found
+
+    def objections_to_sums(
+        self, contribution: LeafContribution, base: ShapePredictor, faces: int
+    ) -> list[str]:
+        """Return why the site refuses to send a contribution that was fitted to `faces` faces."""
+        settings = contribution.settings
+        trees = base.trees_per_level
+        if settings["level"] is not None:
+            trees = trees[settings["level"] - 1 : settings["level"]]
+        fitted = sum(min(int(each), settings["thin"] or int(each)) for each in trees)
+        ratio = faces * fitted / max(1, int((contribution.counts > 0).sum()))
+        if ratio >= self.faces_per_leaf:
+            return []
+        return [
+            f"{faces} faces are {ratio:.2f} for each leaf that an average tree sends, and this "
+            f"site asks for at least {self.faces_per_leaf:g} (--faces-per-leaf): use more faces, "
+            "or a base with trees of less depth"
+        ]
+
+
 class SitePart(ABC):
-    """A site's part in one round.
+    """A site's part in one round, for one kind of contribution.
 
     Attributes
     ----------
     data : str
-        What it is computed from.
+        The data that it is computed from.
     shows_origin : bool
-        Whether `same_origin` can tell. If so, the result of a round is accounted for as its base
-        is; otherwise the pool is believed in what it combined within a series.
+        Whether `same_origin` can compare a result with its base. If so, the result of a round is
+        accounted for as its base is; otherwise the pool is believed in what it combined within a
+        series.
     """
 
     data: ClassVar[DataKind]
@@ -106,7 +190,7 @@ class SitePart(ABC):
         """Return what the contribution depends on beside the base, as JSON values."""
 
     def objections(self, _rules: ContributionRules) -> list[str]:
-        """Return what speaks against the round's options."""
+        """Return why the site refuses the round's options."""
         return []
 
     @abstractmethod
@@ -122,5 +206,10 @@ class SitePart(ABC):
         """
 
     @abstractmethod
-    def describe(self, path: Path) -> Made:
-        """Return what is told of a contribution that was written."""
+    def describe(self, path: Path) -> ContributionFacts:
+        """Return the facts about a contribution that was written."""
+
+    @staticmethod
+    @abstractmethod
+    def take_part(sums: RoundSums, contribution: Path, base: Path, target: Path) -> SumVisit:
+        """Do what can be done now in the secure sums of a round; write the last sum to `target`."""

@@ -1,12 +1,19 @@
-"""Taking part in a round: what a site computes at home, and what it sends.
+"""A round at a site, from its announcement to the result.
 
-Before anything is computed the site's own rules are asked (`site_agent.rounds.rules`), and
-where the base comes from (`site_agent.rounds.accounting`).
+1. **A site starts the round** (`poolctl rounds start`; the pool: `pool_server.rounds.service`). The
+   other sites learn of it from `poolctl rounds ls` or their agent (`site_agent.agent.invitations`).
+2. **Each site contributes** (`contribute_to_round`, here). It fetches the round; reads its data
+   and the round's options (`kinds`); asks its own rules about options and base (`contract`,
+   `provenance`); computes (`kinds`); of a secure round, takes part in the sums (`secure`); sends
+   the file, which the pool checks against the base; and records what the pool has taken.
+3. **One site finishes the round** (`finishing`): the pool combines the contributions with the base
+   (`aggregators.merge`, by the round's method), publishes the result, and opens the next round.
 
 A contribution takes minutes to compute. It is written to the workspace before anything is sent
 and stays there until the pool has taken it, so that a killed process goes on with the upload::
 
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.contribution   not taken yet
+    <cache>/rounds/<pool>/<round>/<site>-<inputs>.sum            of a secure round: what is sent
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.taken          the digest of what was taken
 
 <inputs> stands for the data, the settings and the rules that it was made with.
@@ -26,12 +33,11 @@ from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError
 from site_agent.pool import profiles
 from site_agent.pool.answers import require_field
-from site_agent.rounds.accounting import require_allowed
-from site_agent.rounds.contract import DataChoice
+from site_agent.rounds.contract import ContributionRules, DataChoice, SitePart
 from site_agent.rounds.finishing import require_sound_base
-from site_agent.rounds.methods import find_site_part
-from site_agent.rounds.rules import ContributionRules
-from site_agent.runs.progress import Progress, part_of
+from site_agent.rounds.kinds import find_site_part
+from site_agent.rounds.provenance import require_allowed
+from site_agent.runs.progress import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -43,7 +49,7 @@ _FETCHED, _COMPUTED, _SUMMED = 0.1, 0.8, 0.9
 
 @dataclass(frozen=True)
 class Contributed:
-    """What a site gave.
+    """A site's contribution to a round, after a call.
 
     Attributes
     ----------
@@ -55,7 +61,8 @@ class Contributed:
         Of a secure round, as `site_agent.rounds.secure.SumVisit`. Until the phase is ``complete``
         the site has not contributed: the same call goes on.
     words, leaves, leaves_sent, fewest_samples, samples
-        As `site_agent.rounds.contract.Made`; empty and 0 where the pool had taken it before.
+        As `site_agent.rounds.contract.ContributionFacts`; empty and 0 where the pool had taken it
+        before.
     left_out : tuple of (line, text)
         Faces that lack landmarks, by their lines in the annotation file.
     """
@@ -78,7 +85,7 @@ class Contributed:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Files:
     """Files of a contribution; `sent` is the one that the pool gets: of a secure round, the sum."""
 
     contribution: Path
@@ -104,7 +111,7 @@ def contribute_to_round(
     Of leaf refinement only the changes of leaves and the numbers of samples they rest on leave
     the site; of networks, the differences after training and the number of samples. The same
     call again goes on where it was killed: what was computed is not computed again, what was sent
-    is not sent again, and a contribution that was taken is told as such.
+    is not sent again, and a contribution that the pool has taken is returned as it is.
 
     Parameters
     ----------
@@ -134,100 +141,54 @@ def contribute_to_round(
     PoolClientError
         After `PoolUnreachableError` the same call goes on.
     """
-    tell = progress or (lambda _fraction, _text: None)
+    report = progress or no_progress
     found = pool.rounds.get(round_id)
     site = site or pool.whoami().site
     part = find_site_part(found.method).prepare(pool, found, site, data, choice or DataChoice())
     rules = (rules or ContributionRules()).including(site)
-    kept = _kept_files(pool, found, site, part.inputs(rules))
-    if (taken := _find_taken(found, site, kept)) is not None:
-        return _brought_back(pool, kept, taken)
-    computed = not kept.contribution.is_file()
-    left_out: tuple[tuple[int, str], ...] = ()
-    if computed:
+    files = _name_files(pool, found, site, part.inputs(rules))
+    if (taken := _find_taken(found, site, files)) is not None:
+        return _restore(pool, files, taken)
+    is_new = not files.contribution.is_file()
+    if is_new:
         _require_open(found, site)
         require_sound_base(found, despite_withdrawal=despite_withdrawal)
-    require_allowed(pool, found, part, rules, tell)
-    if computed:
-        base = _fetch_base(pool, found, part_of(tell, 0.0, _FETCHED))
-        kept.contribution.parent.mkdir(parents=True, exist_ok=True)
-        computing = part_of(tell, _FETCHED, _COMPUTED)
-        left_out = part.compute(base, kept.contribution, rules, computing)
-    done = Contributed(
-        found,
-        site,
-        file_digest(kept.contribution),
-        kept.contribution.stat().st_size,
-        sent_bytes=0,
-        computed=computed,
-        left_out=left_out,
-        **vars(part.describe(kept.contribution)),
-    )
+    # Also of what an earlier call has computed: the trust in a site may have ended since then.
+    require_allowed(pool, found, part, rules, report)
+    left_out: tuple[tuple[int, str], ...] = ()
+    if is_new:
+        base = _fetch_base(pool, found, part_of(report, 0.0, _FETCHED))
+        files.contribution.parent.mkdir(parents=True, exist_ok=True)
+        computing = part_of(report, _FETCHED, _COMPUTED)
+        left_out = part.compute(base, files.contribution, rules, computing)
+    done = replace(_describe(found, site, part, files), computed=is_new, left_out=left_out)
     if not send:
         return done
     if found.secure is not None:
-        done = _summed(pool, done, kept, wait=wait, progress=part_of(tell, _COMPUTED, _SUMMED))
+        done = _sum(pool, done, part, files, wait=wait, progress=report)
         if done.phase != "complete":
             return done
-    sent_bytes = pool.rounds.send_contribution(
-        round_id,
-        kept.sent,
-        site,
-        despite_withdrawal=despite_withdrawal,
-        progress=part_of(tell, _SUMMED, 1.0),
-    )
-    kept.taken.write_text(done.digest, encoding="ascii")
-    return replace(done, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)
+    return _send(pool, done, files, despite_withdrawal=despite_withdrawal, progress=report)
 
 
-def _summed(
-    pool: PoolClient, done: Contributed, kept: _Kept, *, wait: bool, progress: Progress
-) -> Contributed:
-    """Take part in the secure sum of a round; the sum is what this site then sends."""
-    from site_agent.rounds.secure import visit_sum
-
-    base = _fetch_base(pool, done.round, part_of(progress, 0.0, _FETCHED))
-    visit = visit_sum(
-        pool,
-        done.round,
-        done.site,
-        kept.contribution,
-        base,
-        kept.sent,
-        wait=wait,
-        progress=progress,
-    )
-    done = replace(done, session=visit.session, phase=visit.phase, waiting=visit.waiting)
-    if visit.total is None:
-        return done
-    size_bytes = visit.total.stat().st_size
-    return replace(done, digest=file_digest(visit.total), size_bytes=size_bytes)
-
-
-def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
-    base = pool.version(found.base)
-    require_field(base, "digest", found.base_digest)
-    return pool.fetch(base, progress=progress).path
-
-
-def _kept_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Kept:
+def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Files:
     words = json.dumps([found.base_digest, *inputs], sort_keys=True)
     name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     folder = pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / found.round_id
     contribution = folder / f"{name}.contribution"
     sent = contribution if found.secure is None else folder / f"{name}.sum"
-    return _Kept(contribution, sent, folder / f"{name}.taken")
+    return _Files(contribution, sent, folder / f"{name}.taken")
 
 
-def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | None:
+def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed | None:
     """Return the contribution of the same data and settings that the pool has taken already."""
     there = found.contributions().get(site)
     if there is None:
         return None
-    known = kept.taken.read_text(encoding="ascii") if kept.taken.is_file() else ""
-    if not known and kept.sent.is_file():
+    known = files.taken.read_text(encoding="ascii") if files.taken.is_file() else ""
+    if not known and files.sent.is_file():
         # Killed between the pool's answer and the note of it.
-        known = file_digest(kept.sent)
+        known = file_digest(files.sent)
     if known != there.digest:
         raise ConflictError(
             f"site {site!r} has contributed to round {found.round_id} on "
@@ -239,15 +200,15 @@ def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | N
     return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)
 
 
-def _brought_back(pool: PoolClient, kept: _Kept, done: Contributed) -> Contributed:
-    """Send what the pool has taken again, as long as its storage may have lost it since."""
-    if not kept.sent.is_file():
+def _restore(pool: PoolClient, files: _Files, done: Contributed) -> Contributed:
+    """Send a contribution that the pool has taken again; its storage may have lost it since."""
+    if not files.sent.is_file():
         return done
     if done.round.state in {"finished", "cancelled"}:
-        kept.contribution.unlink(missing_ok=True)
-        kept.sent.unlink(missing_ok=True)
+        files.contribution.unlink(missing_ok=True)
+        files.sent.unlink(missing_ok=True)
         return done
-    sent_bytes = pool.rounds.send_contribution(done.round.round_id, kept.sent, done.site)
+    sent_bytes = pool.rounds.send_contribution(done.round.round_id, files.sent, done.site)
     return replace(done, sent_bytes=sent_bytes)
 
 
@@ -267,3 +228,67 @@ def _require_open(found: RoundResponse, site: str) -> None:
             f"{found.deadline:%Y-%m-%d %H:%M} UTC has passed",
             code="round_closed",
         )
+
+
+def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
+    base = pool.version(found.base)
+    require_field(base, "digest", found.base_digest)
+    return pool.fetch(base, progress=progress).path
+
+
+def _describe(found: RoundResponse, site: str, part: SitePart, files: _Files) -> Contributed:
+    path = files.contribution
+    facts = vars(part.describe(path))
+    return Contributed(
+        found, site, file_digest(path), path.stat().st_size, sent_bytes=0, computed=False, **facts
+    )
+
+
+def _sum(
+    pool: PoolClient,
+    done: Contributed,
+    part: SitePart,
+    files: _Files,
+    *,
+    wait: bool,
+    progress: Progress,
+) -> Contributed:
+    """Take part in the secure sums of a round; the last sum is what this site then sends."""
+    from site_agent.rounds.secure import visit_sums
+
+    progress = part_of(progress, _COMPUTED, _SUMMED)
+    base = _fetch_base(pool, done.round, part_of(progress, 0.0, _FETCHED))
+    visit = visit_sums(
+        pool,
+        done.round,
+        done.site,
+        lambda sums: part.take_part(sums, files.contribution, base, files.sent),
+        wait=wait,
+        progress=progress,
+    )
+    done = replace(done, session=visit.session, phase=visit.phase, waiting=visit.waiting)
+    if visit.total is None:
+        return done
+    size_bytes = visit.total.stat().st_size
+    return replace(done, digest=file_digest(visit.total), size_bytes=size_bytes)
+
+
+def _send(
+    pool: PoolClient,
+    done: Contributed,
+    files: _Files,
+    *,
+    despite_withdrawal: bool,
+    progress: Progress,
+) -> Contributed:
+    """Send the file, and record that the pool has taken it."""
+    round_id = done.round.round_id
+    sent_bytes = pool.rounds.send_contribution(
+        round_id,
+        files.sent,
+        done.site,
+        despite_withdrawal=despite_withdrawal,
+        progress=part_of(progress, _SUMMED, 1.0),
+    )
+    files.taken.write_text(done.digest, encoding="ascii")
+    return replace(done, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)

@@ -1,13 +1,14 @@
-"""A site's part in the secure sum of a round: it shares what it computed, tags, and verifies.
+"""A lab's visits to the secure sums of a round: it shares what it computed, tags, and verifies.
 
 Its update never leaves the site as it is. What the site sends to the round in the end is the sum
-over all labs, which the servers signed. Of leaf refinement two sums are made: first, how many labs
-reach each leaf; then, the changes of the leaves that enough of them reach.
+over all labs, which the servers signed. `SitePart.take_part` says which sums a kind of
+contribution needs.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from site_agent.pool import profiles
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
+    from aggregators.secure_sum.encoding import BitBudget
     from site_agent.pool.client import PoolClient
     from site_agent.secure.charter import Charter
     from site_agent.secure.contributions import EncodedContribution
@@ -49,27 +51,88 @@ class SumVisit:
     total: Path | None = None
 
 
-def visit_sum(  # noqa: PLR0917 - each is a different thing
+@dataclass(frozen=True)
+class RoundSums:
+    """The secure sums of one round, as one lab takes part in them."""
+
+    found: RoundResponse
+    lab: Lab
+
+    @property
+    def budget(self) -> BitBudget:
+        """How numbers are encoded, by the charter."""
+        return self.lab.charter.budget
+
+    @property
+    def least_labs(self) -> int:
+        """Fewest labs that must reach a leaf whose changes are summed."""
+        return self.lab.charter.terms.least_labs
+
+    def take_part(self, encoded: EncodedContribution, target: Path) -> SumVisit:
+        """Share, tag or verify in the session of one sum, whatever is next."""
+        lab = self.lab
+        lab.approve_base(encoded.layout.base_digest)
+        session = self._find_session(encoded) or self._open_session(encoded)
+        if not lab.share(session, encoded.layout, encoded.numbers):
+            return SumVisit(session, "keys", lab.review(session).waiting)
+        view = lab.visit(session)
+        if view.is_void:
+            return SumVisit(session, "void", ())
+        if view.phase != "complete":
+            return SumVisit(session, view.phase, _waiting_for(view))
+        if not target.is_file():
+            lab.finish(session, target)
+        return SumVisit(session, view.phase, (), target)
+
+    def _find_session(self, encoded: EncodedContribution) -> str:
+        """Return the first session of this sum that is not void; empty where there is none."""
+        return next((name for name, view in self._sessions(encoded) if not view.is_void), "")
+
+    def _open_session(self, encoded: EncodedContribution) -> str:
+        from site_agent.secure.session import new_descriptor
+
+        attempts = [view.descriptor.attempt for _, view in self._sessions(encoded)]
+        descriptor = new_descriptor(
+            self.lab.charter,
+            encoded.layout,
+            self.lab.clock(),
+            labs=sorted(each.site for each in self.found.participants),
+            attempt=max(attempts, default=0) + 1,
+            purpose=f"round {self.found.round_id}",
+        )
+        self.lab.board.open_session(descriptor.to_bytes())
+        # Another lab may have opened one at the same moment: all take the first.
+        if not (session := self._find_session(encoded)):
+            raise SecureSumError((), hint="the pool does not show the session that was opened")
+        return session
+
+    def _sessions(self, encoded: EncodedContribution) -> Iterator[tuple[str, Session]]:
+        for name in self.lab.board.sessions():
+            try:
+                view = self.lab.review(name)
+            except InvalidInputError:
+                continue  # of another charter, or not a session at all
+            if view.descriptor.layout.digest == encoded.layout.digest:
+                yield name, view
+
+
+def visit_sums(
     pool: PoolClient,
     found: RoundResponse,
     site: str,
-    contribution: Path,
-    base: Path,
-    target: Path,
+    step: Callable[[RoundSums], SumVisit],
     *,
     wait: bool,
     progress: Progress,
 ) -> SumVisit:
-    """Do what a site can do now in the secure sum of a round.
+    """Do what a site can do now in the secure sums of a round.
 
     Parameters
     ----------
-    contribution : Path
-        What the site computed; only shares of it leave the site.
-    target : Path
-        Where the verified sum is written.
+    step : callable
+        `SitePart.take_part` with the site's files.
     wait : bool
-        Come again until the sum is there.
+        Repeat the step until the last sum is there.
 
     Raises
     ------
@@ -89,9 +152,9 @@ def visit_sum(  # noqa: PLR0917 - each is a different thing
     charter = require_accepted(folder, found.secure.charter)
     _require_members(found, found.secure, charter)
     board = PoolBoard(pool.secure, charter=charter, round_id=found.round_id)
-    lab = Lab(folder, site, charter.digest, board)
+    sums = RoundSums(found, Lab(folder, site, charter.digest, board))
     while True:
-        visit = _visit_once(lab, found, contribution, base, target)
+        visit = step(sums)
         if visit.total is not None or not wait:
             return visit
         progress(None, f"{visit.phase}: waiting for {', '.join(visit.waiting) or 'the servers'}")
@@ -107,86 +170,7 @@ def _require_members(found: RoundResponse, terms: SecureTerms, charter: Charter)
         )
 
 
-def _visit_once(
-    lab: Lab, found: RoundResponse, contribution: Path, base: Path, target: Path
-) -> SumVisit:
-    from site_agent.secure.contributions import (
-        encode_leaf_presence,
-        encode_leaf_sums,
-        encode_network_file,
-        read_presence,
-    )
-
-    budget = lab.charter.budget
-    if found.method != "leaf-refit":
-        mean = found.options.get("mean", "samples")
-        encoded = encode_network_file(contribution, base, budget, mean=mean)
-        return _take_part(lab, found, encoded, target)
-    counted = target.with_suffix(".presence")
-    first = _take_part(lab, found, encode_leaf_presence(contribution, budget), counted)
-    if first.total is None:
-        return first
-    least = lab.charter.terms.least_labs
-    encoded = encode_leaf_sums(contribution, read_presence(counted), least, budget)
-    return _take_part(lab, found, encoded, target)
-
-
-def _take_part(
-    lab: Lab, found: RoundResponse, encoded: EncodedContribution, target: Path
-) -> SumVisit:
-    """Share, tag or verify in the session of one sum, whatever is next."""
-    lab.approve_base(encoded.layout.base_digest)
-    session = _find_session(lab, found, encoded)
-    if not lab.share(session, encoded.layout, encoded.numbers):
-        return SumVisit(session, "keys", lab.review(session).waiting)
-    view = lab.visit(session)
-    if view.is_void:
-        return SumVisit(session, "void", ())
-    if view.phase != "complete":
-        return SumVisit(session, view.phase, _awaited(view))
-    if not target.is_file():
-        lab.finish(session, target)
-    return SumVisit(session, view.phase, (), target)
-
-
-def _find_session(lab: Lab, found: RoundResponse, encoded: EncodedContribution) -> str:
-    """Return the first session of this sum that is not void; open one where there is none."""
-    from site_agent.secure.session import new_descriptor
-
-    def find() -> tuple[str, int]:
-        attempts = 0
-        for session in lab.board.sessions():
-            try:
-                view = lab.review(session)
-            except InvalidInputError:
-                continue  # of another charter, or none at all
-            if view.descriptor.layout.digest != encoded.layout.digest:
-                continue
-            attempts = max(attempts, view.descriptor.attempt)
-            if not view.is_void:
-                return session, attempts
-        return "", attempts
-
-    session, attempts = find()
-    if not session:
-        sites = sorted(each.site for each in found.participants)
-        descriptor = new_descriptor(
-            lab.charter,
-            encoded.layout,
-            lab.clock(),
-            labs=sites,
-            attempt=attempts + 1,
-            purpose=f"round {found.round_id}",
-        )
-        lab.board.open_session(descriptor.to_bytes())
-        # Another lab may have opened one at the same moment: all take the first.
-        session, _ = find()
-    if not session:
-        raise SecureSumError((), hint="the pool does not show the session that was opened")
-    return session
-
-
-def _awaited(view: Session) -> tuple[str, ...]:
+def _waiting_for(view: Session) -> tuple[str, ...]:
     """Return who has to act next; before the receipts, the labs that have not shared."""
     if view.phase == "receipt" and len(view.shares) < len(view.descriptor.labs):
         return tuple(each for each in view.descriptor.labs if each not in view.shares)

@@ -19,9 +19,9 @@ from site_agent.errors import PoolClientError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
+from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.rounds.finishing import finish_round
-from site_agent.rounds.rules import ContributionRules
 from tests.cli.conftest import run_process, start_process
 from tests.pool_server.pool_driver import pool_process
 from tests.pool_server.server_process import ServerProcess

@@ -14,7 +14,8 @@ from aggregators.methods.refitting import read_contribution
 from pool_server.wire.rounds import RoundResponse
 from site_agent import PoolClient
 from site_agent.pool.trust.signing import create_key
-from site_agent.rounds.secure import SumVisit, visit_sum
+from site_agent.rounds.kinds import LeafRefitPart
+from site_agent.rounds.secure import SumVisit, visit_sums
 from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.pool_board import PoolBoard
 from site_agent.secure.server import Server
@@ -86,9 +87,10 @@ def test_leaves_that_three_labs_reach_get_their_plain_mean(
     def visit(lab: str) -> SumVisit:
         monkeypatch.setenv("POOL_HOME", str(tmp_path / lab))
         folder = tmp_path / lab
-        done = visit_sum(
-            clients[lab], found, lab, folder / "own", base_file, folder / "own.sum", wait=False,
-            progress=lambda _fraction, _text: None,
+        files = folder / "own", base_file, folder / "own.sum"
+        done = visit_sums(
+            clients[lab], found, lab, lambda sums: LeafRefitPart.take_part(sums, *files),
+            wait=False, progress=lambda _fraction, _text: None,
         )  # fmt: skip
         if done.total is not None:
             clients[lab].rounds.send_contribution(found.round_id, done.total, lab)

@@ -13,10 +13,9 @@ from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import new_network
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
-from site_agent.rounds.contract import DataChoice
+from site_agent.rounds.contract import ContributionRules, DataChoice
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.rounds.finishing import finish_round
-from site_agent.rounds.rules import ContributionRules
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 from tests.site_agent.live_pool import live_pool
 

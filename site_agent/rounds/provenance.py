@@ -1,4 +1,4 @@
-"""Where the base of a round comes from: whether it was made of models that this site trusts.
+"""Check where the base of a round comes from: is it made of models that this site trusts?
 
 Who chooses the base chooses which sums over the faces of others are sent. So a site contributes
 only to a base that it can account for:
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from site_agent.errors import (
 from site_agent.pool.addresses import parse_address
 from site_agent.pool.answers import require_field, require_same
 from site_agent.pool.recipe_sources import RecipeSources
-from site_agent.rounds.methods import find_site_part
+from site_agent.rounds.kinds import find_site_part
 from site_agent.runs.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from pool_server.wire.models.models import ModelVersionResponse
     from pool_server.wire.rounds import RoundResponse
     from site_agent.pool.client import PoolClient
-    from site_agent.rounds.contract import SitePart
-    from site_agent.rounds.rules import ContributionRules
+    from site_agent.rounds.contract import ContributionRules, SitePart
+
 
 _UNAVAILABLE = (NotFoundError, ForbiddenError, WithdrawnError)
 
@@ -62,15 +63,20 @@ def require_allowed(
     address = version.address.removeprefix("pool://")
     reasons, hint = part.objections(rules), ""
     if not rules.approves(version):
-        accounting = Accounting(pool, rules.trusted, progress)
-        if problems := accounting.problems_of(version):
+        provenance = Provenance(pool, rules.trusted, progress)
+        if problems := provenance.problems_of(version):
             reasons += [f"the base cannot be accounted for: {each}" for each in problems]
             hint = f"if you know how the base was made, approve it: --approve-base {address}"
-            if accounting.distrusted:
-                sites = " ".join(accounting.distrusted)
+            if provenance.distrusted:
+                sites = " ".join(provenance.distrusted)
                 hint = f"if you trust what they train: poolctl rounds trust {sites}; {hint}"
     if reasons:
         raise ContributionWithheldError(found.round_id, reasons, hint=hint)
+
+
+def _shows_origin(recipe: Recipe) -> bool:
+    method = recipe.method.name
+    return method in list_round_methods() and find_site_part(method).shows_origin
 
 
 def _first_of_series(pool: PoolClient, found: RoundResponse) -> RoundResponse:
@@ -81,8 +87,14 @@ def _first_of_series(pool: PoolClient, found: RoundResponse) -> RoundResponse:
     return found
 
 
-class Accounting:
-    """Finds out where a base comes from, and which sites would have to be trusted for it."""
+class Provenance:
+    """Finds out where a base comes from, and which sites would have to be trusted for it.
+
+    Attributes
+    ----------
+    distrusted : list of str
+        Sites that the user may want to trust.
+    """
 
     def __init__(
         self, pool: PoolClient, trusted: Collection[str], progress: Progress = no_progress
@@ -102,37 +114,45 @@ class Accounting:
     def _problems(self, digest: str, name: str) -> list[str]:
         if digest not in self._found:
             self._found[digest] = [f"the recipe of {name} leads back to itself"]
-            self._found[digest] = self._look_at(digest, name)
+            self._found[digest] = self._check(digest, name)
         return self._found[digest]
 
-    def _look_at(self, digest: str, name: str) -> list[str]:
+    def _check(self, digest: str, name: str) -> list[str]:
         recipe = self._sources.recipe_of(digest)
         addresses = self._sources.addresses_of(digest)
         vouching = [each for each in addresses if parse_address(each).site in self._trusted]
-        signed = False
-        if vouching:
-            version = self._version(vouching[0], digest)
-            signed = self._pool.signatures.verify(version).status == "verified"
-            # The site has signed the inputs, but not what the pool calls the recipe.
-            inputs = set() if recipe is None else set(recipe.input_digests)
-            require_same(set(version.parent_digests), inputs - {digest})
+        signed = bool(vouching) and self._is_signed(vouching[0], digest, recipe)
         if recipe is None:
-            return [] if vouching else [self._untrusted(name, addresses)]
+            return [] if vouching else [self._distrust(name, addresses)]
         known = [each for each in recipe.inputs if self._knows(each.digest)]
-        problems = [
-            problem
-            for entry in known
-            for problem in self._problems(entry.digest, self._name_of(entry))
-        ]
-        if problems:
-            return list(dict.fromkeys(problems))
-        can_be_of_round = recipe.method.name in list_round_methods() and bool(known)
-        of_round = can_be_of_round and find_site_part(recipe.method.name).shows_origin
+        found = [self._problems(entry.digest, self._name_of(entry)) for entry in known]
+        if problems := list(dict.fromkeys(chain.from_iterable(found))):
+            return problems
+        of_round = bool(known) and _shows_origin(recipe)
         complete = len(known) == len(recipe.inputs)
         if not of_round and (signed or (vouching and not complete)):
             return []
         if not of_round and not complete:
             return [f"{name} was merged from models that the pool does not have or does not show"]
+        return self._examine(digest, name, recipe, known, of_round=of_round)
+
+    def _is_signed(self, address: str, digest: str, recipe: Recipe | None) -> bool:
+        version = self._version(address, digest)
+        # The site has signed the inputs, but not what the pool calls the recipe.
+        inputs = set() if recipe is None else set(recipe.input_digests)
+        require_same(set(version.parent_digests), inputs - {digest})
+        return self._pool.signatures.verify(version).status == "verified"
+
+    def _examine(
+        self,
+        digest: str,
+        name: str,
+        recipe: Recipe,
+        known: Collection[RecipeInput],
+        *,
+        of_round: bool,
+    ) -> list[str]:
+        """Compare a round's result with its base, or make a merge again, unless that was done."""
         # What was found once stays true; only the trust in the inputs may change.
         note = self._pool.cache.folder / "rounds" / "accounted" / digest
         facts = recipe.to_json() + "".join(each.digest for each in known).encode()
@@ -152,7 +172,7 @@ class Accounting:
         name = next(iter(addresses), None) or entry.address or entry.file_name
         return name.removeprefix("pool://") if name else f"sha256:{entry.digest[:12]}..."
 
-    def _untrusted(self, name: str, addresses: Collection[str]) -> str:
+    def _distrust(self, name: str, addresses: Collection[str]) -> str:
         sites = list(dict.fromkeys(parse_address(each).site for each in addresses))
         self.distrusted += [site for site in sites[:1] if site not in self.distrusted]
         if not sites:

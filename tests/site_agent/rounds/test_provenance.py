@@ -17,7 +17,7 @@ from aggregators.methods.refitting.settings import RefitSettings
 from aggregators.models import LeafContribution, ShapePredictor
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import PoolAnswerError
-from site_agent.rounds.accounting import Accounting
+from site_agent.rounds.provenance import Provenance
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.live_pool import LivePool, live_pool
 from tests.site_agent.pool.test_answers import LyingPool
@@ -56,13 +56,13 @@ class Sites:
     def problems(self, address: str, *trusted: str) -> tuple[str, list[str]]:
         """Return what site-a finds wrong with a base, and whom it would have to trust."""
         client = self.clients["site-a"]
-        accounting = Accounting(client, {"site-a", *trusted})
-        return "\n".join(accounting.problems_of(client.version(address))), accounting.distrusted
+        provenance = Provenance(client, {"site-a", *trusted})
+        return "\n".join(provenance.problems_of(client.version(address))), provenance.distrusted
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
-    folder = tmp_path_factory.mktemp("accounting")
+    folder = tmp_path_factory.mktemp("provenance")
     with live_pool(folder / "pool") as pool:
         made = Sites(pool, folder)
         yield made
@@ -139,15 +139,15 @@ def test_a_pool_that_invents_an_origin_is_found_out(sites: Sites) -> None:
         threading.Thread(target=liar.serve_forever, daemon=True).start()
         cache = ModelCache(sites.folder / "cache-of-the-deceived")
         with PoolClient(liar.url, sites.pool.tokens["site-a"], cache=cache) as client:
-            accounting = Accounting(client, {"site-a", "site-b"})
-            assert accounting.problems_of(client.version("site-b/good")) == []
+            provenance = Provenance(client, {"site-a", "site-b"})
+            assert provenance.problems_of(client.version("site-b/good")) == []
             for name, fields in (
                 ("site-x/camera", {"addresses": ["pool://site-b/good@1"]}),
                 ("site-b/holds-it", {"recipe": None}),
             ):
                 change(f"pool://{name}@1", **fields)
                 with pytest.raises(PoolAnswerError, match="was asked for"):
-                    Accounting(client, {"site-b"}).problems_of(client.version(name))
+                    Provenance(client, {"site-b"}).problems_of(client.version(name))
         liar.shutdown()
         liar.pool.close()
 

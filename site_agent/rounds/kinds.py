@@ -1,0 +1,242 @@
+"""A site's part in a round, for each kind of contribution that a method declares.
+
+`LeafRefitPart` fits the base's leaves to the site's faces; `NetworkPart` trains the base on its
+gaze data. An aggregation method names its kind (`aggregators.methods.contract`), so a new method
+of a known kind needs nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from aggregators.methods.contract import ContributionKind
+from aggregators.methods.registry import METHODS, list_round_methods
+from site_agent.errors import ContributionWithheldError, InvalidInputError
+from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, SitePart
+from site_agent.runs.progress import Progress, part_of
+
+if TYPE_CHECKING:
+    from aggregators.methods.networks.local_training import LocalTraining
+    from aggregators.methods.refitting import RefitSettings
+    from aggregators.models import StateDict
+    from pool_server.wire.rounds import RoundResponse
+    from site_agent.datasets import FaceDataset
+    from site_agent.datasets.gaze import GazeDataset, GazeSamples
+    from site_agent.pool.client import PoolClient
+    from site_agent.rounds.contract import ContributionRules, SiteData
+    from site_agent.rounds.secure import RoundSums, SumVisit
+
+
+_READING = 0.1
+"""Share of the progress up to which images are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeafRefitPart(SitePart):
+    """The changes of leaves, and the numbers of samples that they rest on."""
+
+    data: ClassVar[DataKind] = "faces"
+    shows_origin: ClassVar[bool] = True
+
+    found: RoundResponse
+    faces: FaceDataset
+    settings: RefitSettings
+    choice: DataChoice
+
+    @classmethod
+    def prepare(
+        cls, pool: PoolClient, found: RoundResponse, _site: str, data: SiteData, choice: DataChoice
+    ) -> LeafRefitPart:
+        from aggregators.methods.refitting import refit_settings
+        from site_agent.datasets import read_faces
+
+        faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
+        seed = choice.seed + _times_through(pool, found)
+        return cls(found, faces, refit_settings(**{**found.options, "seed": seed}), choice)
+
+    @staticmethod
+    def same_origin(base: Path, result: Path) -> bool:
+        """Return whether a refined landmark model has the trees of its (thinned) base."""
+        import numpy as np
+
+        from aggregators.methods.refitting import thinned_base
+        from site_agent.refinement.one_machine import read_base
+
+        refined = read_base(result)
+        forest = thinned_base(read_base(base), int(refined.trees_per_level.max()))
+        return refined.leaves.shape == forest.leaves.shape and all(
+            np.array_equal(getattr(forest, item.name), getattr(refined, item.name))
+            for item in fields(forest)
+            if item.name != "leaves"
+        )
+
+    def inputs(self, rules: ContributionRules) -> list[Any]:
+        from site_agent.datasets import dataset_digest
+
+        settings = self.settings.model_dump(mode="json")
+        # Another floor may refuse what this one lets through.
+        floor = rules.faces_per_leaf
+        return [dataset_digest(self.faces), settings, list(self.choice.parts), floor]
+
+    def objections(self, rules: ContributionRules) -> list[str]:
+        return rules.objections_to_options(self.settings)
+
+    def compute(
+        self, base: Path, output: Path, rules: ContributionRules, progress: Progress
+    ) -> tuple[tuple[int, str], ...]:
+        from aggregators.methods.refitting import contribute as fit_contribution
+        from aggregators.methods.refitting import find_untrained_features, write_contribution
+        from site_agent.refinement import load_site, read_base
+        from site_agent.refinement.site_faces import CROP_MARGIN
+
+        model = read_base(base)
+        if oddities := find_untrained_features(model):
+            reasons = [f"the base is not as training makes models: {each}" for each in oddities]
+            raise ContributionWithheldError(self.found.round_id, reasons)
+        site = load_site(
+            self.faces,
+            model.part_count,
+            parts=self.choice.parts,
+            initial_shape=model.initial_shape,
+            margin=CROP_MARGIN + self.settings.jitter,
+            progress=part_of(progress, 0.0, _READING),
+        )
+        contribution = fit_contribution(
+            model,
+            site.faces,
+            self.settings,
+            threads=self.choice.threads,
+            progress=part_of(progress, _READING, 1.0),
+        )
+        if objections := rules.objections_to_sums(contribution, model, site.faces.face_count):
+            raise ContributionWithheldError(self.found.round_id, objections)
+        write_contribution(contribution, output)
+        return site.left_out
+
+    @staticmethod
+    def take_part(sums: RoundSums, contribution: Path, _base: Path, target: Path) -> SumVisit:
+        """Count the labs by leaf in a first sum, and add the changes in a second.
+
+        A leaf that few labs reach would show their changes, so the second leaves it out.
+        """
+        from site_agent.secure.contributions import (
+            encode_leaf_presence,
+            encode_leaf_sums,
+            read_presence,
+        )
+
+        counted = target.with_suffix(".presence")
+        first = sums.take_part(encode_leaf_presence(contribution, sums.budget), counted)
+        if first.total is None:
+            return first
+        encoded = encode_leaf_sums(
+            contribution, read_presence(counted), sums.least_labs, sums.budget
+        )
+        return sums.take_part(encoded, target)
+
+    def describe(self, path: Path) -> ContributionFacts:
+        from aggregators.methods.refitting import read_contribution
+
+        counts = read_contribution(path).counts
+        sent = counts[counts > 0]
+        if not len(sent):
+            words = f"of {len(counts)} leaves none is reached by enough of your faces"
+            return ContributionFacts(words, leaves=len(counts))
+        words = (
+            f"changes of {len(sent)} of {len(counts)} leaves, each a sum over at least "
+            f"{self.found.options['min_faces']} faces"
+        )
+        return ContributionFacts(words, len(counts), len(sent), int(sent.min()))
+
+
+def _times_through(pool: PoolClient, found: RoundResponse) -> int:
+    """Return how often the series of a round has been through all levels before it.
+
+    Sites that go level by level draw their samples once for all levels.
+    """
+    if found.options.get("level") is None:
+        return found.number - 1
+    levels = int(pool.version(found.base).fingerprint["levels"])
+    return (found.number - 1) // levels
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkPart(SitePart):
+    """The differences of a network after local training, and the number of samples."""
+
+    data: ClassVar[DataKind] = "gaze"
+
+    found: RoundResponse
+    site: str
+    samples: GazeSamples
+    settings: LocalTraining
+
+    @classmethod
+    def prepare(
+        cls, _pool: PoolClient, found: RoundResponse, site: str, data: SiteData, choice: DataChoice
+    ) -> NetworkPart:
+        from aggregators.methods.networks.round_options import split_options
+        from site_agent.datasets.gaze import open_gaze
+
+        dataset = open_gaze(data) if isinstance(data, Path) else cast("GazeDataset", data)
+        samples = dataset.read(sorted(set(choice.persons)) or None)
+        return cls(found, site, samples, split_options(found.method, found.options).training)
+
+    def inputs(self, _rules: ContributionRules) -> list[Any]:
+        from site_agent.datasets.gaze import person_digests
+
+        return [person_digests(self.samples), self.settings.shared()]
+
+    def compute(
+        self, base: Path, output: Path, _rules: ContributionRules, progress: Progress
+    ) -> tuple[tuple[int, str], ...]:
+        from aggregators.formats import read_model
+        from aggregators.methods.networks import write_network_contribution
+        from site_agent.federated.local_training import train_contribution
+
+        progress(None, f"training on {len(self.samples)} samples")
+        contribution = train_contribution(
+            cast("StateDict", read_model(base)),
+            self.found.base_digest,
+            self.samples,
+            self.settings,
+            site=self.site,
+            round_number=self.found.number,
+        )
+        write_network_contribution(contribution, output)
+        return ()
+
+    @staticmethod
+    def take_part(sums: RoundSums, contribution: Path, base: Path, target: Path) -> SumVisit:
+        from site_agent.secure.contributions import encode_network_file
+
+        mean = sums.found.options.get("mean", "samples")
+        return sums.take_part(
+            encode_network_file(contribution, base, sums.budget, mean=mean), target
+        )
+
+    def describe(self, path: Path) -> ContributionFacts:
+        from aggregators.methods.networks import read_network_contribution
+
+        samples = read_network_contribution(path).samples
+        words = f"differences of the network after training on {samples} samples, and this number"
+        return ContributionFacts(words, samples=samples)
+
+
+_BY_CONTRIBUTION: Mapping[ContributionKind, type[SitePart]] = {
+    "leaf-changes": LeafRefitPart,
+    "network-update": NetworkPart,
+}
+
+
+def find_site_part(name: str) -> type[SitePart]:
+    """Return a site's part in rounds of a method, or raise `InvalidInputError`."""
+    method = METHODS.get(name)
+    if method is None or method.contribution is None:
+        raise InvalidInputError(
+            f"the round is held by {name}; this program knows {', '.join(list_round_methods())}"
+        )
+    return _BY_CONTRIBUTION[method.contribution]
