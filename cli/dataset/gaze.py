@@ -15,7 +15,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
 
 if TYPE_CHECKING:
-    from site_agent.datasets.gaze.statistics import PersonStatistics, Spread
+    from site_agent.datasets.gaze.check import PersonStatistics, Spread
 
 app = single()
 

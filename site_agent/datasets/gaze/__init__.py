@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from site_agent.datasets.gaze.angles import angular_errors_deg
-from site_agent.datasets.gaze.check import check_gaze
-from site_agent.datasets.gaze.digest import gaze_digest, join_digests, person_digests, sample_marks
+from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics
 from site_agent.datasets.gaze.generic_layout import TABLE_NAME, write_samples
 from site_agent.datasets.gaze.layouts import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import (
     EYES,
+    HELD_OUT,
     PATCH_SHAPE,
     GazeDataset,
     GazeSamples,
+    angular_errors_deg,
+    gaze_digest,
+    held_out_sessions,
+    join_digests,
     join_samples,
+    person_digests,
+    sample_marks,
+    select_sessions,
 )
-from site_agent.datasets.gaze.sessions import HELD_OUT, held_out_sessions, select_sessions
 from site_agent.datasets.gaze.sheets import (
     draw_found_gaze,
     draw_gaze,
     draw_patch,
     write_gaze_sheet,
 )
-from site_agent.datasets.gaze.statistics import PersonStatistics, gaze_statistics
 
 __all__ = [
     "EYES",

@@ -1,24 +1,23 @@
-"""Finding what is wrong with gaze data before training starts."""
+"""Look at gaze data before training starts: what is wrong with it, and its numbers by person."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from site_agent.datasets.check import Finding, Severity
-from site_agent.datasets.gaze.generic_layout import (
-    Row,
-    find_table,
-    read_patch,
-    rows_by_person,
-    samples_of,
+from site_agent.datasets.gaze.layouts import find_layout
+from site_agent.datasets.gaze.records import (
+    Float64,
+    GazeDataset,
+    GazeSamples,
+    angular_errors_deg,
+    person_digest,
 )
-from site_agent.datasets.gaze.layouts import open_gaze
-from site_agent.datasets.gaze.records import GazeSamples, UInt8
-from site_agent.errors import AnnotationFileError
 from site_agent.runs.progress import Progress, no_progress
 
 _FEWEST_SAMPLES = 20
@@ -43,54 +42,19 @@ def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[
     findings: list[Finding] = []
     seen: dict[bytes, tuple[Path, str]] = {}
     for path in paths:
-        table = find_table(path)
-        for samples, lines, found in _persons(path, table):
+        layout, place = find_layout(path)
+        for samples, lines, found in layout.examine(place):
             findings += found
-            if not len(samples):
+            if not samples:
                 continue
             person = str(samples.person[0])
             progress(None, f"person {person}")
-            place = table or path
             findings += _angle_findings(place, samples, lines)
             findings += _repeated(place, path, samples, lines, seen)
             findings += _frame_findings(place, samples, lines)
             findings += _person_findings(place, samples, person)
     progress(1.0, "checked")
     return findings
-
-
-Checked = tuple[GazeSamples, Sequence[int], list[Finding]]
-
-
-def _persons(path: Path, table: Path | None) -> Iterator[Checked]:
-    """Yield what can be read of each person, the line of each sample, and what cannot be read."""
-    if table is None:
-        dataset = open_gaze(path)
-        for person in dataset.persons:
-            try:
-                samples = dataset.read_person(person)
-            except AnnotationFileError as error:
-                found = Finding("error", "damaged-file", error.path, error.line, error.problem)
-                yield samples_of([], []), [], [found]
-            else:
-                yield samples, [0] * len(samples), []
-        return
-    persons = rows_by_person(table)
-    if not persons:
-        yield samples_of([], []), [], [Finding("error", "no-samples", table, 0, "has no samples")]
-    for _, rows in sorted(persons.items()):
-        kept: list[Row] = []
-        patches: list[UInt8] = []
-        broken: list[Finding] = []
-        for row in rows:
-            try:
-                patches.append(read_patch(table, row))
-                kept.append(row)
-            except AnnotationFileError as error:
-                missing = not (table.parent / row.file).is_file()
-                code = "missing-image" if missing else "broken-image"
-                broken.append(Finding("error", code, table, error.line, error.problem))
-        yield samples_of(kept, patches), [row.line for row in kept], broken
 
 
 def _angle_findings(place: Path, samples: GazeSamples, lines: Sequence[int]) -> Iterator[Finding]:
@@ -156,3 +120,82 @@ def _person_findings(place: Path, samples: GazeSamples, person: str) -> Iterator
 def _name(samples: GazeSamples, i: int) -> str:
     parts = (samples.person[i], samples.session[i], samples.frame[i], samples.eye[i])
     return " ".join(map(str, parts))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and percentiles of angles in degrees."""
+
+    mean: float
+    p5: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class PersonStatistics:
+    """Numbers of one person; `both_eyes` counts frames of which both eyes are there.
+
+    `constant_error_deg` is the mean error of always predicting this person's mean direction: how
+    hard the person's own data is.
+    """
+
+    person: str
+    samples: int
+    sessions: int
+    left: int
+    right: int
+    both_eyes: int
+    yaw: Spread
+    pitch: Spread
+    head_yaw: Spread
+    head_pitch: Spread
+    brightness: float
+    constant_error_deg: float
+    digest: str
+
+
+def gaze_statistics(
+    dataset: GazeDataset, progress: Progress = no_progress
+) -> list[PersonStatistics]:
+    """Return the numbers of each person, read one after the other.
+
+    Raises
+    ------
+    AnnotationFileError
+        A file is damaged or missing.
+    """
+    found = []
+    for done, person in enumerate(dataset.persons):
+        progress(done / len(dataset.persons), f"person {person}")
+        found.append(_of_person(person, dataset.read_person(person)))
+    return found
+
+
+def _of_person(person: str, samples: GazeSamples) -> PersonStatistics:
+    right = samples.eye == "right"
+    frames = [
+        set(zip(samples.session[eye].tolist(), samples.frame[eye].tolist(), strict=True))
+        for eye in (right, ~right)
+    ]
+    constant = np.broadcast_to(samples.gaze.mean(axis=0), samples.gaze.shape)
+    return PersonStatistics(
+        person=person,
+        samples=len(samples),
+        sessions=len(np.unique(samples.session)),
+        left=int((~right).sum()),
+        right=int(right.sum()),
+        both_eyes=len(frames[0] & frames[1]),
+        yaw=_spread(samples.gaze[:, 0]),
+        pitch=_spread(samples.gaze[:, 1]),
+        head_yaw=_spread(samples.head[:, 0]),
+        head_pitch=_spread(samples.head[:, 1]),
+        brightness=float(samples.patches.mean()),
+        constant_error_deg=float(angular_errors_deg(samples.gaze, constant).mean()),
+        digest=person_digest(samples),
+    )
+
+
+def _spread(angles: Float64) -> Spread:
+    degrees = np.rad2deg(angles)
+    low, high = np.percentile(degrees, [5, 95])
+    return Spread(float(degrees.mean()), float(low), float(high))

@@ -25,11 +25,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from site_agent.datasets.gaze.angles import Float64
+from site_agent.datasets.check import Finding
 from site_agent.datasets.gaze.records import (
     EYES,
     PATCH_SHAPE,
+    CheckedPerson,
+    Float64,
     GazeDataset,
+    GazeLayout,
     GazeSamples,
     UInt8,
     as_left_eyes,
@@ -78,6 +81,25 @@ def open_folder(table: Path) -> GazeDataset:
         raise AnnotationFileError(table, 0, "has no line besides the header; expected samples")
     names = tuple(sorted(persons))
     return GazeDataset(table, "folder", names, lambda name: _read_person(table, persons[name]))
+
+
+def _examine(table: Path) -> Iterator[CheckedPerson]:
+    persons = rows_by_person(table)
+    if not persons:
+        yield None, [], [Finding("error", "no-samples", table, 0, "has no samples")]
+    for _, rows in sorted(persons.items()):
+        kept: list[Row] = []
+        patches: list[UInt8] = []
+        broken: list[Finding] = []
+        for row in rows:
+            try:
+                patches.append(read_patch(table, row))
+                kept.append(row)
+            except AnnotationFileError as error:
+                missing = not (table.parent / row.file).is_file()
+                code = "missing-image" if missing else "broken-image"
+                broken.append(Finding("error", code, table, error.line, error.problem))
+        yield samples_of(kept, patches), [row.line for row in kept], broken
 
 
 def rows_by_person(table: Path) -> dict[str, list[Row]]:
@@ -220,3 +242,12 @@ def _write_one(
     Image.fromarray(patch).save(file, compress_level=1)
     place = f"images/{person}/{file.name}"
     return [place, person, session, frame, eye, *(f"{angle:.6f}" for angle in angles.ravel())]
+
+
+GENERIC = GazeLayout(
+    name="folder",
+    expected=f"a folder with {TABLE_NAME} ({', '.join(COLUMNS)})",
+    find=find_table,
+    open=open_folder,
+    examine=_examine,
+)

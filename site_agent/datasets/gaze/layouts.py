@@ -1,18 +1,20 @@
-"""Recognising gaze data by its layout, and one door to all layouts."""
+"""The table of layouts of gaze data, and one door to all of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from site_agent.datasets.gaze.generic_layout import COLUMNS, TABLE_NAME, find_table, open_folder
-from site_agent.datasets.gaze.mpiigaze import find_days, open_mpiigaze
-from site_agent.datasets.gaze.records import GazeDataset
+from site_agent.datasets.gaze.generic_layout import GENERIC
+from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
+from site_agent.datasets.gaze.records import GazeDataset, GazeLayout
 from site_agent.errors import AnnotationFileError
+
+LAYOUTS: tuple[GazeLayout, ...] = (GENERIC, MPIIGAZE)
 
 
 def is_gaze_data(path: Path) -> bool:
-    """Say whether a path holds eye patches with gaze, and no annotated faces."""
-    return find_table(path) is not None or (path.is_dir() and find_days(path) is not None)
+    """Return whether a path holds eye patches with gaze, and no annotated faces."""
+    return any(layout.find(path) is not None for layout in LAYOUTS)
 
 
 def open_gaze(path: Path) -> GazeDataset:
@@ -23,14 +25,14 @@ def open_gaze(path: Path) -> GazeDataset:
     AnnotationFileError
         The layout is not known, or the table is damaged.
     """
-    table = find_table(path)
-    if table is not None:
-        return open_folder(table)
-    if path.is_dir() and find_days(path) is not None:
-        return open_mpiigaze(path)
-    raise AnnotationFileError(
-        path,
-        0,
-        f"is not gaze data; expected a folder with {TABLE_NAME} ({', '.join(COLUMNS)}), or "
-        "MPIIGaze with Data/Normalized/p00/day01.mat ...",
-    )
+    layout, place = find_layout(path)
+    return layout.open(place)
+
+
+def find_layout(path: Path) -> tuple[GazeLayout, Path]:
+    """Return the layout of gaze data, and the path at which it is opened."""
+    for layout in LAYOUTS:
+        if (place := layout.find(path)) is not None:
+            return layout, place
+    expected = ", or ".join(layout.expected for layout in LAYOUTS)
+    raise AnnotationFileError(path, 0, f"is not gaze data; expected {expected}")

@@ -16,6 +16,7 @@ Zhang et al., "MPIIGaze", IEEE TPAMI 41(1), 2019.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -23,14 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.datasets.gaze.angles import gaze_angles, head_angles
+from site_agent.datasets.check import Finding
 from site_agent.datasets.gaze.records import (
     EYES,
     PATCH_SHAPE,
+    CheckedPerson,
     Eye,
     GazeDataset,
+    GazeLayout,
     GazeSamples,
     as_left_eyes,
+    gaze_angles,
+    head_angles,
     join_samples,
 )
 from site_agent.errors import AnnotationFileError, MissingExtraError
@@ -72,6 +77,23 @@ def open_mpiigaze(path: Path) -> GazeDataset:
     lists = path / _LISTS
     read = partial(_read_person, folder, lists if lists.is_dir() else None)
     return GazeDataset(path, "mpiigaze", persons, read)
+
+
+def _find(path: Path) -> Path | None:
+    # The whole data set, not the folder of the days: its lists choose the evaluation subset.
+    return path if path.is_dir() and find_days(path) is not None else None
+
+
+def _examine(path: Path) -> Iterator[CheckedPerson]:
+    dataset = open_mpiigaze(path)
+    for person in dataset.persons:
+        try:
+            samples = dataset.read_person(person)
+        except AnnotationFileError as error:
+            found = Finding("error", "damaged-file", error.path, error.line, error.problem)
+            yield None, [], [found]
+        else:
+            yield samples, [0] * len(samples), []
 
 
 def _read_person(folder: Path, lists: Path | None, person: str) -> GazeSamples:
@@ -176,3 +198,12 @@ def _field(file: Path, content: dict[str, Any], eye: Eye, name: str, shape: tupl
         problem = f"data.{eye}.{name} has shape {values.shape}, expected {shape}"
         raise AnnotationFileError(file, 0, f"{problem} for its {shape[0]} file names")
     return values
+
+
+MPIIGAZE = GazeLayout(
+    name="mpiigaze",
+    expected="MPIIGaze with Data/Normalized/p00/day01.mat ...",
+    find=_find,
+    open=open_mpiigaze,
+    examine=_examine,
+)

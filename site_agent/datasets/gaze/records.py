@@ -1,8 +1,16 @@
-"""Eye patches with gaze, and data sets of them that are read person by person."""
+"""Eye patches with gaze: samples, data sets that are read person by person, and their digests.
+
+Directions of gaze and poses of heads are angles in the frame of the normalised camera: x points to
+the right of the picture, y down, z away from the camera. Angles are (yaw, pitch) in radians: yaw
+is positive to the left of the picture, pitch upwards, (0, 0) looks into the camera. The
+conversions are those of MPIIGaze's own notes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,8 +18,48 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.gaze.angles import Float64
+from site_agent.datasets.check import Finding
 from site_agent.errors import InvalidInputError
+
+Float64 = NDArray[np.float64]
+
+
+def gaze_angles(vectors: Float64) -> Float64:
+    """Return yaw and pitch, shape (n, 2), of unit vectors (n, 3): (atan2(-x, -z), asin(-y))."""
+    x, y, z = vectors.T
+    return np.stack([np.arctan2(-x, -z), np.arcsin(np.clip(-y, -1, 1))], axis=1)
+
+
+def gaze_vectors(angles: Float64) -> Float64:
+    """Return unit vectors, shape (n, 3), of yaws and pitches (n, 2)."""
+    yaw, pitch = angles.T
+    flat = np.cos(pitch)
+    return np.stack([-flat * np.sin(yaw), -np.sin(pitch), -flat * np.cos(yaw)], axis=1)
+
+
+def head_angles(poses: Float64) -> Float64:
+    """Return yaw and pitch, shape (n, 2), of poses given as Rodrigues vectors (n, 3).
+
+    With z the third column of the rotation: (atan2(z_x, z_z), asin(z_y)).
+    """
+    angle = np.linalg.norm(poses, axis=1)
+    x, y, z = (poses / np.maximum(angle, 1e-12)[:, None]).T
+    sine, rest = np.sin(angle), 1 - np.cos(angle)
+    # Rodrigues' formula applied to (0, 0, 1).
+    forward = np.array(
+        [rest * x * z + sine * y, rest * y * z - sine * x, np.cos(angle) + rest * z * z]
+    )
+    return gaze_angles(-forward.T)
+
+
+def angular_errors_deg(found: Float64, expected: Float64) -> Float64:
+    """Return angles in degrees, shape (n,), between directions given by yaw and pitch (n, 2)."""
+    first, second = gaze_vectors(found), gaze_vectors(expected)
+    across = np.linalg.norm(np.cross(first, second), axis=1)
+    # The arc cosine would be inexact for small errors.
+    errors: Float64 = np.rad2deg(np.arctan2(across, (first * second).sum(axis=1)))
+    return errors
+
 
 UInt8 = NDArray[np.uint8]
 
@@ -94,6 +142,34 @@ class GazeDataset:
         return join_samples([self.read_person(person) for person in wanted])
 
 
+CheckedPerson = tuple[GazeSamples | None, Sequence[int], list[Finding]]
+"""What can be read of a person, the line of each sample (0 without lines), and what cannot be."""
+
+
+@dataclass(frozen=True)
+class GazeLayout:
+    """One way to lay out gaze data in files; `site_agent.datasets.gaze.layouts` lists all.
+
+    Attributes
+    ----------
+    name : str
+    expected : str
+        The files by which it is recognised, for messages.
+    find : callable
+        Returns the path that `open` and `examine` take, or None for data in another layout.
+    open : callable
+        Returns the data set; raises `AnnotationFileError` for damaged data.
+    examine : callable
+        Yields each person as far as it can be read, for checks.
+    """
+
+    name: str
+    expected: str
+    find: Callable[[Path], Path | None]
+    open: Callable[[Path], GazeDataset]
+    examine: Callable[[Path], Iterator[CheckedPerson]]
+
+
 def join_samples(parts: Sequence[GazeSamples]) -> GazeSamples:
     """Return the samples of several sets, one after the other; at least one set."""
     columns = zip(*(vars(part).values() for part in parts), strict=True)
@@ -107,3 +183,114 @@ def as_left_eyes(patches: UInt8, angles: Float64, right: NDArray[np.bool_]) -> N
     """
     patches[right] = patches[right, :, ::-1]
     angles[right, ..., 0] *= -1
+
+
+_MARK_DIGITS = 12
+
+
+def gaze_digest(dataset: GazeDataset) -> str:
+    """Hash the contents of a gaze data set: patches, angles, persons, sessions, frames, eyes.
+
+    It does not depend on names of files, on their order, or on the layout: a copy in another
+    layout has the same digest, if its angles have the same six decimals.
+    """
+    return join_digests(
+        {name: person_digest(dataset.read_person(name)) for name in dataset.persons}
+    )
+
+
+def join_digests(persons: Mapping[str, str]) -> str:
+    """Return the digest of a data set whose persons have these digests."""
+    text = json.dumps(["poolctl-gaze/1", sorted(persons.items())], separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def person_digests(samples: GazeSamples) -> dict[str, str]:
+    """Return the digest of each person's samples."""
+    persons = np.unique(samples.person).tolist()
+    return {name: person_digest(samples[samples.person == name]) for name in persons}
+
+
+def sample_marks(samples: GazeSamples) -> tuple[str, ...]:
+    """Return a short mark of each patch, by which a test on the same patches is known.
+
+    A mark is a part of a hash; the patch cannot be recovered from it.
+    """
+    return tuple(
+        hashlib.sha256(b"poolctl-patch/1" + patch.tobytes()).hexdigest()[:_MARK_DIGITS]
+        for patch in samples.patches
+    )
+
+
+def person_digest(samples: GazeSamples) -> str:
+    """Hash the samples of one person, whatever their order."""
+    micro = np.round(np.concatenate([samples.gaze, samples.head], axis=1) * 1e6).astype(int)
+    marks = []
+    for i, patch in enumerate(samples.patches):
+        place = [str(samples.session[i]), int(samples.frame[i]), str(samples.eye[i])]
+        label = json.dumps([*place, *micro[i].tolist()], separators=(",", ":"))
+        marks.append(hashlib.sha256(label.encode("ascii") + patch.tobytes()).hexdigest())
+    return hashlib.sha256("".join(sorted(marks)).encode("ascii")).hexdigest()
+
+
+HELD_OUT = "held-out"
+HELD_OUT_SHARE = 0.2
+
+
+def held_out_sessions(samples: GazeSamples, share: float = HELD_OUT_SHARE) -> NDArray[np.bool_]:
+    """Mark the samples of the sessions that are held out of a training.
+
+    Of each person with two sessions or more about `share` of the sessions, at least one and never
+    all; of the others none. Frames of one session resemble each other, so that whole sessions are
+    held out. The choice depends on the names of person and sessions alone: equal names and
+    shares give equal choices everywhere.
+
+    Parameters
+    ----------
+    share : float
+        0 to 1; 0 holds out nothing.
+
+    Returns
+    -------
+    bool, shape (n,)
+    """
+    held = np.zeros(len(samples), dtype=np.bool_)
+    for person in np.unique(samples.person) if share > 0 else ():
+        own = samples.person == person
+        sessions = sorted(np.unique(samples.session[own]), key=lambda name: _order(person, name))
+        count = min(max(1, round(share * len(sessions))), len(sessions) - 1)
+        held |= own & np.isin(samples.session, sessions[:count])
+    return held
+
+
+def select_sessions(samples: GazeSamples, sessions: Sequence[str]) -> GazeSamples:
+    """Return the samples of some sessions: of these names, or those held out by default.
+
+    Parameters
+    ----------
+    sessions : sequence of str
+        Names; ``held-out`` alone for `held_out_sessions`; empty for all.
+
+    Raises
+    ------
+    InvalidInputError
+        Nobody has such a session.
+    """
+    if not sessions:
+        return samples
+    if list(sessions) == [HELD_OUT]:
+        held = held_out_sessions(samples)
+        if not held.any():
+            raise InvalidInputError("no person has two sessions, so that none is held out")
+        return samples[held]
+    known = np.unique(samples.session)
+    if unknown := sorted(set(sessions) - set(known.tolist())):
+        raise InvalidInputError(
+            f"there is no session {', '.join(unknown)}; expected {', '.join(known.tolist())}, or "
+            f"{HELD_OUT}"
+        )
+    return samples[np.isin(samples.session, list(sessions))]
+
+
+def _order(person: str, session: str) -> bytes:
+    return hashlib.sha256(f"poolctl-session/1|{person}|{session}".encode()).digest()

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from site_agent.datasets.gaze.angles import Float64
 from site_agent.datasets.gaze.records import (
     PATCH_SHAPE,
+    Float64,
     GazeDataset,
     GazeSamples,
     UInt8,

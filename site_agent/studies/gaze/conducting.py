@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from site_agent.datasets.gaze import GazeDataset
-from site_agent.datasets.gaze.digest import person_digest
+from site_agent.datasets.gaze.records import person_digest
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, part_of
 from site_agent.runs.worker_pool import run_jobs

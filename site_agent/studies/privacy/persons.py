@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.datasets.gaze import GazeDataset, GazeSamples
-from site_agent.datasets.gaze.digest import person_digest
+from site_agent.datasets.gaze.records import person_digest
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import make_person
 from site_agent.errors import InvalidInputError

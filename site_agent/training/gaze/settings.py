@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from site_agent.datasets.gaze.sessions import HELD_OUT_SHARE
+from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import TrainingSettingsError
 from site_agent.training.settings import require_number, require_whole
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.datasets.gaze.angles import Float64, gaze_angles, gaze_vectors
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.gaze.records import (
     EYES,
     Eye,
+    Float64,
     GazeSamples,
+    gaze_angles,
+    gaze_vectors,
     join_samples,
 )
 from site_agent.datasets.synthetic.eye_patches.geometry import head_rotation

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.gaze.angles import Float64, gaze_angles, gaze_vectors
-from site_agent.datasets.gaze.records import PATCH_SHAPE
+from site_agent.datasets.gaze.records import PATCH_SHAPE, Float64, gaze_angles, gaze_vectors
 from site_agent.datasets.synthetic.eye_patches.persons import EyePerson, EyeShape
 
 Float32 = Any

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.gaze.angles import Float64
+from site_agent.datasets.gaze.records import Float64
 from site_agent.datasets.synthetic.eye_patches.geometry import (
     BallHits,
     Float32,

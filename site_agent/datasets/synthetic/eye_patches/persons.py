@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from site_agent.datasets.gaze.angles import Float64
+from site_agent.datasets.gaze.records import Float64
 
 _PERSON_STREAM, _SESSION_STREAM = 0xE1E, 0x5E5
 

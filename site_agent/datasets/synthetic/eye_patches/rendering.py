@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from site_agent.datasets.gaze.angles import Float64
-from site_agent.datasets.gaze.records import PATCH_SHAPE, UInt8
+from site_agent.datasets.gaze.records import PATCH_SHAPE, Float64, UInt8
 from site_agent.datasets.synthetic.eye_patches.geometry import (
     FINE,
     Float32,

@@ -12,9 +12,12 @@ from typing import Literal
 import numpy as np
 
 from site_agent.datasets.gaze import GazeSamples, join_digests, join_samples, open_gaze
-from site_agent.datasets.gaze.angles import Float64
-from site_agent.datasets.gaze.digest import person_digest
-from site_agent.datasets.gaze.sessions import HELD_OUT_SHARE, held_out_sessions
+from site_agent.datasets.gaze.records import (
+    HELD_OUT_SHARE,
+    Float64,
+    held_out_sessions,
+    person_digest,
+)
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, no_progress
 

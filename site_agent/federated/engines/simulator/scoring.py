@@ -9,7 +9,7 @@ import numpy as np
 
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg
-from site_agent.datasets.gaze.angles import Float64
+from site_agent.datasets.gaze.records import Float64
 from site_agent.runs.worker_process import processor_count
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from site_agent.datasets.gaze import gaze_digest, open_gaze
-from site_agent.datasets.gaze.sessions import held_out_sessions
+from site_agent.datasets.gaze.records import held_out_sessions
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.engines.simulator import divide, open_run
 from site_agent.networks import new_network
