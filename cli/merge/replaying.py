@@ -313,7 +313,7 @@ def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
 
     if not is_address(word):
         return read_recipe(Path(word)), Path(word).parent
-    document = pool.models.lineage(pool.address(word)).recipe
+    document = pool.recipe(word)
     if document is None:
         raise InputMissingError(
             f"--replay {word}: not a merged model; the pool has no recipe of it"

@@ -153,7 +153,8 @@ def card(
     """Show the card of a version: Markdown with YAML front matter.
 
     If nobody wrote a card, the pool makes one from labels, metrics, terms, lineage and evaluations.
-    The YAML follows Hugging Face model cards.
+    The YAML follows Hugging Face model cards. The card of a signed version is verified, and
+    --edit signs it again with your key.
     """
     if edit is not None and output is not None:
         raise UsageError("--edit writes the pool's card, --output a file; give one of them")
@@ -161,9 +162,7 @@ def card(
         require_free(output, force=force)
     with invocation.pool() as pool:
         found = (
-            pool.models.card(address)
-            if edit is None
-            else pool.models.write_card(address, read_card_file(edit))
+            pool.card(address) if edit is None else pool.write_card(address, read_card_file(edit))
         )
     if edit is not None:
         return Reply(found, f"{found.address} has the card of {edit}", [found.address])

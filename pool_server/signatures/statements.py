@@ -1,15 +1,14 @@
-"""Statements of versions: whether they are signed by whom they should be, and say what is so.
+"""Statements of versions: the pool takes only those that hold.
 
 A statement is checked twice: when the file is announced, so that nobody sends a gigabyte for
 nothing, and in the transaction that makes the file a version, for the key may have been revoked
-meanwhile.
+meanwhile. It must be signed with a key of the site and say what the upload says; what is compared,
+and why, stands in `pool_server.wire.signatures.comparison`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -29,99 +28,66 @@ from pool_server.settings import PoolSettings
 from pool_server.signatures import repository
 from pool_server.signatures.service import COMPROMISED, describe_key, import_key, read_key
 from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
 from pool_server.wire.signatures.dsse import Envelope
 from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse
-from pool_server.wire.signatures.statements import Statement, open_statement
-
-_SHOWN = 120
-# Of these a statement may be silent: nobody can tell what was not said.
-_MAY_BE_SILENT = frozenset({"kind", "card_digest"})
+from pool_server.wire.signatures.statements import open_statement
 
 
-@dataclass(frozen=True)
-class Claims:
-    """What a statement of a file must say, field by field.
+def facts_of_upload(upload: UploadRecord, kind: str = "") -> VersionFacts:
+    """Return what an uploader says of a file, and of which kind it was found to be."""
+    origin = None
+    if upload.statement is not None:
+        origin = SignedStatement.model_validate(upload.statement).origin
+    recipe: Mapping[str, Any] | None = upload.recipe
+    inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
+    return VersionFacts(
+        site=_signing_site(upload.site.name, origin),
+        name=upload.model_name,
+        file_name=upload.file_name,
+        digest=upload.digest,
+        size_bytes=upload.size_bytes,
+        kind=kind,
+        description=upload.description,
+        labels=dict(upload.labels),
+        metrics=dict(upload.metrics),
+        own_terms=frozenset((each["code"], each.get("detail", "")) for each in upload.terms or ()),
+        inherited_terms=frozenset(),
+        card_digest=text_digest(upload.card),
+        recipe_digest=None if recipe is None else recipe_digest(recipe),
+        parents=tuple(dict.fromkeys(each for each in inputs if each != upload.digest)),
+        terms_are_settled=origin is not None,
+        is_import=origin is not None,
+    )
 
-    Attributes
+
+def facts_of_version(version: ModelVersionRecord, origin: str | None = None) -> VersionFacts:
+    """Return what the pool has of a version, which was loaded as a whole.
+
+    Parameters
     ----------
-    site : SiteRecord
-        Whose version it is, or is to be.
-    fields : mapping
-        By the names of `ModelPredicate`, and ``file_name`` and ``digest``. ``site`` is missing:
-        a statement from another pool names another.
+    origin : str, optional
+        ``SITE@POOL`` where an imported version was signed.
     """
-
-    site: SiteRecord
-    fields: Mapping[str, Any]
-
-    @classmethod
-    def of_upload(cls, upload: UploadRecord) -> Claims:
-        """Return what the uploader says of a file."""
-        recipe = upload.recipe
-        inputs = [] if recipe is None else _inputs_of(recipe)
-        return cls(
-            upload.site,
-            {
-                "name": upload.model_name,
-                "file_name": upload.file_name,
-                "digest": upload.digest,
-                "size_bytes": upload.size_bytes,
-                "description": upload.description,
-                "labels": dict(upload.labels),
-                "metrics": dict(upload.metrics),
-                "terms": {(each["code"], each.get("detail", "")) for each in upload.terms or ()},
-                "card_digest": text_digest(upload.card),
-                "recipe_digest": None if recipe is None else recipe_digest(recipe),
-                "parents": tuple(each for each in inputs if each != upload.digest),
-            },
-        )
-
-    @classmethod
-    def of_version(cls, version: ModelVersionRecord) -> Claims:
-        """Return what the pool has of a version, which was loaded as a whole."""
-        return cls(
-            version.model.site,
-            {
-                "name": version.model.name,
-                "file_name": version.file_name,
-                "digest": version.digest,
-                "size_bytes": version.size_bytes,
-                "kind": version.kind,
-                "description": version.description,
-                "labels": {each.key: each.value for each in version.labels},
-                "metrics": {each.name: each.value for each in version.metrics},
-                "terms": {(each.code, each.detail) for each in version.terms if not each.inherited},
-                "card_digest": text_digest(version.card),
-                "recipe_digest": None
-                if version.recipe is None
-                else recipe_digest(version.recipe.document),
-                "parents": tuple(dict.fromkeys(each.parent_digest for each in version.parents)),
-            },
-        )
-
-    def difference(self, statement: Statement, site: str, *, is_import: bool) -> str:
-        """Say where a statement by `site` differs; empty where it does not."""
-        said = statement.predicate
-        stated: dict[str, Any] = {
-            **said.model_dump(),
-            "file_name": statement.file_name,
-            "digest": statement.digest,
-            "terms": {(each.code, each.detail) for each in said.terms},
-        }
-        for name, expected in {"site": site, **self.fields}.items():
-            found = stated[name]
-            if name in _MAY_BE_SILENT and not found:
-                continue
-            if name == "card_digest" and is_import:
-                # A card may be written anew after it was signed.
-                continue
-            if name == "terms" and is_import and found <= expected:
-                # An imported version brings what it had inherited where it comes from.
-                continue
-            if found != expected:
-                return f"signed was {name} {_short(found)}, expected {_short(expected)}"
-        return ""
+    recipe = version.recipe
+    return VersionFacts(
+        site=_signing_site(version.model.site.name, origin),
+        name=version.model.name,
+        file_name=version.file_name,
+        digest=version.digest,
+        size_bytes=version.size_bytes,
+        kind=version.kind,
+        description=version.description,
+        labels={each.key: each.value for each in version.labels},
+        metrics={each.name: each.value for each in version.metrics},
+        own_terms=frozenset((t.code, t.detail) for t in version.terms if not t.inherited),
+        inherited_terms=frozenset((t.code, t.detail) for t in version.terms if t.inherited),
+        card_digest=text_digest(version.card),
+        recipe_digest=None if recipe is None else recipe_digest(recipe.document),
+        parents=tuple(dict.fromkeys(each.parent_digest for each in version.parents)),
+        is_import=origin is not None,
+    )
 
 
 def require_signature(settings: PoolSettings, upload: UploadRecord) -> None:
@@ -153,11 +119,24 @@ def require_signed(session: Session, settings: PoolSettings, version: ModelVersi
         )
 
 
+def require_resigned(version: ModelVersionRecord, signed: SignedStatement | None) -> None:
+    """Raise `RefusedError` where a signed version is to be changed and comes without a signature.
+
+    Readers would find that it is not what its site signed, and refuse it.
+    """
+    if version.statement is not None and signed is None:
+        raise RefusedError(
+            "the version is signed, and the signature covers what is to be changed",
+            code="signature_required",
+            hint="`poolctl models` signs it again, on the machine that has the site's key.",
+        )
+
+
 def check_upload(session: Session, upload: UploadRecord) -> None:
     """Raise unless the statement that an upload brings, if it brings one, holds."""
     if upload.statement is not None:
         signed = SignedStatement.model_validate(upload.statement)
-        _check(session, signed, Claims.of_upload(upload))
+        _check(session, upload.site, signed, facts_of_upload(upload))
 
 
 def attach_upload(
@@ -167,9 +146,7 @@ def attach_upload(
     if upload.statement is None:
         return
     signed = SignedStatement.model_validate(upload.statement)
-    claims = Claims.of_upload(upload)
-    claims = Claims(claims.site, {**claims.fields, "kind": version.kind})
-    _attach(session, caller, version, signed, claims)
+    _attach(session, caller, version, signed, facts_of_upload(upload, version.kind))
 
 
 def attach_if_fitting(
@@ -183,39 +160,33 @@ def attach_if_fitting(
     if upload.statement is None or repository.find_statement(session, version.id) is not None:
         return False
     signed = SignedStatement.model_validate(upload.statement)
-    claims = Claims.of_version(version)
     repository.lock_keys(session, version.model.site_id)
     try:
-        _check(session, signed, claims)
+        _attach(session, caller, version, signed, facts_of_version(version, signed.origin))
     except StatementRefusedError:
         return False
-    _attach(session, caller, version, signed, claims)
     return True
 
 
 def add_statement(
-    session: Session,
-    caller: Caller,
-    version: ModelVersionRecord,
-    signed: SignedStatement,
-    *,
-    is_changed: bool = False,
+    session: Session, caller: Caller, version: ModelVersionRecord, signed: SignedStatement
 ) -> StatementResponse:
     """Sign an existing version, or sign it again: after its key was revoked, or it was changed.
 
     Raises
     ------
     ConflictError
-        It is signed with a key that counts; the same statement again is no error.
+        Its statement still holds, by a valid key; the same statement again is no error.
     """
     caller.require_upload_to(version.model.site.name)
     # One after the other, for the same reason as changes of the keys.
     repository.lock_keys(session, version.model.site_id)
     known = repository.find_statement(session, version.id)
     if known is not None:
-        if not is_changed and known.envelope == signed.envelope.model_dump(mode="json"):
+        holds = _describes(known, version)
+        if holds and known.envelope == signed.envelope.model_dump(mode="json"):
             return describe_statement(version, known)
-        if not is_changed and known.key.revoked_at is None:
+        if holds and known.key.revoked_at is None:
             raise ConflictError(
                 f"the version was signed on {known.created_at:%Y-%m-%d} with key {known.key_id}",
                 code="statement_exists",
@@ -223,7 +194,7 @@ def add_statement(
             )
         session.delete(known)
         session.flush()
-    _attach(session, caller, version, signed, Claims.of_version(version))
+    _attach(session, caller, version, signed, facts_of_version(version, signed.origin))
     attached = repository.find_statement(session, version.id)
     assert attached is not None
     return describe_statement(version, attached)
@@ -254,8 +225,14 @@ def describe_statement(version: ModelVersionRecord, found: StatementRecord) -> S
     )
 
 
-def text_digest(text: str | None) -> str | None:
-    return hashlib.sha256(text.encode()).hexdigest() if text else None
+def _describes(known: StatementRecord, version: ModelVersionRecord) -> bool:
+    """Return whether a statement still says what is so: a version may be corrected."""
+    key = PublicKey.from_text(known.key.public_key)
+    try:
+        statement = open_statement(Envelope.model_validate(known.envelope), key)
+    except ValueError:
+        return False
+    return not differences(statement, facts_of_version(version, known.origin or None))
 
 
 def _attach(
@@ -263,52 +240,57 @@ def _attach(
     caller: Caller,
     version: ModelVersionRecord,
     signed: SignedStatement,
-    claims: Claims,
+    facts: VersionFacts,
 ) -> None:
-    checked = _check(session, signed, claims)
+    site = version.model.site
+    checked = _check(session, site, signed, facts)
     foreign = signed.foreign_key
     if foreign is None:
         key_id, origin = checked.key_id, ""
     else:
-        record = import_key(session, caller, claims.site, foreign, checked)
+        record = import_key(session, caller, site, foreign, checked)
         key_id, origin = record.id, foreign.origin
     session.add(
         StatementRecord(
             version_id=version.id,
-            site_id=claims.site.id,
+            site_id=site.id,
             key_id=key_id,
             origin=origin,
             envelope=signed.envelope.model_dump(mode="json"),
             created_at=now_utc(),
         )
     )
-    subject = f"{claims.site.name}/{version.model.name}@{version.number}"
+    subject = f"{site.name}/{version.model.name}@{version.number}"
     record_act(session, caller, "version.sign", subject, key_id=key_id, origin=origin)
     session.flush()
 
 
-def _check(session: Session, signed: SignedStatement, claims: Claims) -> PublicKey:
+def _check(
+    session: Session, site: SiteRecord, signed: SignedStatement, facts: VersionFacts
+) -> PublicKey:
     """Return the key that made a statement which holds."""
     if signed.foreign_key is None:
-        key = _own_key(session, signed.envelope, claims.site)
-        said_by = claims.site.name
+        key = _own_key(session, signed.envelope, site)
     else:
         key = read_key(signed.foreign_key.public_key)
-        said_by = signed.foreign_key.origin.partition("@")[0]
-        known = repository.find_key(session, claims.site.id, key.key_id)
+        known = repository.find_key(session, site.id, key.key_id)
         if known is not None and known.revocation == COMPROMISED:
             raise _revoked(known)
     try:
         statement = open_statement(signed.envelope, key)
     except ValueError as error:
         raise StatementRefusedError(str(error), hint=_HINT) from error
-    is_import = signed.foreign_key is not None
-    if difference := claims.difference(statement, said_by, is_import=is_import):
+    if problems := differences(statement, facts):
         raise StatementRefusedError(
-            f"the signed statement is about something else: {difference}",
+            f"the signed statement is about something else: {'; '.join(problems)}",
             hint="Sign what is uploaded; `poolctl upload` does so by itself.",
         )
     return key
+
+
+def _signing_site(site: str, origin: str | None) -> str:
+    """Return who must have signed: an imported version was signed by its site elsewhere."""
+    return origin.partition("@")[0] if origin else site
 
 
 _HINT = "Sign again with a key of the site; `poolctl keys ls` shows which those are."
@@ -347,12 +329,3 @@ def _revoked(key: SiteKeyRecord) -> StatementRefusedError:
         hint="Make and register a new one: `poolctl keys create --replace`, "
         "`poolctl keys register`.",
     )
-
-
-def _inputs_of(recipe: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(str(each["digest"]) for each in recipe["inputs"]))
-
-
-def _short(value: object) -> str:
-    text = repr(sorted(value) if isinstance(value, set) else value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

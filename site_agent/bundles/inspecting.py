@@ -10,12 +10,12 @@ from typing import Literal
 from aggregators.errors import RecipeError
 from pool_server.wire.models.bundles import PortableStatement, PortableVersion
 from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
 from pool_server.wire.signatures.keys import PublicKey
-from pool_server.wire.signatures.statements import Statement, open_statement
+from pool_server.wire.signatures.statements import open_statement
 from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool.trust import decisions
-from site_agent.pool.trust.verification import difference_from
 from site_agent.runs.progress import Progress, no_progress
 
 Trust = Literal["", "trusted", "changed", "unknown"]
@@ -115,9 +115,34 @@ def check_record(bundle: Bundle, record: PortableVersion) -> PublicKey | None:
         statement = open_statement(signed.envelope, key)
     except ValueError as error:
         raise _wrong(bundle, record, f"its signature does not hold: {error}") from error
-    if difference := _difference(record, statement):
-        raise _wrong(bundle, record, f"its signature is about something else: {difference}")
+    if signed.origin is None:
+        raise _wrong(bundle, record, "it does not name the site and pool that signed it")
+    if problems := differences(statement, _facts_of(record, signed.origin)):
+        raise _wrong(
+            bundle, record, f"its signature is about something else: {'; '.join(problems)}"
+        )
     return key
+
+
+def _facts_of(record: PortableVersion, origin: str) -> VersionFacts:
+    return VersionFacts(
+        site=origin.partition("@")[0],
+        name=record.name,
+        file_name=record.file_name,
+        digest=record.digest,
+        size_bytes=record.size_bytes,
+        kind=record.kind,
+        description=record.description,
+        labels=record.labels,
+        metrics=record.metrics,
+        own_terms=frozenset((t.code, t.detail) for t in record.terms if not t.inherited),
+        inherited_terms=frozenset((t.code, t.detail) for t in record.terms if t.inherited),
+        card_digest=text_digest(record.card),
+        recipe_digest=None if record.recipe is None else recipe_digest(record.recipe),
+        parents=tuple(record.parents),
+        # Nobody can see from here whether the pool that exported it had imported it before.
+        is_import=True,
+    )
 
 
 def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
@@ -137,16 +162,6 @@ def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
     inputs = [each for each in recipe.input_digests if each != record.digest]
     if inputs != record.parents:
         raise _wrong(bundle, record, "its parents are not the inputs of its recipe")
-
-
-def _difference(record: PortableVersion, statement: Statement) -> str:
-    origin = record.statement.origin if record.statement is not None else None
-    if origin is None:
-        return "it does not name the site and pool that signed it"
-    made = None if record.recipe is None else recipe_digest(record.recipe)
-    if statement.predicate.recipe_digest != made:
-        return "another recipe was signed"
-    return difference_from(statement, record, origin.partition("@")[0], record.parents)
 
 
 def _describe(bundle: Bundle, record: PortableVersion, key: PublicKey | None) -> InspectedVersion:

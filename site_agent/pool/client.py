@@ -10,12 +10,18 @@ from typing import Any
 
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
+from pool_server.wire.models.cards import CardResponse
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.people.sites import IdentityResponse
 from pool_server.wire.transfers.uploads import UploadRequest
-from site_agent.errors import ForbiddenError, NotFoundError, PoolRefusedRequestError
+from site_agent.errors import (
+    ForbiddenError,
+    NotFoundError,
+    PoolRefusedRequestError,
+    SignatureError,
+)
 from site_agent.pool import profiles
 from site_agent.pool.addresses import parse_address, version_path
 from site_agent.pool.cache import ModelCache
@@ -287,6 +293,50 @@ class PoolClient:
             )
         received = receive_file(self._connection, self.cache, version, progress or no_progress)
         return replace(received, signature=signature)
+
+    def card(self, address: str | ModelAddress) -> CardResponse:
+        """Return the card of a version, which is the one that its site signed if it signed any.
+
+        The pool adds front matter where there is none, and privacy receipts, both unsigned.
+
+        Raises
+        ------
+        SignatureError
+            The pool shows another card, or something else that was not signed.
+        """
+        version = self.version(address)
+        card = self.models.card(version.address)
+        self.signatures.verify(version, pin=False, card=card.source)
+        if card.source.strip() not in card.text:
+            raise SignatureError(
+                f"{version.address}: the pool shows another card than the one that its site wrote"
+            )
+        return card
+
+    def recipe(self, address: str | ModelAddress) -> Mapping[str, Any] | None:
+        """Return the recipe of a version, which is the one that its site signed if it signed any.
+
+        Of a version without one, the recipe by which another site made the same file.
+
+        Raises
+        ------
+        SignatureError
+            The pool shows another recipe, or something else that was not signed.
+        """
+        version = self.version(address)
+        recipe = self.models.lineage(version.address).recipe
+        self.signatures.verify(version, pin=False, recipe=recipe if version.has_recipe else None)
+        return recipe
+
+    def write_card(self, address: str | ModelAddress, text: str) -> CardResponse:
+        """Write a version's card; empty text restores the generated one.
+
+        A signed version is signed again, because its signature covers the card.
+        """
+        version = self.version(address)
+        signed = version.signed_by is not None
+        statement = self.signatures.statement_of(version, card=text) if signed else None
+        return self.models.write_card(version.address, text, statement)
 
     def require_merge_right(self, version: ModelVersionResponse) -> None:
         """Raise unless the pool lets this site merge a version; offline nobody is asked.

@@ -45,7 +45,9 @@ def lineage(  # noqa: PLR0917 - FastAPI gives them by name
     were withdrawn, or flagged because of what they hold.
     """
     version = resolve_version(session, caller, site, name, reference, versions=bare_versions)
-    return _answer(trace_lineage(session, caller, version.digest, with_recipes=recipes))
+    return _answer(
+        trace_lineage(session, caller, version.digest, version_id=version.id, with_recipes=recipes)
+    )
 
 
 @router.get(

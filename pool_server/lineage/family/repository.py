@@ -137,29 +137,32 @@ def round_files_among(session: Session, digests: Sequence[str]) -> dict[str, str
     return found | dict.fromkeys(sums, SECURE_SUM)
 
 
-def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:
+def recipes_of_all(
+    session: Session, caller: Caller, digests: Sequence[str], version_id: int
+) -> list[RecipeRow]:
     """Return the recipe of every version of these files that the caller may see, oldest last.
 
-    Rows are (digest, recipe, whether its inputs' names are the caller's to know).
+    That of `version_id` comes after all. Rows are (digest, recipe, whether its inputs' names are
+    the caller's to know).
     """
     rows = session.execute(
         _recipes(caller)
         .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
-        .order_by(ModelVersionRecord.id.desc()),
+        .order_by(ModelVersionRecord.id == version_id, ModelVersionRecord.id.desc()),
         {"digests": digests},
     )
     return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
 
 
-def recipes_of(session: Session, caller: Caller, digest: str) -> list[RecipeRow]:
-    """Return the oldest recipe that makes the file of this digest, if there is one to be seen.
+def recipes_of(session: Session, caller: Caller, digest: str, version_id: int) -> list[RecipeRow]:
+    """Return the recipe of a version of this file, or else the oldest that makes the same file.
 
     As `recipes_of_all`.
     """
     rows = session.execute(
         _recipes(caller)
         .where(ModelVersionRecord.digest == digest, readable_by(caller))
-        .order_by(ModelVersionRecord.id)
+        .order_by(ModelVersionRecord.id != version_id, ModelVersionRecord.id)
         .limit(1)
     )
     return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]

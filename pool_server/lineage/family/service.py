@@ -23,12 +23,19 @@ _NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
 
 
 def trace_lineage(
-    session: Session, caller: Caller, root: str, *, with_recipes: bool = False
+    session: Session,
+    caller: Caller,
+    root: str,
+    *,
+    version_id: int = 0,
+    with_recipes: bool = False,
 ) -> Lineage:
     """Return the ancestors and descendants of a file along recipes that the caller may see.
 
     The result has the fields of a `LineageResponse`: making thousands of objects would take as
     long as finding them. `with_recipes` gives the recipe of every node, not only of the root.
+    Several sites may have published the file of the root, each with a recipe that it signed: the
+    recipe is that of `version_id`, and the oldest where no version was asked for.
     """
     above, below = repository.steps_around(session, root)
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
@@ -59,9 +66,9 @@ def trace_lineage(
         for digest, kind in repository.round_files_among(session, unplaced).items():
             nodes[digest]["kind"] = kind
     recipes = (
-        repository.recipes_of_all(session, caller, list(depths))
+        repository.recipes_of_all(session, caller, list(depths), version_id)
         if with_recipes
-        else repository.recipes_of(session, caller, root)
+        else repository.recipes_of(session, caller, root, version_id)
     )
     foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
     named = {digest for document in foreign for digest in named_digests(document)} - placed

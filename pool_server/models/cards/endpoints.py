@@ -45,7 +45,7 @@ def write_card(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> CardResponse:
     """Replace the card. An empty one restores the card that the pool generates."""
     version = resolve_version(session, caller, site, name, reference)
-    service.write_card_of(session, caller, version, request.text)
+    service.write_card_of(session, caller, version, request)
     session.expire(version)
     version = resolve_version(session, caller, site, name, str(version.number))
     return service.show_card(session, caller, version)

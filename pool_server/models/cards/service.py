@@ -19,7 +19,8 @@ from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.standing import subject_of
 from pool_server.models.states import WITHDRAWN
-from pool_server.wire.models.cards import CardResponse, read_card, write_card
+from pool_server.signatures.statements import add_statement, require_resigned
+from pool_server.wire.models.cards import CardRequest, CardResponse, read_card, write_card
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.models.receipts import MODES, PrivacyReceipt
 
@@ -54,17 +55,35 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
     )
 
 
-def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord, text: str) -> None:
-    """Write a version's card; an empty one brings back what the pool makes of the record."""
+def write_card_of(
+    session: Session, caller: Caller, version: ModelVersionRecord, request: CardRequest
+) -> None:
+    """Write a version's card; an empty one brings back what the pool makes of the record.
+
+    Raises
+    ------
+    RefusedError, StatementRefusedError
+        The version is signed, and the new card is not.
+    """
     caller.require_upload_to(version.model.site.name)
+    text = request.text
     require_card(text)
+    registry.lock_state(session, version)
     if version.state == WITHDRAWN:
         raise ConflictError(
             "the version is withdrawn; its card stays as it is",
             code="wrong_state",
             details={"found": WITHDRAWN},
         )
+    if text == read_text(session, version):
+        return
+    require_resigned(version, request.statement)
     version.card = text
+    session.flush()
+    session.expire(version)
+    version = registry.get_version(session, version.id)
+    if request.statement is not None:
+        add_statement(session, caller, version, request.statement)
     record_act(
         session,
         caller,

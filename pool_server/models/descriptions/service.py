@@ -19,7 +19,7 @@ from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.standing import address_of, subject_of
 from pool_server.models.states import PUBLIC, WITHDRAWN
-from pool_server.signatures.statements import add_statement
+from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire.models.curation import DescriptionRequest
 from pool_server.wire.models.labels import VOCABULARY
 from pool_server.wire.models.models import ModelVersionResponse
@@ -59,12 +59,7 @@ def change_description(
             code="wrong_state",
             details={"found": WITHDRAWN},
         )
-    if version.statement is not None and request.statement is None:
-        raise RefusedError(
-            "the version is signed, and the signature covers what is to be changed",
-            code="signature_required",
-            hint="`poolctl models change` signs it again, on the machine that has the site's key.",
-        )
+    require_resigned(version, request.statement)
     before = _said(
         version.description,
         {each.key: each.value for each in version.labels},
@@ -84,7 +79,7 @@ def change_description(
     session.expire(version)
     version = registry.get_version(session, version.id)
     if request.statement is not None:
-        add_statement(session, caller, version, request.statement, is_changed=True)
+        add_statement(session, caller, version, request.statement)
     subject = subject_of(version)
     record_act(session, caller, "version.change", subject, digest=version.digest, changes=changes)
     session.flush()

@@ -17,6 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from pool_server.wire.signatures.signatures import SignedStatement
+
 MOST_CARD_CHARACTERS = 200_000
 MOST_FRONT_MATTER_CHARACTERS = 64_000
 MOST_NODES = 5_000
@@ -44,6 +46,9 @@ class CardRequest(BaseModel):
     )
 
     text: CardText = Field(description="Markdown, with YAML between `---` lines in front or none.")
+    statement: SignedStatement | None = Field(
+        default=None, description="Signed anew; needed where the version is signed."
+    )
 
 
 class CardResponse(BaseModel):

@@ -162,6 +162,11 @@ class SignedStatement(BaseModel):
         "there; absent when signed with a registered key of the site.",
     )
 
+    @property
+    def origin(self) -> str | None:
+        """``SITE@POOL`` where an imported version was signed."""
+        return None if self.foreign_key is None else self.foreign_key.origin
+
 
 class StatementResponse(BaseModel):
     """What a site signed of a version, with the key to check it."""

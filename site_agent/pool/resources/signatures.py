@@ -6,11 +6,13 @@ import base64
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pool_server.wire.models.cards import CardResponse
 from pool_server.wire.models.models import LineageResponse, ModelVersionResponse
+from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
+from pool_server.wire.signatures.comparison import text_digest
 from pool_server.wire.signatures.dsse import pae
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.signatures import (
@@ -33,10 +35,14 @@ from site_agent.pool.addresses import version_path
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
-from site_agent.pool.trust.signing import SigningKey, load_key, sign_version, signed_request
+from site_agent.pool.trust.signing import (
+    SigningKey,
+    facts_of_request,
+    facts_of_version,
+    load_key,
+    sign_facts,
+)
 from site_agent.pool.trust.verification import SignaturePolicy, Verification, Verifier
-
-Request = TypeVar("Request", bound=UploadRequest)
 
 
 class Signatures:
@@ -112,8 +118,18 @@ class Signatures:
         """Return the signed statement of a version, unverified."""
         return self._connection.get(_statement_path(version), StatementResponse)
 
+    def card(self, version: ModelVersionResponse) -> str:
+        """Return a version's card as its site wrote it, unverified; empty where it wrote none."""
+        path = f"{version_path(version.address)}/card"
+        return self._connection.get(path, CardResponse).source if version.has_card else ""
+
+    def recipe(self, version: ModelVersionResponse) -> Mapping[str, Any] | None:
+        """Return a version's recipe, unverified; None where it was not merged."""
+        path = f"{version_path(version.address)}/lineage"
+        return self._connection.get(path, LineageResponse).recipe if version.has_recipe else None
+
     def sign(self, address: str | ModelAddress) -> StatementResponse:
-        """Sign an own version that has no signature, or one by a revoked key.
+        """Sign an own version that has no signature, or one that no longer holds.
 
         Raises
         ------
@@ -125,8 +141,15 @@ class Signatures:
             "PUT", _statement_path(version), StatementResponse, self.statement_of(version)
         )
 
-    def statement_of(self, version: ModelVersionResponse) -> SignedStatement:
+    def statement_of(
+        self, version: ModelVersionResponse, *, card: str | None = None
+    ) -> SignedStatement:
         """Return a signed statement of all that is said of an own version.
+
+        Parameters
+        ----------
+        card : str, optional
+            The card that it is to have; the one that it has when None.
 
         Raises
         ------
@@ -139,35 +162,40 @@ class Signatures:
                 f"no key for site {version.site!r} in this profile; make one with: "
                 f"poolctl keys create --site {version.site}"
             )
-        recipe: Mapping[str, Any] | None = None
-        if version.has_recipe:
-            path = f"{version_path(version.address)}/lineage"
-            recipe = self._connection.get(path, LineageResponse).recipe
-        card = ""
-        if version.has_card:
-            card = self._connection.get(
-                f"{version_path(version.address)}/card", CardResponse
-            ).source
-        return sign_version(version, recipe, card, key.key)
+        recipe = self.recipe(version)
+        facts = facts_of_version(
+            version,
+            card_digest=text_digest(self.card(version) if card is None else card),
+            recipe_digest=None if recipe is None else recipe_digest(recipe),
+        )
+        return sign_facts(facts, key.key)
 
-    def signed(self, request: Request, path: Path) -> Request:
+    def signed(self, request: UploadRequest, path: Path) -> UploadRequest:
         """Return an upload request signed, where this profile has a key of the site."""
         key = self.signing_key(request.site)
-        return request if key is None else signed_request(request, path, key.key)
+        if key is None:
+            return request
+        statement = sign_facts(facts_of_request(request, path), key.key)
+        return request.model_copy(update={"statement": statement})
 
     # -- verification ---------------------------------------------------------------------
 
-    def verify(self, version: ModelVersionResponse, *, pin: bool = True) -> Verification:
+    def verify(
+        self,
+        version: ModelVersionResponse,
+        *,
+        pin: bool = True,
+        card: str | None = None,
+        recipe: Mapping[str, Any] | None = None,
+    ) -> Verification:
         """Check the signature of a version; see `site_agent.pool.trust.verification`."""
-        offline = profiles.is_offline()
         verifier = Verifier(
             pool=profiles.host_of(self._connection.endpoint),
             policy=self.policy,
             cache=self._cache,
-            fetch_statement=None if offline else self.statement,
-            fetch_keys=None if offline else self.keys,
+            source=None if profiles.is_offline() else self,
         )
-        return verifier.verify(version, pin=pin)
+        return verifier.verify(version, pin=pin, card=card, recipe=recipe)
 
 
 def _keys_path(site: str) -> str:

@@ -10,7 +10,6 @@ A file is never overwritten: a key that is lost cannot be had again from anywher
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,19 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.names import NAME_PATTERN
+from pool_server.wire.signatures.comparison import VersionFacts, text_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.signatures import SignedStatement
-from pool_server.wire.signatures.statements import (
-    ModelPredicate,
-    StatedTerm,
-    Statement,
-    sign_statement,
-)
+from pool_server.wire.signatures.statements import sign_statement
 from pool_server.wire.transfers.uploads import UploadRequest
 from site_agent.errors import InvalidInputError
 
@@ -43,8 +38,6 @@ _KIND_OF_FORMAT = {
     "poolctl-forest-half": "ert",
 }
 """What files of a format are for, where that is one thing only."""
-
-Request = TypeVar("Request", bound=UploadRequest)
 
 
 @dataclass(frozen=True)
@@ -142,59 +135,72 @@ def local_keys(folder: Path) -> list[SigningKey]:
     return [each for each in found if each is not None]
 
 
-def signed_request(request: Request, path: Path, key: PrivateKey) -> Request:
-    """Return an upload request with a signed statement of all that it says.
+def facts_of_request(request: UploadRequest, path: Path) -> VersionFacts:
+    """Return what an upload request says of the file at `path`; its recipe has to be canonical."""
+    recipe = request.recipe
+    inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
+    return VersionFacts(
+        site=request.site,
+        name=request.name,
+        file_name=request.file_name,
+        digest=request.digest,
+        size_bytes=request.size_bytes,
+        kind=kind_of(path),
+        description=request.description,
+        labels=request.labels,
+        metrics=request.metrics,
+        own_terms=frozenset((each.code, each.detail) for each in request.terms),
+        inherited_terms=frozenset(),
+        card_digest=text_digest(request.card),
+        recipe_digest=None if recipe is None else recipe_digest(recipe),
+        parents=tuple(dict.fromkeys(each for each in inputs if each != request.digest)),
+        terms_are_settled=False,
+    )
 
-    Its recipe has to be canonical.
+
+def facts_of_version(
+    version: ModelVersionResponse, *, card_digest: str | None, recipe_digest: str | None
+) -> VersionFacts:
+    """Return what a pool shows of a version.
+
+    Parameters
+    ----------
+    card_digest, recipe_digest : str or None
+        Of the card's text and of the recipe, which the record of a version does not hold.
+    """
+    origin = version.signed_by.origin if version.signed_by is not None else None
+    return VersionFacts(
+        site=origin.partition("@")[0] if origin else version.site,
+        name=version.name,
+        file_name=version.file_name,
+        digest=version.digest,
+        size_bytes=version.size_bytes,
+        kind=version.kind,
+        description=version.description,
+        labels=version.labels,
+        metrics=version.metrics,
+        own_terms=frozenset((t.code, t.detail) for t in version.terms if not t.inherited),
+        inherited_terms=frozenset((t.code, t.detail) for t in version.terms if t.inherited),
+        card_digest=card_digest,
+        recipe_digest=recipe_digest,
+        parents=tuple(version.parent_digests),
+        is_import=origin is not None,
+    )
+
+
+def sign_facts(facts: VersionFacts, key: PrivateKey) -> SignedStatement:
+    """Sign all that is said of a version.
 
     Raises
     ------
     InvalidInputError
         The statement is too large to be signed.
     """
-    recipe = request.recipe
-    inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
-    predicate = ModelPredicate(
-        site=request.site,
-        name=request.name,
-        kind=kind_of(path),
-        size_bytes=request.size_bytes,
-        description=request.description,
-        labels=request.labels,
-        metrics=request.metrics,
-        terms=tuple(StatedTerm(code=each.code, detail=each.detail) for each in request.terms),
-        card_digest=_text_digest(request.card),
-        recipe_digest=None if recipe is None else recipe_digest(recipe),
-        parents=tuple(each for each in inputs if each != request.digest),
-        signed_at=datetime.now(UTC),
-    )
-    statement = Statement.of(request.file_name, request.digest, predicate)
-    return request.model_copy(update={"statement": _sign(statement, key)})
-
-
-def sign_version(
-    version: ModelVersionResponse, recipe: Mapping[str, Any] | None, card: str, key: PrivateKey
-) -> SignedStatement:
-    """Sign what the pool says of a version, for one that was published unsigned."""
-    predicate = ModelPredicate(
-        site=version.site,
-        name=version.name,
-        kind=version.kind,
-        size_bytes=version.size_bytes,
-        description=version.description,
-        labels=version.labels,
-        metrics=version.metrics,
-        terms=tuple(
-            StatedTerm(code=each.code, detail=each.detail)
-            for each in version.terms
-            if not each.inherited
-        ),
-        card_digest=_text_digest(card),
-        recipe_digest=None if recipe is None else recipe_digest(recipe),
-        parents=tuple(version.parent_digests),
-        signed_at=datetime.now(UTC),
-    )
-    return _sign(Statement.of(version.file_name, version.digest, predicate), key)
+    try:
+        envelope = sign_statement(facts.statement(datetime.now(UTC)), key)
+    except ValueError as error:
+        raise InvalidInputError(f"the statement cannot be signed: {error}") from error
+    return SignedStatement(envelope=envelope)
 
 
 def kind_of(path: Path) -> str:
@@ -208,22 +214,11 @@ def kind_of(path: Path) -> str:
         return ""
 
 
-def _sign(statement: Statement, key: PrivateKey) -> SignedStatement:
-    try:
-        return SignedStatement(envelope=sign_statement(statement, key))
-    except ValueError as error:
-        raise InvalidInputError(f"the statement cannot be signed: {error}") from error
-
-
 def canonical_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe in the form that the pool keeps."""
     from aggregators.methods import parse_recipe
 
     return dict(json.loads(parse_recipe(json.dumps(dict(recipe))).to_json()))
-
-
-def _text_digest(text: str) -> str | None:
-    return hashlib.sha256(text.encode()).hexdigest() if text else None
 
 
 def _set_aside(folder: Path, site: str) -> None:

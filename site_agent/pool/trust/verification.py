@@ -1,35 +1,44 @@
-"""Whether a version is signed by whom it should be, before its file is used.
+"""Verification: a version is used only if its site signed what the pool shows of it.
 
-What protects from what: a pool, or whoever has broken into it, cannot pass a file off as one of a
-site, nor change its labels, metrics, terms or parents, because it cannot sign with the site's
-key; and it cannot come with a key of its own, because the site's keys were pinned when first met
+A pool, or whoever has broken into it, cannot pass a file off as one of a site, nor change its
+labels, metrics, terms, card, recipe or parents, because it cannot sign with the site's key; and it
+cannot come with a key of its own, because the site's keys were pinned when first met
 (`site_agent.pool.trust.decisions`). It can keep back newer versions; it can give one version of a
 model the number of another, because numbers are not signed; and it can call a version older than
 it is: a version without a signature that claims to be from before the site signed anything is only
 warned of.
+
+Steps: find the statement (kept on this machine, or asked for); find a key that is trusted to sign
+for the site; open the statement with it; fetch the card and the recipe that were signed; compare
+everything (`pool_server.wire.signatures.comparison`); pin keys that are new; keep the statement.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
 from aggregators.whole_file import write_whole
-from pool_server.wire.data_use_rules import PERMISSIVE
-from pool_server.wire.models.bundles import PortableVersion
 from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.signatures.comparison import differences, text_digest
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
 from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse
-from pool_server.wire.signatures.statements import SignatureSummary, Statement, open_statement
+from pool_server.wire.signatures.statements import (
+    ModelPredicate,
+    SignatureSummary,
+    Statement,
+    open_statement,
+)
 from site_agent.errors import InvalidInputError, SignatureError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.trust import decisions
+from site_agent.pool.trust.signing import facts_of_version
 
 SignaturePolicy = Literal["check", "require", "ignore"]
 POLICIES: tuple[SignaturePolicy, ...] = ("check", "require", "ignore")
@@ -86,6 +95,22 @@ def chosen_policy() -> SignaturePolicy:
     return word
 
 
+class StatementSource(Protocol):
+    """A pool, asked for what is needed to verify a version."""
+
+    def statement(self, version: ModelVersionResponse) -> StatementResponse:
+        """Return the signed statement, unverified."""
+
+    def keys(self, site: str) -> list[KeyResponse]:
+        """Return the keys of a site."""
+
+    def card(self, version: ModelVersionResponse) -> str:
+        """Return the card as its site wrote it; empty where it wrote none."""
+
+    def recipe(self, version: ModelVersionResponse) -> Mapping[str, Any] | None:
+        """Return the recipe of a merged version."""
+
+
 @dataclass(frozen=True)
 class Verifier:
     """Checks versions of one pool.
@@ -96,25 +121,32 @@ class Verifier:
         Host and port (`profiles.host_of`).
     cache : ModelCache
         Statements are kept in its folder, so that what is there needs no request.
-    fetch_statement : callable
-        Asks the pool for the statement of a version; None while offline.
-    fetch_keys : callable
-        Asks the pool for the keys of a site; None while offline.
+    source : StatementSource or None
+        The pool; None while offline.
     """
 
     pool: str
     policy: SignaturePolicy
     cache: ModelCache
-    fetch_statement: Callable[[ModelVersionResponse], StatementResponse] | None
-    fetch_keys: Callable[[str], list[KeyResponse]] | None
+    source: StatementSource | None
 
-    def verify(self, version: ModelVersionResponse, *, pin: bool = True) -> Verification:
+    def verify(
+        self,
+        version: ModelVersionResponse,
+        *,
+        pin: bool = True,
+        card: str | None = None,
+        recipe: Mapping[str, Any] | None = None,
+    ) -> Verification:
         """Check the signature of a version.
 
         Parameters
         ----------
         pin : bool
             Remember keys that are met for the first time.
+        card, recipe : optional
+            What the pool gave as the version's card or recipe; fetched where they are needed and
+            not given.
 
         Raises
         ------
@@ -129,7 +161,10 @@ class Verifier:
         if summary is None:
             return self._unsigned(version, pinned)
         _require_valid(version, summary)
-        answer = self._statement(version, summary)
+        kept = self._kept_statement(version, summary)
+        answer = kept
+        if answer is None and self.source is not None:
+            answer = self.source.statement(version)
         if answer is None:
             if self.policy == "require":
                 raise SignatureError(
@@ -151,11 +186,18 @@ class Verifier:
             )
         key = known.public if known is not None else _key_of(version, summary, answer)
         statement = _open(version, answer, key)
-        if difference := difference_of(version, statement):
+        # What was compared once is not fetched again: only this machine can change the cache.
+        trusted = statement.predicate if kept is not None else None
+        facts = facts_of_version(
+            version,
+            card_digest=self._card_digest(version, card, trusted),
+            recipe_digest=self._recipe_digest(version, recipe, trusted),
+        )
+        if problems := differences(statement, facts):
             raise SignatureError(
                 f"{version.address}: the pool shows something else than the site signed: "
-                f"{difference}",
-                hint="do not use this version; tell the site and the pool's admin",
+                f"{'; '.join(problems)}",
+                hint="do not use this version; notify the site and the pool's admin",
             )
         note = ""
         if known is None:
@@ -194,21 +236,42 @@ class Verifier:
             f"{version.site} signed anything",
         )
 
-    def _statement(
+    def _kept_statement(
         self, version: ModelVersionResponse, summary: SignatureSummary
     ) -> StatementResponse | None:
-        """Return the statement: the one on this machine, if it is the one that is meant."""
+        """Return the statement that an earlier verification kept, if it is still the one."""
         try:
             kept = StatementResponse.model_validate_json(self._file(version).read_bytes())
         except (OSError, ValidationError):
-            kept = None
-        # A version is signed anew when its labels are corrected.
-        if kept is not None and (kept.key.key_id, kept.accepted_at) == (
-            summary.key_id,
-            summary.accepted_at,
-        ):
-            return kept
-        return None if self.fetch_statement is None else self.fetch_statement(version)
+            return None
+        # A version is signed anew when its labels or its card are corrected.
+        is_meant = (kept.key.key_id, kept.accepted_at) == (summary.key_id, summary.accepted_at)
+        return kept if is_meant else None
+
+    def _card_digest(
+        self, version: ModelVersionResponse, card: str | None, trusted: ModelPredicate | None
+    ) -> str | None:
+        if card is not None:
+            return text_digest(card)
+        if not version.has_card:
+            return None
+        if trusted is not None or self.source is None:
+            return None if trusted is None else trusted.card_digest
+        return text_digest(self.source.card(version))
+
+    def _recipe_digest(
+        self,
+        version: ModelVersionResponse,
+        recipe: Mapping[str, Any] | None,
+        trusted: ModelPredicate | None,
+    ) -> str | None:
+        if recipe is None and not version.has_recipe:
+            return None
+        if recipe is None and trusted is not None:
+            return trusted.recipe_digest
+        if recipe is None and self.source is not None:
+            recipe = self.source.recipe(version)
+        return None if recipe is None else recipe_digest(recipe)
 
     def _remember(self, version: ModelVersionResponse, answer: StatementResponse) -> None:
         path = self._file(version)
@@ -218,7 +281,7 @@ class Verifier:
         write_whole(path, answer.model_dump_json())
 
     def _file(self, version: ModelVersionResponse) -> Path:
-        place = self.cache.folder / "statements" / self.pool / version.site / version.name
+        place = self.cache.folder / "verified" / self.pool / version.site / version.name
         return place / f"{version.digest}.json"
 
     def _pin(self, version: ModelVersionResponse, key: KeyResponse) -> str:
@@ -228,10 +291,10 @@ class Verifier:
         a site that has several would seem to have changed its key at the next version else.
         """
         keys = [key]
-        if self.fetch_keys is not None:
+        if self.source is not None:
             keys += [
                 each
-                for each in self.fetch_keys(version.site)
+                for each in self.source.keys(version.site)
                 if not each.origin and each.revoked_as != "compromised"
             ]
         decisions.trust_keys(self.pool, version.site, keys, "first use")
@@ -258,48 +321,6 @@ class Verifier:
             f"poolctl keys trust {version.site} {key.key_id[:16]}",
             code="key_not_trusted",
         )
-
-
-def difference_of(version: ModelVersionResponse, statement: Statement) -> str:
-    """Describe how a version in a pool differs from what was signed; empty if it does not."""
-    origin = version.signed_by.origin if version.signed_by is not None else None
-    site = origin.partition("@")[0] if origin else version.site
-    return difference_from(statement, version, site, version.parent_digests)
-
-
-def difference_from(
-    statement: Statement,
-    version: ModelVersionResponse | PortableVersion,
-    site: str,
-    parents: Iterable[str],
-) -> str:
-    """Describe how a description differs from what was signed; empty if it does not.
-
-    Additional terms, such as those of the inputs of a merge, bind more and are accepted; missing
-    terms are not.
-    """
-    said = statement.predicate
-    shown: dict[str, tuple[Any, Any]] = {
-        "digest": (statement.digest, version.digest),
-        "site": (said.site, site),
-        "name": (said.name, version.name),
-        "file name": (statement.file_name, version.file_name),
-        "size": (said.size_bytes, version.size_bytes),
-        "kind": (said.kind or version.kind, version.kind),
-        "description": (said.description, version.description),
-        "labels": (said.labels, version.labels),
-        "metrics": (said.metrics, version.metrics),
-        "parents": (set(said.parents), set(parents)),
-    }
-    for name, (signed, found) in shown.items():
-        if signed != found:
-            return f"{name} {_short(found)}, signed was {_short(signed)}"
-    # A merge drops what would allow more than its inputs do.
-    binding = {(each.code, each.detail) for each in said.terms if each.code not in PERMISSIVE}
-    missing = binding - {(each.code, each.detail) for each in version.terms}
-    if missing:
-        return f"terms without {_short(missing)}"
-    return ""
 
 
 def _require_valid(version: ModelVersionResponse, summary: SignatureSummary) -> None:
@@ -340,10 +361,5 @@ def _open(version: ModelVersionResponse, answer: StatementResponse, key: PublicK
     except ValueError as error:
         raise SignatureError(
             f"{version.address}: {error}",
-            hint="do not use this version; tell the site and the pool's admin",
+            hint="do not use this version; notify the site and the pool's admin",
         ) from error
-
-
-def _short(value: object) -> str:
-    text = json.dumps(sorted(value)) if isinstance(value, set) else repr(value)
-    return text if len(text) <= 160 else f"{text[:160]}..."

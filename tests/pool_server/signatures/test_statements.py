@@ -83,16 +83,22 @@ def test_an_unsigned_version_says_so(pool: PoolDriver) -> None:
 @pytest.mark.parametrize(
     ("said", "named"),
     [
-        ({"site": "other"}, "site 'other', expected 'signer'"),
-        ({"name": "other"}, "name 'other', expected 'tampered'"),
-        ({"size_bytes": 1}, "size_bytes 1"),
-        ({"description": "Adults"}, "description 'Adults'"),
-        ({"labels": {"population": "adult"}}, "labels {'population': 'adult'}"),
-        ({"metrics": {"mean_error": 0.01}}, "metrics {'mean_error': 0.01}"),
-        ({"terms": [{"code": "DUO:0000006"}]}, "terms [('DUO:0000006', '')]"),
-        ({"card_digest": "0" * 64}, "card_digest"),
-        ({"recipe_digest": "0" * 64}, "recipe_digest"),
-        ({"parents": ["0" * 64]}, "parents"),
+        ({"site": "other"}, "site: signed 'other', found 'signer'"),
+        ({"name": "other"}, "name: signed 'other', found 'tampered'"),
+        ({"size_bytes": 1}, "size: signed 1, found"),
+        ({"description": "Adults"}, "description: signed 'Adults', found 'Infants'"),
+        (
+            {"labels": {"population": "adult"}},
+            "labels: signed {'population': 'adult'}, found {'population': 'infant'}",
+        ),
+        (
+            {"metrics": {"mean_error": 0.01}},
+            "metrics: signed {'mean_error': 0.01}, found {'mean_error': 0.07}",
+        ),
+        ({"terms": [{"code": "DUO:0000006"}]}, "terms: signed and missing [('DUO:0000006', '')]"),
+        ({"card_digest": "0" * 64}, "card: signed '0000"),
+        ({"recipe_digest": "0" * 64}, "recipe: signed '0000"),
+        ({"parents": ["0" * 64]}, "parents: signed ['0000"),
     ],
 )
 def test_a_statement_of_anything_else_is_refused(
@@ -120,14 +126,14 @@ def test_statements_of_other_files_names_and_kinds_are_refused(pool: PoolDriver,
     assert "digest" in answer.json()["error"]["message"]
     renamed = signed(statement_of("signer/kinds", content), KEY)
     answer = announce(client, "signer/kinds", content, statement=renamed, file_name="b.bin")
-    assert "file_name 'kinds.bin'" in answer.json()["error"]["message"]
+    assert "file name: signed 'kinds.bin', found 'b.bin'" in answer.json()["error"]["message"]
     # Of which kind the file is, the pool finds out when it has it.
     claimed = signed(statement_of("signer/kinds", content, kind="ert"), KEY)
     opened = announce(client, "signer/kinds", content, statement=claimed).json()
     send_parts(client, opened, content)
     refused = complete(client, opened)
     assert error_of(refused) == (422, "statement_refused")
-    assert "kind 'ert', expected 'network'" in refused.json()["error"]["message"]
+    assert "kind: signed 'ert', found 'network'" in refused.json()["error"]["message"]
     assert client.get("/api/v1/models/signer/kinds").status_code == 404, "nothing was published"
 
 
@@ -223,7 +229,7 @@ def test_an_import_brings_its_key_and_that_signs_nothing_new(pool: PoolDriver) -
     # Its statement must be about the site it came from.
     wrong = signed(statement_of("site-b/more", more), key) | {"foreign_key": foreign}
     answer = announce(client, "importer/more", more, statement=wrong)
-    assert "site 'site-b', expected 'site-a'" in answer.json()["error"]["message"]
+    assert "site: signed 'site-b', found 'site-a'" in answer.json()["error"]["message"]
     # Who holds it may make it the site's own, which it then is.
     assert register(client, "importer", key).status_code == 201
     [listed] = client.get("/api/v1/sites/importer/keys").json()["items"]

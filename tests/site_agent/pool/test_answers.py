@@ -31,14 +31,17 @@ class LyingPool(ThreadingHTTPServer):
     instead : dict of str to str
         What is replaced in the path and the body of a request, and by what.
     changed : callable
-        Given the body of an answer, returns headers and the body to send.
+        Given the path and the body of an answer, returns headers and the body to send.
     """
 
     def __init__(self, pool: LivePool) -> None:
         super().__init__(("127.0.0.1", 0), _Relay)
         self.pool = httpx.Client(base_url=pool.url)
         self.instead: dict[str, str] = {}
-        self.changed: Callable[[bytes], tuple[dict[str, str], bytes]] = lambda body: ({}, body)
+        self.changed: Callable[[str, bytes], tuple[dict[str, str], bytes]] = lambda _, body: (
+            {},
+            body,
+        )
 
     @property
     def url(self) -> str:
@@ -55,7 +58,7 @@ class _Relay(BaseHTTPRequestHandler):
             path, asked_body = path.replace(asked, other), asked_body.replace(asked, other)
         kept = {name: self.headers.get(name, "") for name in ("Authorization", "Content-Type")}
         answer = self.server.pool.request(self.command, path, headers=kept, content=asked_body)
-        headers, body = self.server.changed(answer.content)
+        headers, body = self.server.changed(path, answer.content)
         self.send_response(answer.status_code)
         for name, value in (headers | {"Content-Length": str(len(body))}).items():
             self.send_header(name, value)
@@ -158,9 +161,9 @@ def test_other_answers_are_compared_too(client: PoolClient, liar: LyingPool) -> 
 
 def test_compressed_and_endless_answers_are_refused(client: PoolClient, liar: LyingPool) -> None:
     blank = bytes(MOST_ANSWER_BYTES + 1)
-    liar.changed = lambda _: ({"Content-Encoding": "gzip"}, gzip.compress(blank))
+    liar.changed = lambda *_: ({"Content-Encoding": "gzip"}, gzip.compress(blank))
     with pytest.raises(PoolAnswerError, match=r"compressed answer \(gzip\)"):
         client.whoami()
-    liar.changed = lambda _: ({}, blank)
+    liar.changed = lambda *_: ({}, blank)
     with pytest.raises(PoolAnswerError, match="more than 67,108,864 bytes"):
         client.whoami()

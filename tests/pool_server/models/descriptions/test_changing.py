@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import httpx
@@ -85,6 +86,24 @@ def test_what_is_signed_is_signed_again(pool: PoolDriver) -> None:
     found = owner.get(path_of(version, "statement")).json()
     statement = open_statement(Envelope.model_validate(found["envelope"]), KEY.public)
     assert statement.predicate.description == "Infants"
+
+
+def test_a_signed_card_is_signed_again(pool: PoolDriver) -> None:
+    owner = pool.member("changes-cards")
+    assert register(owner, "changes-cards", KEY).status_code == 201
+    content = network_bytes()
+    version = upload_signed(owner, "changes-cards/face", KEY, content)
+    text = "# Infants\n"
+    refused = owner.put(path_of(version, "card"), json={"text": text})
+    assert error_of(refused) == (422, "signature_required")
+    old = signed(statement_of("changes-cards/face", content), KEY)
+    refused = owner.put(path_of(version, "card"), json={"text": text, "statement": old})
+    assert error_of(refused) == (422, "statement_refused")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    new = signed(statement_of("changes-cards/face", content, card_digest=digest), KEY)
+    card = {"text": text, "statement": new}
+    assert owner.put(path_of(version, "card"), json=card).json()["source"] == text
+    assert owner.put(path_of(version, "card"), json=card).status_code == 200, "nothing changes"
 
 
 def test_a_withdrawn_version_stays_as_it_is(pool: PoolDriver) -> None:

@@ -63,17 +63,16 @@ def reasons(answer: httpx.Response) -> dict[str, list[str]]:
 def test_ones_own_models_leave_with_all_that_goes_with_them(pool: PoolDriver) -> None:
     client, key = pool.member("exporter"), PrivateKey.generate()
     register(client, "exporter", key)
-    version = upload_signed(
-        client,
-        "exporter/face",
-        key,
-        labels={"population": "infant"},
-        metrics={"mean_error": 0.07},
-        description="Infants",
+    content, card = network_bytes(), "# Infants\n"
+    said: dict[str, Any] = {
+        "labels": {"population": "infant"},
+        "metrics": {"mean_error": 0.07},
+        "description": "Infants",
+    }
+    statement = statement_of("exporter/face", content, **said, card_digest=sha256(card.encode()))
+    version = upload(
+        client, "exporter/face", content, statement=signed(statement, key), card=card, **said
     )
-    client.put(
-        "/api/v1/models/exporter/face/versions/1/card", json={"text": "# Infants\n"}
-    ).raise_for_status()
     client.post(
         "/api/v1/evaluations",
         json={

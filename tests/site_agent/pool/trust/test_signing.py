@@ -29,11 +29,13 @@ from pool_server.database.records import (
     StatementRecord,
     now_utc,
 )
+from pool_server.wire.data_use import Term
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent.errors import (
     InvalidInputError,
     PoolRefusedFileError,
+    PoolRefusedRequestError,
     SignatureError,
 )
 from site_agent.pool import profiles
@@ -397,6 +399,40 @@ def test_a_merged_model_is_signed_with_its_recipe(lab: Lab, reader: PoolClient) 
     assert reader.download(unsigned.version.address).signature.status == "verified"
 
 
+def test_a_signed_card_is_signed_again_when_it_is_written(lab: Lab, reader: PoolClient) -> None:
+    address = lab.publish("face", 62, card="# Infants\n", terms=[Term(code="DUO:0000042")])
+    reader.download(address)
+    assert lab.client.write_card(address, "# Infants, hose in view\n").written
+    assert reader.download(address).signature.status == "verified"
+    assert reader.card(address).source == "# Infants, hose in view\n"
+    with pytest.raises(PoolRefusedRequestError, match="the signature covers"):
+        lab.client.models.write_card(address, "# Adults\n")
+    lab.client.write_card(address, "")
+    assert not reader.card(address).written
+    assert reader.download(address).signature.status == "verified"
+
+
+def test_the_recipe_of_a_version_is_its_own(lab: Lab, reader: PoolClient) -> None:
+    """Two sites may make the same file by different recipes; each signs its own."""
+    from aggregators.methods import merge
+
+    inputs = [lab.folder / f"{number}.svm" for number in (1, 2)]
+    for number, path in enumerate(inputs):
+        write_model(make_detector(64 + number), path)
+    output = lab.folder / "merged.svm"
+    recipe = merge("mwma", inputs, output=output).recipe.model_dump(mode="json", by_alias=True)
+    doubled = json.loads(json.dumps(recipe))
+    for each in doubled["inputs"]:
+        each["weight"] = 2.0
+    for name, document in (("first", recipe), ("second", doubled)):
+        lab.client.upload(output, f"{lab.site}/{name}", recipe=document)
+        address = f"{lab.site}/{name}@1"
+        assert reader.download(address).signature.status == "verified"
+        found = reader.recipe(address)
+        assert found is not None
+        assert found["inputs"][0]["weight"] == document["inputs"][0]["weight"]
+
+
 def test_what_was_verified_needs_no_pool(
     lab: Lab, reader: PoolClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,7 +440,7 @@ def test_what_was_verified_needs_no_pool(
     reader.download(address)
     monkeypatch.setenv("POOL_OFFLINE", "1")
     assert reader.download(address).signature.status == "verified"
-    for path in (reader.cache.folder / "statements").rglob("*.json"):
+    for path in (reader.cache.folder / "verified").rglob("*.json"):
         path.unlink()
     found = reader.download(address).signature
     assert (found.status, bool(found.warning)) == ("unchecked", True)

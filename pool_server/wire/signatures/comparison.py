@@ -1,0 +1,189 @@
+"""The one comparison of a signed statement with what is found beside it.
+
+Every signature of a model version goes through `differences`, in the pool and at the sites:
+
+=========================  ===========================================  ======================
+who may lie                how                                          who refuses
+=========================  ===========================================  ======================
+a pool, or whoever broke   shows another file, name, card, recipe,      the client, before it
+into it                    label, metric or term than the site signed,  uses a version, and when
+                           or passes the statement of one version off   it reads a card or recipe
+                           as another's
+an uploader                signs something else than it uploads         the pool, when the file
+                                                                        is announced and when it
+                                                                        becomes a version
+another site               replays a statement for a model of its own,  the pool: site and name
+                           or signs in the name of a site               are signed, and the key
+                                                                        must be the site's own
+whoever carries a bundle   changes a record between two pools           the client that reads it,
+                                                                        and the second pool
+=========================  ===========================================  ======================
+
+The pool's half is `pool_server.signatures.statements`, the client's `site_agent.pool.verification`.
+Number, aliases, state, visibility and dates of a version are the pool's own and not signed; format
+and fingerprint follow from the file, whose digest is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from pool_server.wire.data_use_rules import PERMISSIVE
+from pool_server.wire.signatures.statements import ModelPredicate, StatedTerm, Statement
+
+StatedTerms = frozenset[tuple[str, str]]
+"""Codes with their details."""
+
+_SHOWN_CHARACTERS = 160
+
+
+@dataclass(frozen=True)
+class VersionFacts:
+    """All that a statement speaks of, as it was found: in an upload, a version or a bundle.
+
+    Attributes
+    ----------
+    site : str
+        The site that must have signed: that of the version, or of an imported one where it came
+        from.
+    kind : str
+        Empty as long as nobody has read the file.
+    own_terms, inherited_terms : frozenset of (code, detail)
+        What the site itself attached, and what came from inputs and copies.
+    terms_are_settled : bool
+        A pool has worked out the terms. Before that, they are exactly what the uploader said.
+    is_import : bool
+        It comes from another pool; what it had inherited there may have become its own terms.
+    card_digest, recipe_digest : str or None
+        SHA-256 (`card_digest`, `recipe_digest`); None where there is no card or recipe.
+    """
+
+    site: str
+    name: str
+    file_name: str
+    digest: str
+    size_bytes: int
+    kind: str
+    description: str
+    labels: Mapping[str, str]
+    metrics: Mapping[str, float]
+    own_terms: StatedTerms
+    inherited_terms: StatedTerms
+    card_digest: str | None
+    recipe_digest: str | None
+    parents: tuple[str, ...]
+    terms_are_settled: bool = True
+    is_import: bool = False
+
+    def statement(self, signed_at: datetime) -> Statement:
+        """Return the statement that says all this; `differences` then finds none."""
+        predicate = ModelPredicate(
+            site=self.site,
+            name=self.name,
+            kind=self.kind,
+            size_bytes=self.size_bytes,
+            description=self.description,
+            labels=dict(self.labels),
+            metrics=dict(self.metrics),
+            terms=tuple(
+                StatedTerm(code=code, detail=text) for code, text in sorted(self.own_terms)
+            ),
+            card_digest=self.card_digest,
+            recipe_digest=self.recipe_digest,
+            parents=self.parents,
+            signed_at=signed_at,
+        )
+        return Statement.of(self.file_name, self.digest, predicate)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One field: its word, how it is read on both sides, and how the two are compared."""
+
+    word: str
+    signed: Callable[[Statement], Any]
+    found: Callable[[VersionFacts], Any]
+    compare: Callable[[Any, Any], str]
+
+
+def differences(statement: Statement, found: VersionFacts) -> list[str]:
+    """Return each field in which a signed statement differs from what was found, in words."""
+    problems = []
+    for field in COMPARED:
+        if problem := field.compare(field.signed(statement), field.found(found)):
+            problems.append(f"{field.word}: {problem}")
+    return problems
+
+
+def text_digest(text: str | None) -> str | None:
+    """Return the SHA-256 of a card's text; None where there is none."""
+    return hashlib.sha256(text.encode()).hexdigest() if text else None
+
+
+def _equal(signed: object, found: object) -> str:
+    return "" if signed == found else f"signed {_shorten(signed)}, found {_shorten(found)}"
+
+
+def _same_kind(signed: str, found: str) -> str:
+    # A signer that cannot read the file leaves its kind open, and a pool does not know it before
+    # the file is there; the digest binds it in any case.
+    return _equal(signed, found) if signed and found else ""
+
+
+def _same_set(signed: tuple[str, ...], found: tuple[str, ...]) -> str:
+    # The digest of the recipe binds their order.
+    return _equal(sorted(set(signed)), sorted(set(found)))
+
+
+def _binding_terms(signed: StatedTerms, found: VersionFacts) -> str:
+    """Compare terms: none may be lost that binds, and none may appear that allows more."""
+    shown = found.own_terms | found.inherited_terms
+    lost, added = signed - shown, set(found.own_terms - signed)
+    if found.terms_are_settled:
+        # A merge drops what would allow more than its inputs do.
+        lost = frozenset(each for each in lost if each[0] not in PERMISSIVE)
+    if found.is_import:
+        added.clear()
+    if not found.parents:
+        # Only inputs can hand down a permission: copies of a file hand down what binds.
+        added |= {each for each in shown - signed if each[0] in PERMISSIVE}
+    parts = [f"signed and missing {_shorten(sorted(lost))}"] if lost else []
+    parts += [f"not signed {_shorten(sorted(added))}"] if added else []
+    return ", ".join(parts)
+
+
+def _predicate(name: str) -> Callable[[Statement], Any]:
+    return attrgetter(f"predicate.{name}")
+
+
+def _stated_terms(statement: Statement) -> StatedTerms:
+    return frozenset((each.code, each.detail) for each in statement.predicate.terms)
+
+
+COMPARED = (
+    _Compared("digest", attrgetter("digest"), attrgetter("digest"), _equal),
+    _Compared("site", _predicate("site"), attrgetter("site"), _equal),
+    _Compared("name", _predicate("name"), attrgetter("name"), _equal),
+    _Compared("file name", attrgetter("file_name"), attrgetter("file_name"), _equal),
+    _Compared("size", _predicate("size_bytes"), attrgetter("size_bytes"), _equal),
+    _Compared("kind", _predicate("kind"), attrgetter("kind"), _same_kind),
+    _Compared("description", _predicate("description"), attrgetter("description"), _equal),
+    _Compared("labels", _predicate("labels"), attrgetter("labels"), _equal),
+    _Compared("metrics", _predicate("metrics"), attrgetter("metrics"), _equal),
+    _Compared("terms", _stated_terms, lambda found: found, _binding_terms),
+    _Compared("card", _predicate("card_digest"), attrgetter("card_digest"), _equal),
+    _Compared("recipe", _predicate("recipe_digest"), attrgetter("recipe_digest"), _equal),
+    _Compared("parents", _predicate("parents"), attrgetter("parents"), _same_set),
+)
+"""Every signed field but the time of signing; a field of `ModelPredicate` without a row here fails
+the tests."""
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
