@@ -7,8 +7,13 @@ Every network takes grey eye patches and head angles, and returns yaw and pitch 
 from __future__ import annotations
 
 from site_agent.networks.architectures import GAZE_ARCHITECTURES, Architecture, find_architecture
-from site_agent.networks.files import from_module, new_network, read_network, to_module
-from site_agent.networks.prediction import predict_gaze
+from site_agent.networks.files import (
+    from_module,
+    new_network,
+    predict_gaze,
+    read_network,
+    to_module,
+)
 
 __all__ = [
     "GAZE_ARCHITECTURES",

@@ -1,4 +1,4 @@
-"""The table of architectures: a new one is one module and one line."""
+"""The table of architectures: a new one is a torch module and one line."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Architecture:
 
 
 def _lenet() -> nn.Module:
-    from site_agent.networks.gaze_lenet import GazeLeNet
+    from site_agent.networks.gaze_modules import GazeLeNet
 
     return GazeLeNet(channels=50)
 
 
 def _wide_lenet() -> nn.Module:
-    from site_agent.networks.gaze_lenet import GazeLeNet
+    from site_agent.networks.gaze_modules import GazeLeNet
 
     return GazeLeNet(channels=80)
 
 
 def _resnet18() -> nn.Module:
-    from site_agent.networks.gaze_resnet import GazeResNet18
+    from site_agent.networks.gaze_modules import GazeResNet18
 
     return GazeResNet18()
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from site_agent.datasets.gaze import GazeSamples
-from site_agent.networks.prediction import to_inputs
+from site_agent.networks.files import to_inputs
 
 # How much the contrast curve changes, of what the gradient does.
 _CURVE_SHARE = 0.25

@@ -1,7 +1,4 @@
-"""ResNet-18 for gaze, on one grey channel, with the usual names of parameters.
-
-Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1.
-"""
+"""Networks for gaze: LeNet and ResNet-18, each with the head angles before its last layer."""
 
 from __future__ import annotations
 
@@ -30,7 +27,10 @@ class _BasicBlock(nn.Module):
 
 
 class GazeResNet18(nn.Module):
-    """Four stages of two basic blocks; the head angles are joined before the last layer."""
+    """Four stages of two basic blocks, on one grey channel, with the usual names of parameters.
+
+    Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,4 +49,34 @@ class GazeResNet18(nn.Module):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = functional.adaptive_avg_pool2d(x, 1).flatten(1)
         gaze: torch.Tensor = self.fc(torch.cat([x, head], dim=1))
+        return gaze
+
+
+class GazeLeNet(nn.Module):
+    """Convolutions 5 x 5 x 20 and 5 x 5 x `channels`, each with pooling, and 500 hidden units.
+
+    Source: Zhang et al. 2015, "Appearance-Based Gaze Estimation in the Wild".
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 20, 5)
+        self.conv2 = nn.Conv2d(20, channels, 5)
+        self.fc1 = nn.Linear(channels * 6 * 12, 500)
+        self.fc2 = nn.Linear(500 + 2, 2)
+
+    def forward(self, patches: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+        """Return yaw and pitch.
+
+        Parameters
+        ----------
+        patches : float32, shape (n, 1, 36, 60)
+            As `site_agent.networks.files.to_inputs` scales them.
+        head : float32, shape (n, 2)
+            Yaw and pitch of the head in radians.
+        """
+        x = functional.max_pool2d(self.conv1(patches), 2)
+        x = functional.max_pool2d(self.conv2(x), 2)
+        x = functional.relu(self.fc1(x.flatten(1)))
+        gaze: torch.Tensor = self.fc2(torch.cat([x, head], dim=1))
         return gaze
