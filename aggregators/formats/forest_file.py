@@ -33,7 +33,11 @@ from aggregators.formats.safetensors_file import (
     parse_safetensors,
     recognises_safetensors,
 )
-from aggregators.formats.validation import FIELD_TYPES, find_forest_problem, find_number_problem
+from aggregators.formats.shape_predictor import (
+    FIELD_TYPES,
+    find_forest_problem,
+    find_number_problem,
+)
 from aggregators.models import Float32, Float64, ForestEnsemble, Model, ShapePredictor, TensorInfo
 
 VERSION = "1"

@@ -5,22 +5,23 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Literal, TypeVar
 
 from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer, view_bytes
-from aggregators.formats.fhog_detector import FhogDetectorFormat
+from aggregators.formats.fhog_detector import MOST_UPSAMPLING, FhogDetectorFormat
 from aggregators.formats.forest_file import ForestFileFormat, HalfForestFileFormat
+from aggregators.formats.safetensors_file import TensorsFormat
 from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.formats.sparse_tensors import SparseTensorsFormat
-from aggregators.formats.tensors import TensorsFormat
-from aggregators.formats.unknown_files import describe_unknown_file
-from aggregators.models import KIND_WORDS, Model
+from aggregators.models import KIND_WORDS, FhogDetector, ForestEnsemble, Model
 from aggregators.whole_file import whole_file
 
 Decoded = TypeVar("Decoded")
@@ -241,3 +242,115 @@ def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:
         if pending is not None:
             pending.result()
     return digest.hexdigest()
+
+
+# Advice for files that are not model files, by their first bytes.
+_EXPORT = (
+    "parameters saved with safetensors.torch.save_file(network.state_dict(), ...), "
+    "or a file saved by dlib's save method"
+)
+
+# First bytes, what the file is, what to use instead.
+_SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
+    (b"BZh", "a bzip2 archive", "the file inside; decompress it first: bunzip2"),
+    (b"\x1f\x8b", "a gzip archive", "the file inside; decompress it first: gunzip"),
+    (b"PK\x03\x04", "a zip archive", "the file inside; unzip it first"),
+    (b"version https://git-lfs", "a git-lfs pointer", "the file it points to; run: git lfs pull"),
+    (b"<", "a web page or XML file", "a model file; download it again"),
+)
+
+# Version 1, then the length of the loss's name and the name: "loss_mmod_".
+_DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+).*", re.DOTALL)
+
+_PART_OF_ROUND = re.compile(rb'"format":"poolctl-([a-z-]+-contribution|optimiser-state)"')
+
+
+def describe_unknown_file(head: bytes) -> tuple[str, str]:
+    """Return what a file seems to be, and what to use instead (may be empty).
+
+    Parameters
+    ----------
+    head : bytes
+        First bytes of a file that no format recognises.
+    """
+    if len(head) < 9:
+        return f"only {len(head)} bytes", "a model file; the download may be incomplete"
+    if network := _DLIB_NETWORK.fullmatch(head):
+        name = network[1].decode("ascii").rstrip("_")
+        found = f"a neural network of dlib ({name}), such as its CNN face detector"
+        return found, "a HOG-SVM detector (.svm) or a landmark model (.dat) of dlib"
+    if part := _PART_OF_ROUND.search(head):
+        return f"a {part[1].decode().replace('-', ' ')}", "a model file; merge it with its base"
+    zip_with_pickle = head.startswith(b"PK\x03\x04") and b"/data.pkl" in head
+    if zip_with_pickle or (head[0] == 0x80 and 2 <= head[1] <= 5):
+        return "a Python pickle or PyTorch file", _EXPORT
+    for signature, found, advice in _SIGNATURES:
+        if head.lstrip().startswith(signature):
+            return found, advice
+    return f"bytes {head[:8].hex(' ')}", ""
+
+
+# Preparing a model for another file format or kind; what it computes does not change.
+DetectorKind = Literal["object_detector", "simple_object_detector"]
+"""The two kinds of `.svm` files: that of C++ (``fhog_object_detector`` in Python), and that of
+Python, which also stores how often an image is doubled first."""
+
+
+def convert_model(
+    model: Model,
+    format_name: str | None = None,
+    *,
+    detector_kind: DetectorKind | None = None,
+    upsampling: int | None = None,
+) -> Model:
+    """Return a model in the form that a format can hold.
+
+    Parameters
+    ----------
+    format_name : str, optional
+        A name of `FORMATS`; by default the model's own.
+    detector_kind : str, optional
+        For detectors. Unchanged by default; Python's kind when `upsampling` is given.
+    upsampling : int, optional
+        For Python's kind: how often an image is doubled first, 0 to 16. Unchanged by default;
+        0 for a file of C++.
+
+    Raises
+    ------
+    ConversionError
+        The format cannot hold the model, or the model does not have such an option.
+    """
+    name = default_format(model).name if format_name is None else format_name
+    if isinstance(model, FhogDetector):
+        model = _of_kind(model, detector_kind, upsampling)
+    elif detector_kind is not None or upsampling is not None:
+        raise ConversionError(
+            f"only detectors have a kind and an upsampling; found a {KIND_WORDS[type(model)]}"
+        )
+    if isinstance(model, ForestEnsemble) and len(model.members) == 1:
+        # One forest alone is an ordinary landmark model, whatever its weight.
+        model = model.members[0]
+    try:
+        format_for(model, name)
+    except ConversionError as error:
+        if isinstance(model, ForestEnsemble):
+            raise ConversionError(f"{error}, or merge by wba-cascade to get one forest") from None
+        raise
+    return model
+
+
+def _of_kind(
+    model: FhogDetector, kind: DetectorKind | None, upsampling: int | None
+) -> FhogDetector:
+    if kind == "object_detector":
+        if upsampling is not None:
+            raise ConversionError(
+                "an object_detector does not store an upsampling; use simple_object_detector"
+            )
+        return replace(model, upsampling=None)
+    if kind is None and upsampling is None:
+        return model
+    doublings = upsampling if upsampling is not None else model.upsampling or 0
+    if not 0 <= doublings <= MOST_UPSAMPLING:
+        raise ConversionError(f"upsampling: found {doublings}, expected 0 to {MOST_UPSAMPLING}")
+    return replace(model, upsampling=doublings)

@@ -36,16 +36,19 @@ from aggregators.formats.dlib_stream import Buffer
 from aggregators.formats.safetensors_file import (
     ITEM_BYTES,
     Contents,
+    StoredTensors,
+    check_entry,
     header_error,
     is_shape,
     lay_out,
     load_json_object,
     parse_safetensors,
     recognises_safetensors,
+    require_complete,
     require_metadata,
     require_metadata_keys,
+    tensor_bytes,
 )
-from aggregators.formats.tensors import StoredTensors, check_entry, require_complete, tensor_bytes
 from aggregators.models import Model, StateDict, TensorInfo
 
 Storage = Literal["dense", "mask", "index"]

@@ -1,4 +1,4 @@
-"""Merging models and files, with a recipe that gives the same bytes again."""
+"""Reading and writing all that methods combine: models, contributions, optimiser states."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.errors import ConversionError, OptionError
-from aggregators.formats import decode_model, encode_model, file_digest, write_model
-from aggregators.formats.registry import format_of_suffix, list_formats
+from aggregators.formats import decode_model, encode_model, file_digest, read_model, write_model
+from aggregators.formats.dlib_stream import Buffer
+from aggregators.formats.registry import (
+    HEAD_BYTES,
+    decode_named,
+    format_of_suffix,
+    list_formats,
+    load_bytes,
+)
+from aggregators.formats.safetensors_file import recognises_safetensors
 from aggregators.methods.contract import (
     AggregationMethod,
     MethodOptions,
@@ -20,9 +28,13 @@ from aggregators.methods.contract import (
     check_options,
     no_progress,
 )
-from aggregators.methods.input_files import encode_input, encoded_digest, read_input
-from aggregators.methods.networks.state_file import (
+from aggregators.methods.networks.round_files import (
+    NETWORK_CONTRIBUTION,
+    OPTIMISER_STATE,
+    contribution_as_network,
+    decode_network_contribution,
     decode_optimiser_state,
+    state_as_network,
     state_path,
     write_optimiser_state,
 )
@@ -34,10 +46,74 @@ from aggregators.methods.recipe import (
     recipe_path,
     write_recipe,
 )
+from aggregators.methods.refitting.contribution_file import (
+    LEAF_CONTRIBUTION,
+    decode_contribution,
+    encode_contribution,
+)
 from aggregators.methods.registry import find_method
 from aggregators.methods.sub_models import SubModels, check_weights, collect_sub_models
-from aggregators.models import MergeInput, Model, OptimiserState
+from aggregators.models import (
+    LeafContribution,
+    MergeInput,
+    Model,
+    NetworkContribution,
+    OptimiserState,
+)
 
+_DECODERS: Mapping[str, Callable[[Buffer], MergeInput]] = {
+    LEAF_CONTRIBUTION: decode_contribution,
+    NETWORK_CONTRIBUTION: decode_network_contribution,
+    OPTIMISER_STATE: decode_optimiser_state,
+}
+"""By the ``format`` in the metadata of a safetensors file."""
+
+
+def read_input(path: Path) -> MergeInput:
+    """Read a model file, a contribution or an optimiser state.
+
+    Raises
+    ------
+    FormatError
+        As `read_model`.
+    """
+    if not path.is_file():
+        return read_model(path)
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        decode = _find_decoder(head)
+        if decode is None:
+            return read_model(path)
+        data = load_bytes(file)
+    return decode_named(decode, data, path)
+
+
+def encode_input(item: MergeInput) -> bytes:
+    """Return the bytes of an input's file in its default format."""
+    if isinstance(item, LeafContribution):
+        return encode_contribution(item)
+    if isinstance(item, NetworkContribution):
+        return encode_model(contribution_as_network(item))
+    if isinstance(item, OptimiserState):
+        return encode_model(state_as_network(item))
+    return encode_model(item)
+
+
+def encoded_digest(item: MergeInput) -> str:
+    """Return the SHA-256 of an input's file in its default format."""
+    return sha256(encode_input(item)).hexdigest()
+
+
+def _find_decoder(head: bytes) -> Callable[[Buffer], MergeInput] | None:
+    if not recognises_safetensors(head):
+        return None
+    return next(
+        (decode for name, decode in _DECODERS.items() if f'"format":"{name}"'.encode() in head),
+        None,
+    )
+
+
+# Merging models and files, with a recipe that gives the same bytes again.
 _READ, _COMBINED, _WRITTEN = 0.6, 0.7, 0.85
 """Fractions done when inputs are read, the result is computed, and the model is written."""
 

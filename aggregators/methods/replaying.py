@@ -10,7 +10,7 @@ from pathlib import Path
 from aggregators.errors import OptionError, RecipeError, RecipeInputMissingError
 from aggregators.formats import file_digest
 from aggregators.methods.merging import Merged, merge, refuse_overwriting_inputs, require_place_for
-from aggregators.methods.networks.state_file import state_path
+from aggregators.methods.networks.round_files import state_path
 from aggregators.methods.recipe import (
     LeftOut,
     Recipe,

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import AggregationMethod, Combined, MethodOptions, Progress
+from aggregators.methods.joined_cascades import join_cascades
 from aggregators.methods.landmark_members import (
     LandmarkModel,
     Member,
@@ -17,7 +18,6 @@ from aggregators.methods.landmark_members import (
     members_of,
     reanchored_members,
 )
-from aggregators.methods.side_by_side import join_cascades
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Model
 

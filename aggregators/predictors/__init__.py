@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from aggregators.predictors.dlib_compatible import DlibCompatiblePredictor
-from aggregators.predictors.grey import to_grey
-from aggregators.predictors.landmarks import LandmarkPredictor
+from aggregators.predictors.landmarks import DlibCompatiblePredictor, LandmarkPredictor, to_grey
 
 __all__ = ["DlibCompatiblePredictor", "LandmarkPredictor", "to_grey"]

@@ -1,18 +1,55 @@
-"""Running landmark models: one cascade, or a WBA ensemble."""
+"""Conversion to grey images, as in dlib."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aggregators.errors import FaceBoxError, InconsistentModelError
-from aggregators.formats.validation import find_forest_problem
+from aggregators.errors import FaceBoxError, ImageArrayError, InconsistentModelError
+from aggregators.formats.shape_predictor import find_forest_problem
 from aggregators.models import Float32, Float64, ForestEnsemble, ShapePredictor, UInt8
-from aggregators.predictors.grey import to_grey
+
+if TYPE_CHECKING:
+    import dlib
 
 
+def to_grey(image: NDArray[Any]) -> UInt8:
+    """Return a grey image, computed as in dlib: ``(red + green + blue) // 3``.
+
+    Parameters
+    ----------
+    image : uint8, shape (height, width) or (height, width, 3)
+        Grey, or RGB.
+
+    Returns
+    -------
+    uint8, shape (height, width)
+        C-contiguous; the same array if it needs no change.
+
+    Raises
+    ------
+    ImageArrayError
+        Another type or shape.
+    """
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        found = f"{image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise ImageArrayError(f"an image must be an array of uint8, not {found}")
+    if image.ndim == 2:
+        return np.ascontiguousarray(image)
+    if image.ndim == 3 and image.shape[2] == 3:
+        total = image[:, :, 0].astype(np.uint16)
+        total += image[:, :, 1]
+        total += image[:, :, 2]
+        total //= 3
+        return total.astype(np.uint8)
+    raise ImageArrayError(
+        f"an image must have the shape (height, width) or (height, width, 3), not {image.shape}"
+    )
+
+
+# Running landmark models: one cascade, or a WBA ensemble.
 class LandmarkPredictor:
     """Places landmarks in images with a shape predictor or an ensemble of them.
 
@@ -146,3 +183,37 @@ def check_boxes(boxes: ArrayLike) -> Float64:
             "with left < right and top < bottom"
         )
     return checked
+
+
+# A landmark predictor that is called as ``dlib.shape_predictor``.
+class DlibCompatiblePredictor:
+    """``predictor(image, rect)`` returns a ``dlib.full_object_detection``.
+
+    Programs written for ``dlib.shape_predictor`` can use it to run any landmark model, including
+    WBA ensembles. Coordinates are rounded to whole pixels as in dlib; `LandmarkPredictor` does
+    not round them. Needs dlib.
+    """
+
+    def __init__(self, model: ShapePredictor | ForestEnsemble) -> None:
+        self.landmark_predictor = LandmarkPredictor(model)
+
+    def __call__(self, image: NDArray[np.uint8], box: dlib.rectangle) -> dlib.full_object_detection:
+        """Place the landmarks of one face.
+
+        Parameters
+        ----------
+        image : uint8, shape (height, width) or (height, width, 3)
+            Grey or RGB.
+
+        Raises
+        ------
+        ImageArrayError, FaceBoxError
+            As `LandmarkPredictor.predict`.
+        """
+        import dlib
+
+        corners: list[Any] = [box.left(), box.top(), box.right(), box.bottom()]
+        landmarks = self.landmark_predictor.predict(to_grey(image), [corners])[0]
+        rounded = np.floor(landmarks + 0.5).astype(np.int64)
+        points = [dlib.point(int(x), int(y)) for x, y in rounded]
+        return dlib.full_object_detection(box, points)

@@ -79,7 +79,7 @@ def convert(
     file of several forests (wba-final) cannot become a .dat.
     """
     from aggregators.formats import read_model, recognise, write_model
-    from aggregators.formats.conversion import convert_model
+    from aggregators.formats.registry import convert_model
 
     file = model_file(invocation, model)
     require_free(output, force=True)

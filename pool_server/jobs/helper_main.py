@@ -43,7 +43,7 @@ PROGRAMS = (
 
 def load_everything() -> None:
     """Load what the programs need, before the first request rather than in every child."""
-    from aggregators.formats.preloading import load_kernels
+    from aggregators.formats.fingerprint import load_kernels
 
     for module in ("aggregators.methods", "aggregators.methods.refitting", *PROGRAMS):
         importlib.import_module(module)

@@ -54,7 +54,7 @@ class NetworkRounds(RoundMethod):
     ) -> dict[str, Any]:
         from aggregators.formats import read_model
         from aggregators.methods.networks import read_network_contribution
-        from aggregators.methods.networks.contribution_check import check_network_contribution
+        from aggregators.methods.networks.round_files import check_network_contribution
         from aggregators.models import StateDict
 
         contribution = read_network_contribution(path)

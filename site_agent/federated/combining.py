@@ -10,9 +10,8 @@ from typing import cast
 
 from aggregators.formats import decode_model, encode_model
 from aggregators.methods.contract import no_progress
-from aggregators.methods.input_files import encode_input
-from aggregators.methods.merging import Merged, merge
-from aggregators.methods.networks.state_file import decode_optimiser_state
+from aggregators.methods.merging import Merged, encode_input, merge
+from aggregators.methods.networks.round_files import decode_optimiser_state
 from aggregators.methods.registry import find_method
 from aggregators.methods.sub_models import collect_sub_models
 from aggregators.models import MergeInput, NetworkContribution, OptimiserState, StateDict

@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from aggregators.methods.networks.local_training import LocalTraining
-from aggregators.methods.networks.round_options import RoundOptions, split_options
+from aggregators.methods.networks.round_options import LocalTraining, RoundOptions, split_options
 from site_agent.errors import InvalidInputError
 
 

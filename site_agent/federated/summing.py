@@ -13,15 +13,25 @@ from dataclasses import replace
 import numpy as np
 
 from aggregators.models import NetworkContribution, StateDict
-from aggregators.secure_sum.checking import add_check_values, challenges, check_values
-from aggregators.secure_sum.encoding import BitBudget, decode_sum
-from aggregators.secure_sum.field import UInt64, add_to, random_numbers, to_bytes
-from aggregators.secure_sum.layout import combined_network, encode_network, network_layout
+from aggregators.secure_sum.layout import (
+    BitBudget,
+    combined_network,
+    decode_sum,
+    encode_network,
+    network_layout,
+)
 from aggregators.secure_sum.sharing import (
     SEED_BYTES,
+    UInt64,
+    add_check_values,
+    add_to,
+    challenges,
+    check_values,
     digest_of,
     explicit_share,
+    random_numbers,
     share_from_seed,
+    to_bytes,
 )
 from site_agent.errors import InvalidInputError
 

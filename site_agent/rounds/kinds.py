@@ -19,7 +19,7 @@ from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, 
 from site_agent.runs.progress import Progress, part_of
 
 if TYPE_CHECKING:
-    from aggregators.methods.networks.local_training import LocalTraining
+    from aggregators.methods.networks.round_options import LocalTraining
     from aggregators.methods.refitting import RefitSettings
     from aggregators.models import StateDict
     from pool_server.wire.rounds import RoundResponse

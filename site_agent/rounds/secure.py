@@ -19,7 +19,7 @@ from site_agent.pool import profiles
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
-    from aggregators.secure_sum.encoding import BitBudget
+    from aggregators.secure_sum.layout import BitBudget
     from site_agent.pool.client import PoolClient
     from site_agent.secure.charter import Charter
     from site_agent.secure.contributions import EncodedContribution

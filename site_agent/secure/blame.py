@@ -8,7 +8,7 @@ some server posted, and one of the two lied. A share is never decrypted to settl
 
 from __future__ import annotations
 
-from aggregators.secure_sum.checking import add_check_values
+from aggregators.secure_sum.sharing import add_check_values
 from site_agent.secure.session import Fault, Session
 
 

@@ -18,7 +18,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aggregators.errors import OptionError
-from aggregators.secure_sum.encoding import BitBudget
+from aggregators.secure_sum.layout import BitBudget
 from aggregators.whole_file import write_whole
 from pool_server.wire.signatures.keys import PublicKey
 from site_agent.errors import InvalidInputError

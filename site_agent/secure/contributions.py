@@ -9,12 +9,11 @@ import numpy as np
 
 from aggregators.errors import FormatError
 from aggregators.formats import file_digest, read_model
-from aggregators.methods.networks.contribution_file import read_network_contribution
+from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.methods.refitting import read_contribution
 from aggregators.models import Int64, LeafContribution, StateDict
-from aggregators.secure_sum.encoding import BitBudget
-from aggregators.secure_sum.field import NUMBER_BYTES, UInt64
 from aggregators.secure_sum.layout import (
+    BitBudget,
     SumLayout,
     encode_leaves,
     encode_network,
@@ -22,6 +21,7 @@ from aggregators.secure_sum.layout import (
     leaf_sums_layout,
     network_layout,
 )
+from aggregators.secure_sum.sharing import NUMBER_BYTES, UInt64
 from site_agent.errors import InvalidInputError
 
 

@@ -15,14 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregators.secure_sum.checking import check_values
-from aggregators.secure_sum.field import UInt64, from_bytes, random_numbers, to_bytes
 from aggregators.secure_sum.layout import SumLayout
 from aggregators.secure_sum.sharing import (
     SEED_BYTES,
+    UInt64,
+    check_values,
     explicit_server,
     explicit_share,
+    from_bytes,
+    random_numbers,
     share_from_seed,
+    to_bytes,
 )
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, SecureSumError

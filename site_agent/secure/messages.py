@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aggregators.secure_sum.field import P
+from aggregators.secure_sum.sharing import P
 from pool_server.wire.signatures.dsse import Envelope
 from pool_server.wire.signatures.dsse import seal as sign
 from pool_server.wire.signatures.keys import PrivateKey

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from aggregators.secure_sum.checking import challenges
-from aggregators.secure_sum.field import UInt64
+from aggregators.secure_sum.sharing import UInt64, challenges
 from site_agent.errors import InvalidInputError, NotFoundError
 from site_agent.pool.trust.signing import load_key
 from site_agent.secure.board import Board

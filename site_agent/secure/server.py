@@ -15,9 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.secure_sum.checking import check_values
-from aggregators.secure_sum.field import NUMBER_BYTES, UInt64, add_to, from_bytes, to_bytes
-from aggregators.secure_sum.sharing import SEED_BYTES, commitment, share_from_seed
+from aggregators.secure_sum.sharing import (
+    NUMBER_BYTES,
+    SEED_BYTES,
+    UInt64,
+    add_to,
+    check_values,
+    commitment,
+    from_bytes,
+    share_from_seed,
+    to_bytes,
+)
 from aggregators.whole_file import write_whole
 from site_agent.errors import (
     DigestMismatchError,

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aggregators.secure_sum.checking import add_check_values
 from aggregators.secure_sum.layout import SumLayout
-from aggregators.secure_sum.sharing import digest_of, explicit_server
+from aggregators.secure_sum.sharing import add_check_values, digest_of, explicit_server
 from site_agent.errors import InvalidInputError
 from site_agent.secure.board import Board, Post
 from site_agent.secure.charter import Charter

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.methods.networks.contribution_file import read_network_contribution
-from aggregators.secure_sum.field import from_signed, to_bytes, to_signed
+from aggregators.methods.networks.round_files import read_network_contribution
+from aggregators.secure_sum.sharing import from_signed, to_bytes, to_signed
 from site_agent.errors import InvalidInputError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.trust.signing import create_key

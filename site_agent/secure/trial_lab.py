@@ -15,9 +15,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from aggregators.models import Float32
-from aggregators.secure_sum.encoding import BitBudget, encode
-from aggregators.secure_sum.field import UInt64
-from aggregators.secure_sum.layout import SumEntry, SumLayout
+from aggregators.secure_sum.layout import BitBudget, SumEntry, SumLayout, encode
+from aggregators.secure_sum.sharing import UInt64
 from aggregators.whole_file import write_whole
 from site_agent.errors import SecureSumError
 from site_agent.pool.client import PoolClient

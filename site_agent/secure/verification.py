@@ -16,13 +16,18 @@ import numpy as np
 
 from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest
-from aggregators.methods.networks.contribution_file import write_network_contribution
+from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import write_contribution
-from aggregators.secure_sum.checking import check_values
-from aggregators.secure_sum.encoding import decode_sum
-from aggregators.secure_sum.field import UInt64, add_to, from_bytes, from_signed, to_bytes
-from aggregators.secure_sum.layout import combined_leaves, combined_network
-from aggregators.secure_sum.sharing import commitment
+from aggregators.secure_sum.layout import combined_leaves, combined_network, decode_sum
+from aggregators.secure_sum.sharing import (
+    UInt64,
+    add_to,
+    check_values,
+    commitment,
+    from_bytes,
+    from_signed,
+    to_bytes,
+)
 from aggregators.whole_file import write_whole
 from site_agent.errors import DigestMismatchError, NotFoundError, SecureSumError
 from site_agent.secure.board import Board

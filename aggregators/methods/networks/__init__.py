@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from aggregators.methods.networks.contribution_file import (
+from aggregators.methods.networks.round_files import (
     NETWORK_CONTRIBUTION,
+    OPTIMISER_STATE,
+    STATE_SUFFIX,
     read_network_contribution,
+    state_path,
     write_network_contribution,
 )
-from aggregators.methods.networks.state_file import OPTIMISER_STATE, STATE_SUFFIX, state_path
 
 __all__ = [
     "NETWORK_CONTRIBUTION",

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import Combined, MethodOptions, Progress
-from aggregators.methods.networks.layout import NetworkMethod
 from aggregators.methods.networks.updates import (
+    NetworkMethod,
     Updates,
     collect_updates,
     differing_counters,

@@ -19,15 +19,16 @@ from aggregators.methods.networks.fedavg import (
     site_weights,
     weighted_mean,
 )
-from aggregators.methods.networks.layout import NetworkMethod, require_same_entries
 from aggregators.methods.networks.updates import (
     ComputedTensors,
+    NetworkMethod,
     Updates,
     collect_updates,
     differing_counters,
     numpy_type,
     pick_first,
     require_base,
+    require_same_entries,
     split_state,
     stream_network,
 )

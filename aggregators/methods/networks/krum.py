@@ -7,8 +7,8 @@ from pydantic import Field
 
 from aggregators.errors import OptionError
 from aggregators.methods.contract import Combined, MethodOptions, Progress
-from aggregators.methods.networks.layout import NetworkMethod
 from aggregators.methods.networks.updates import (
+    NetworkMethod,
     Updates,
     holds_differences,
     network_of,

@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from aggregators.methods.contract import Combined, MethodOptions, Progress
-from aggregators.methods.networks.layout import NetworkMethod
-from aggregators.methods.networks.updates import Updates
+from aggregators.methods.networks.updates import NetworkMethod, Updates
 from aggregators.methods.networks.voting import collect_votes, mean_within, stream_votes
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Float64, MergeInput

@@ -1,4 +1,4 @@
-"""The options of rounds of networks: the method's own, and how sites train, given together."""
+"""How each site trains a network in a round: settings that all sites of a round share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from aggregators.errors import OptionError
 from aggregators.methods.contract import MethodOptions, check_options
-from aggregators.methods.networks.local_training import LocalTraining
 from aggregators.methods.registry import METHODS, find_method
 
 
+class LocalTraining(MethodOptions):
+    """Settings of one site's training in a round: SGD with Nesterov momentum.
+
+    The learning rate of round r, counted from 1, is ``learning_rate / (1 + learning_rate_decay
+    (r - 1))``. Each site draws the order of its samples from the seed, its name and the round.
+    """
+
+    epochs: int = Field(default=1, ge=1, le=1000, description="passes over the site's samples")
+    batch_size: int = Field(default=32, ge=1, le=65_536, description="samples in a step")
+    learning_rate: float = Field(default=0.01, gt=0, le=10, description="of the first round")
+    learning_rate_decay: float = Field(
+        default=0.1, ge=0, le=10, description="inverse decay of the learning rate over rounds"
+    )
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum")
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="L2 penalty")
+    seed: int = Field(default=0, ge=0, lt=2**53, description="of the order of samples")
+
+    def learning_rate_in(self, round_number: int) -> float:
+        """Return the learning rate of a round, counted from 1."""
+        return self.learning_rate / (1.0 + self.learning_rate_decay * (round_number - 1))
+
+    def shared(self) -> dict[str, Any]:
+        """Return the settings for a contribution."""
+        return self.model_dump(mode="json")
+
+
+# The options of rounds of networks: the method's own, and how sites train, given together.
 @dataclass(frozen=True)
 class RoundOptions:
     """The options of a round, taken apart.

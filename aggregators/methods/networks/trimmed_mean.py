@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from aggregators.methods.contract import Combined, MethodOptions, NoOptions, Progress
-from aggregators.methods.networks.layout import NetworkMethod
+from aggregators.methods.networks.updates import NetworkMethod
 from aggregators.methods.networks.voting import collect_votes, mean_within, stream_votes
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Float64, MergeInput

@@ -1,16 +1,11 @@
-"""The updates of sites, and computing a network from them block by block.
-
-Sites give whole networks, or contributions to a base. A method's arithmetic is a function of
-one block of one entry: an array (sites, numbers) in float64. Entries are computed when they are
-read, and a block of all sites takes 1 MiB, so memory does not grow with networks or sites (with
-networks it does for FedOpt, which keeps the mean update). The files of the inputs must stay in
-place until the result is written.
-"""
+"""What networks must agree in to be combined."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,12 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods.networks.layout import (
-    FLOAT_DTYPES,
-    common_metadata,
-    require_same_architecture,
-    require_same_entries,
-)
+from aggregators.methods.contract import AggregationMethod, OptionsT
 from aggregators.methods.sub_models import SubModel, SubModels
 from aggregators.models import (
     Float64,
@@ -34,6 +24,89 @@ from aggregators.models import (
     TensorInfo,
 )
 
+FLOAT_DTYPES = frozenset({"F64", "F32", "F16", "BF16"})
+ARCHITECTURE_FIELDS = ("architecture", "architecture_version")
+
+
+class NetworkMethod(AggregationMethod[OptionsT]):
+    """Base of the methods for networks, whose rounds all collect network updates."""
+
+    kind = "network"
+    contribution = "network-update"
+    output_formats = ("safetensors",)
+
+    def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
+        if fingerprint.get("kind") != self.kind:
+            return None
+        layout = {
+            "tensors": fingerprint["tensors"],
+            **{field: fingerprint.get(field) for field in ARCHITECTURE_FIELDS},
+        }
+        text = json.dumps(layout, sort_keys=True, separators=(",", ":"))
+        return "layout-" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_same_architecture(networks: Sequence[tuple[str, StateDict]]) -> None:
+    """Raise `IncompatibleModelsError` if (name, network) differ in architecture from the first."""
+    first_name, first = networks[0]
+    for other_name, other in networks[1:]:
+        for field in ARCHITECTURE_FIELDS:
+            mine, theirs = first.metadata.get(field), other.metadata.get(field)
+            if mine != theirs:
+                raise IncompatibleModelsError(
+                    field,
+                    mine or "not stated",
+                    theirs or "not stated",
+                    first_name=first_name,
+                    other_name=other_name,
+                )
+
+
+def require_same_entries(
+    first_name: str,
+    first: Mapping[str, TensorInfo],
+    other_name: str,
+    other: Mapping[str, TensorInfo],
+) -> None:
+    """Raise `IncompatibleModelsError` for the first entry in which two networks differ."""
+    for name in [*first, *(name for name in other if name not in first)]:
+        mine, theirs = first.get(name), other.get(name)
+        if mine != theirs:
+            raise IncompatibleModelsError(
+                f"entry {name!r}",
+                _described(mine),
+                _described(theirs),
+                first_name=first_name,
+                other_name=other_name,
+            )
+
+
+def common_metadata(networks: Iterable[StateDict]) -> dict[str, str]:
+    """Return the metadata that all networks share."""
+    shared: dict[str, str] | None = None
+    for network in networks:
+        found = network.metadata
+        shared = {
+            key: value
+            for key, value in (found if shared is None else shared).items()
+            if found.get(key) == value
+        }
+    return dict(sorted((shared or {}).items()))
+
+
+def _described(info: TensorInfo | None) -> str:
+    if info is None:
+        return "absent"
+    return f"{info.dtype} [{', '.join(str(size) for size in info.shape)}]"
+
+
+# The updates of sites, and computing a network from them block by block.
+#
+# Sites give whole networks, or contributions to a base. A method's arithmetic is a function of
+# one block of one entry: an array (sites, numbers) in float64. Entries are computed when they are
+# read, and a block of all sites takes 1 MiB, so memory does not grow with networks or sites (with
+# networks it does for FedOpt, which keeps the mean update). The files of the inputs must stay in
+# place until the result is written.
 Site = SubModel[StateDict | NetworkContribution]
 
 _BLOCK_NUMBERS = 1 << 17

@@ -8,15 +8,17 @@ from __future__ import annotations
 from aggregators.methods.refitting.base_check import find_untrained_features
 from aggregators.methods.refitting.contribution_file import (
     CONTRIBUTION_SUFFIX,
+    RefitSettings,
     contribution_writer,
     encode_contribution,
     forest_digest,
     read_contribution,
+    refit_settings,
+    thinned_base,
     write_contribution,
 )
 from aggregators.methods.refitting.faces import SiteFaces
 from aggregators.methods.refitting.fitting import LevelFit, SiteFit, contribute, fit_levels
-from aggregators.methods.refitting.settings import RefitSettings, refit_settings, thinned_base
 
 __all__ = [
     "CONTRIBUTION_SUFFIX",

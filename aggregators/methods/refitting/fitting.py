@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from aggregators.errors import IncompatibleModelsError, InconsistentModelError, OptionError
-from aggregators.formats.validation import find_forest_problem
+from aggregators.formats.shape_predictor import find_forest_problem
 from aggregators.methods.contract import Progress, no_progress
-from aggregators.methods.refitting.contribution_file import forest_digest
+from aggregators.methods.refitting.contribution_file import (
+    RefitSettings,
+    forest_digest,
+    thinned_base,
+)
 from aggregators.methods.refitting.faces import SiteFaces, draw_samples
-from aggregators.methods.refitting.settings import RefitSettings, thinned_base
 from aggregators.models import (
     CascadeLevel,
     Float32,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.methods.registry import find_method
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples

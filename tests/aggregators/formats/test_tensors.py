@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aggregators.errors import FormatError
 from aggregators.formats import decode_model, encode_model, fingerprint, read_model
-from aggregators.formats.tensors import narrow_to_bfloat16, widen_bfloat16
+from aggregators.formats.safetensors_file import narrow_to_bfloat16, widen_bfloat16
 from aggregators.models import StateDict
 from tests.aggregators.formats.examples import make_state_dict
 

@@ -20,8 +20,8 @@ from aggregators import (
     write_model,
 )
 from aggregators.errors import ConversionError, OptionError
-from aggregators.methods.reanchoring import reanchored
-from aggregators.methods.thinning import kept_tree_counts, thinned_level, tree_sizes
+from aggregators.methods.joined_cascades import kept_tree_counts, thinned_level, tree_sizes
+from aggregators.methods.landmark_members import reanchored
 from aggregators.models import Float64, ForestEnsemble, ShapePredictor
 from tests.aggregators.drawn_faces import DrawnFace, draw_faces
 from tests.aggregators.small_models import make_ensemble, make_predictor

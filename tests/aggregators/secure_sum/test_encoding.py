@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregators.errors import ConversionError, OptionError
-from aggregators.secure_sum.encoding import BitBudget, decode_sum, encode
-from aggregators.secure_sum.field import add_to
+from aggregators.secure_sum.layout import BitBudget, decode_sum, encode
+from aggregators.secure_sum.sharing import add_to
 
 _BUDGET = BitBudget()
 

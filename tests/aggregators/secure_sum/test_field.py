@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregators.secure_sum.field import (
+from aggregators.secure_sum.sharing import (
     P,
     add_to,
     from_bytes,

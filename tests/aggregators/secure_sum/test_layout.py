@@ -10,18 +10,19 @@ import pytest
 from aggregators.errors import ConversionError, IncompatibleModelsError
 from aggregators.methods.leaf_refit import mean_change
 from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
-from aggregators.secure_sum.encoding import BitBudget, decode_sum
-from aggregators.secure_sum.field import UInt64, add_to
 from aggregators.secure_sum.layout import (
+    BitBudget,
     SumLayout,
     combined_leaves,
     combined_network,
+    decode_sum,
     encode_leaves,
     encode_network,
     leaf_presence_layout,
     leaf_sums_layout,
     network_layout,
 )
+from aggregators.secure_sum.sharing import UInt64, add_to
 
 _BUDGET = BitBudget()
 _DIGEST = "ab" * 32

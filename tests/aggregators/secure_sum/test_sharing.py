@@ -13,20 +13,20 @@ import pytest
 from numba import njit
 
 from aggregators.models import UInt32
-from aggregators.secure_sum.checking import add_check_values, challenges, check_values
-from aggregators.secure_sum.field import (
+from aggregators.secure_sum.sharing import (
     P,
     UInt64,
     _inner_product,
+    add_check_values,
     add_to,
-    random_numbers,
-    subtract_from,
-)
-from aggregators.secure_sum.sharing import (
+    challenges,
+    check_values,
     commitment,
     explicit_server,
     explicit_share,
+    random_numbers,
     share_from_seed,
+    subtract_from,
 )
 
 _SERVERS = ("s1", "s2", "s3")

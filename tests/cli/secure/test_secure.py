@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.methods.networks.contribution_file import read_network_contribution
+from aggregators.methods.networks.round_files import read_network_contribution
 from site_agent import PoolClient
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab

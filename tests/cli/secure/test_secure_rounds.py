@@ -12,7 +12,7 @@ import pytest
 
 from aggregators.formats import file_digest, read_model
 from aggregators.methods import merge
-from aggregators.methods.networks.state_file import state_path
+from aggregators.methods.networks.round_files import state_path
 from aggregators.models import StateDict
 from site_agent import PoolClient
 from site_agent.datasets.gaze import write_samples

@@ -12,9 +12,9 @@ import pytest
 
 from aggregators.formats import encode_model
 from aggregators.methods import METHODS, merge
-from aggregators.methods.input_files import encode_input
+from aggregators.methods.merging import encode_input
 from aggregators.methods.networks import state_path
-from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aggregators.formats import file_digest, write_model
-from aggregators.methods.networks.contribution_file import write_network_contribution
+from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.wire.models.receipts import AttackFinding, PrivacyReceipt

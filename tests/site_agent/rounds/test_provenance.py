@@ -13,7 +13,7 @@ import pytest
 
 from aggregators import merge, read_model, write_model
 from aggregators.methods.refitting import forest_digest, thinned_base
-from aggregators.methods.refitting.settings import RefitSettings
+from aggregators.methods.refitting.contribution_file import RefitSettings
 from aggregators.models import LeafContribution, ShapePredictor
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import PoolAnswerError

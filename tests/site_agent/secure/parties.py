@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
-from aggregators.secure_sum.field import UInt64
 from aggregators.secure_sum.layout import SumLayout, encode_network, network_layout
+from aggregators.secure_sum.sharing import UInt64
 from pool_server.wire.signatures.dsse import Envelope
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent.pool.trust.signing import create_key, load_key

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.secure_sum.field import UInt64, to_bytes
-from aggregators.secure_sum.sharing import explicit_server
+from aggregators.secure_sum.sharing import UInt64, explicit_server, to_bytes
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, SecureSumError
 from site_agent.secure.board import Post

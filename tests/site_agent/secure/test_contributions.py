@@ -11,7 +11,7 @@ from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import read_model, write_model
 from aggregators.methods import merge
 from aggregators.methods.leaf_refit import mean_change
-from aggregators.methods.networks.contribution_file import write_network_contribution
+from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, read_contribution, write_contribution
 from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
 from site_agent.errors import InvalidInputError

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.methods.networks.contribution_file import read_network_contribution
-from aggregators.secure_sum.field import add_to, inner_product, subtract_from
+from aggregators.methods.networks.round_files import read_network_contribution
+from aggregators.secure_sum.sharing import add_to, inner_product, subtract_from
 from site_agent.errors import ConflictError, SecureSumError
 from site_agent.secure.board import FolderBoard
 from site_agent.secure.lab import Lab

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.methods.networks.contribution_file import read_network_contribution
+from aggregators.methods.networks.round_files import read_network_contribution
 from site_agent.errors import (
     ConflictError,
     InvalidInputError,

@@ -16,9 +16,11 @@ from nvflare.widgets.info_collector import InfoCollector
 
 from aggregators.errors import AggregatorError, ContributionError
 from aggregators.formats import file_digest, read_model
-from aggregators.methods.networks.contribution_check import check_network_contribution
-from aggregators.methods.networks.contribution_file import decode_network_contribution
-from aggregators.methods.networks.state_file import state_path
+from aggregators.methods.networks.round_files import (
+    check_network_contribution,
+    decode_network_contribution,
+    state_path,
+)
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.federated.combining import combine_files

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
-from aggregators.methods.networks.state_file import state_path
+from aggregators.methods.networks.round_files import state_path
 from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, FederationError, InvalidInputError
 from site_agent.federated.engines.flare import messages

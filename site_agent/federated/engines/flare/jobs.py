@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aggregators.methods.networks.state_file import state_path
+from aggregators.methods.networks.round_files import state_path
 from site_agent.errors import InvalidInputError
 from site_agent.federated.engines.flare.kit_policy import CONTROLLER, EXECUTOR
 from site_agent.federated.engines.flare.messages import TRAIN

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from aggregators.methods.networks import write_network_contribution
-from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.methods.networks.round_options import LocalTraining
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.engines.simulator.data import SiteData, read_once
 from site_agent.federated.local_training import train_contribution

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aggregators.errors import ContributionError, IncompatibleModelsError
-from aggregators.methods.networks.contribution_check import check_network_contribution
+from aggregators.methods.networks.round_files import check_network_contribution
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 
 _DIGEST, _SETTINGS = "ab" * 32, {"epochs": 1}

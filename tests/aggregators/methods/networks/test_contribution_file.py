@@ -12,7 +12,7 @@ import pytest
 from aggregators import read_model, write_model
 from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.methods.networks import read_network_contribution, write_network_contribution
-from aggregators.methods.networks.contribution_file import contribution_as_network
+from aggregators.methods.networks.round_files import contribution_as_network
 from aggregators.models import NetworkContribution, StateDict
 from tests.aggregators.methods.networks.small_rounds import make_base
 

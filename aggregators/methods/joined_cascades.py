@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggregators.methods.thinning import Thinned, kept_tree_counts, thinned_level
-from aggregators.models import CascadeLevel, Float32, Float64, ShapePredictor, UInt8
+from aggregators.models import CascadeLevel, Float32, Float64, Int64, ShapePredictor, UInt8
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,3 +155,135 @@ def _kept_trees(share: _Share) -> tuple[CascadeLevel, Float64]:
     )
     factors = np.repeat(share.factor * share.thinned.factors, leaf_counts[keep])
     return thinned, factors[:, np.newaxis, np.newaxis]
+
+
+# Choosing the trees of a merged cascade level to keep, to make it as small as one model.
+def kept_tree_counts(trees: Sequence[int], weights: Sequence[float], kept: int) -> list[int]:
+    """Distribute `kept` trees among the members of one level.
+
+    A member's part is proportional to its weight times its number of trees, which minimises the
+    error of the level's update (Neyman's allocation), and at most its number of trees.
+    Remainders go to the largest fractions first.
+
+    Parameters
+    ----------
+    trees : sequence of int
+        Number of trees of each member.
+    weights : sequence of float
+    kept : int
+        At least 1.
+    """
+    counts = list(trees)
+    if kept >= sum(counts):
+        return counts
+    shares = [weight * count for weight, count in zip(weights, counts, strict=True)]
+    open_members = [member for member, count in enumerate(counts) if count > 0]
+    result = [0] * len(counts)
+    left = kept
+    while True:
+        total = sum(shares[member] for member in open_members)
+        full = [m for m in open_members if left * shares[m] / total >= counts[m]]
+        if not full:
+            break
+        for member in full:
+            result[member] = counts[member]
+        left -= sum(counts[member] for member in full)
+        open_members = [member for member in open_members if member not in full]
+    exact = {member: left * shares[member] / total for member in open_members}
+    for member in open_members:
+        result[member] = int(exact[member])
+    remainder = kept - sum(result)
+    by_fraction = sorted(open_members, key=lambda m: (result[m] - exact[m], m))
+    for member in by_fraction[:remainder]:
+        result[member] += 1
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Thinned:
+    """The kept trees of a level.
+
+    Attributes
+    ----------
+    trees : int64, shape (kept,)
+        Their indices in the level, ascending.
+    factors : float64, shape (kept,)
+        Factors of their leaves.
+    """
+
+    trees: Int64
+    factors: Float64
+
+
+def thinned_level(level: CascadeLevel, kept: int) -> Thinned:
+    """Choose `kept` trees of a level and the factors of their leaves.
+
+    The level is split, in its order, into stretches with about equal sums of tree sizes. Each
+    stretch keeps its first tree of at least half the largest size, with leaves scaled so that its
+    size becomes that of the stretch. As each tree was fitted to the residuals of those before it,
+    sizes fall quickly: the first trees are kept unchanged, and few replace the many small ones.
+
+    *Measured* with four models of 10 levels of 200 trees on drawn faces, thinned to 200 trees a
+    level, error in per cent of the box width: 0.37 by this rule; 0.49 with every fourth tree and
+    equal factors; 3.7 with every fourth tree unscaled; 0.67 with the first trees only; 0.31 with
+    all trees.
+
+    Parameters
+    ----------
+    kept : int
+        At least 1 and less than the number of trees.
+    """
+    sizes = tree_sizes(level)
+    starts = _stretch_starts(sizes, kept)
+    trees = np.empty(kept, dtype=np.int64)
+    factors = np.ones(kept, dtype=np.float64)
+    ends = [*starts[1:], len(sizes)]
+    for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        stretch = sizes[start:end].tolist()
+        chosen = next(i for i, size in enumerate(stretch) if size >= max(stretch) / 2)
+        trees[place] = start + chosen
+        if stretch[chosen] > 0:
+            factors[place] = math.fsum(stretch) / stretch[chosen]
+    return Thinned(trees, factors)
+
+
+def _stretch_starts(sizes: Float64, kept: int) -> list[int]:
+    """Return the starts of `kept` stretches with about equal sums, none empty."""
+    total = math.fsum(sizes)
+    weights = sizes if total > 0 else np.ones_like(sizes)
+    middles = np.cumsum(weights) - weights / 2
+    stretches = np.floor(middles / math.fsum(weights) * kept)
+    wanted = np.searchsorted(stretches, np.arange(kept)).tolist()
+    starts = [0]
+    for place in range(1, kept):
+        latest = len(sizes) - (kept - place)
+        starts.append(min(max(wanted[place], starts[-1] + 1), latest))
+    return starts
+
+
+def tree_sizes(level: CascadeLevel) -> Float64:
+    """Return the root mean square of each tree's leaf values.
+
+    Only elementwise operations in a fixed order are used, as numpy's sums may differ in the last
+    bit between processors and a recipe must give the same bytes everywhere.
+    """
+    sizes = np.empty(level.tree_count, dtype=np.float64)
+    leaf_counts = np.left_shift(np.int64(1), level.tree_depths.astype(np.int64))
+    first_leaves = np.cumsum(leaf_counts) - leaf_counts
+    for leaf_count in np.unique(leaf_counts):
+        trees = np.flatnonzero(leaf_counts == leaf_count)
+        rows = first_leaves[trees, np.newaxis] + np.arange(leaf_count)
+        values = level.leaves[rows].reshape(len(trees), -1).astype(np.float64)
+        sizes[trees] = np.sqrt(_folded_sums(values * values) / values.shape[1])
+    return sizes
+
+
+def _folded_sums(values: Float64) -> Float64:
+    """Sum each row by repeatedly adding its second half to its first."""
+    while values.shape[1] > 1:
+        half = values.shape[1] // 2
+        folded = values[:, :half] + values[:, half : 2 * half]
+        if values.shape[1] % 2:
+            folded[:, 0] += values[:, -1]
+        values = folded
+    return values[:, 0]

@@ -1,0 +1,302 @@
+"""The file of a site's contribution to a network: a safetensors container.
+
+======================  ================================================================
+entry                   content
+======================  ================================================================
+metadata ``format``     ``poolctl-network-contribution``
+metadata ``version``    ``1``
+metadata ``base``       SHA-256 of the base's file
+metadata ``holds``      ``values`` or ``differences``
+metadata ``samples``    number of training samples, decimal
+metadata ``settings``   JSON object of texts, numbers, true, false and null
+each tensor             as in the base: same name, type and shape
+======================  ================================================================
+
+Numbers may be infinite or NaN: each method decides what becomes of such a contribution.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from aggregators.errors import ContributionError, ConversionError, FormatError
+from aggregators.formats import write_model
+from aggregators.formats.dlib_stream import Buffer
+from aggregators.formats.registry import decode_named, load_bytes
+from aggregators.formats.safetensors_file import (
+    TensorsFormat,
+    digest_in_metadata,
+    header_error,
+    require_metadata,
+    require_metadata_keys,
+)
+from aggregators.methods.networks.updates import FLOAT_DTYPES, require_same_entries
+from aggregators.models import NetworkContribution, OptimiserState, StateDict, TensorInfo
+
+NETWORK_CONTRIBUTION = "poolctl-network-contribution"
+MOST_SAMPLES = 2**53
+"""The largest number that a float64 weight holds exactly."""
+
+_VERSION = "1"
+_CONTRIBUTION_FIELDS = frozenset({"format", "version", "base", "holds", "samples", "settings"})
+_LONGEST_SETTINGS = 16 * 1024
+
+
+def write_network_contribution(contribution: NetworkContribution, path: Path | str) -> str:
+    """Write a contribution, whole or not at all, and return the SHA-256 of the file.
+
+    Raises
+    ------
+    ConversionError
+        `read_network_contribution` would refuse the file.
+    """
+    network = contribution_as_network(contribution)
+    try:
+        _parse(network)
+    except FormatError as error:
+        raise ConversionError(
+            f"{path}: {error.what}: found {error.found}, expected {error.expected}"
+        ) from error
+    return write_model(network, path, format_name="safetensors")
+
+
+def read_network_contribution(path: Path | str) -> NetworkContribution:
+    """Read a contribution file; tensors are loaded when used.
+
+    Raises
+    ------
+    FormatError
+        The file is not a contribution, or its metadata are missing or invalid.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        data = load_bytes(file)
+    return decode_named(decode_network_contribution, data, path)
+
+
+def decode_network_contribution(data: Buffer) -> NetworkContribution:
+    """Read the bytes of a contribution; see `read_network_contribution`."""
+    return _parse(TensorsFormat().decode(data))
+
+
+def contribution_as_network(contribution: NetworkContribution) -> StateDict:
+    """Return the content of a contribution's file."""
+    metadata = {
+        "format": NETWORK_CONTRIBUTION,
+        "version": _VERSION,
+        "base": contribution.base_digest,
+        "holds": contribution.holds,
+        "samples": str(contribution.samples),
+        "settings": json.dumps(
+            dict(contribution.settings), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        ),
+    }
+    return StateDict(contribution.network.tensors, contribution.network.infos, metadata)
+
+
+def _parse(network: StateDict) -> NetworkContribution:
+    metadata = network.metadata
+    require_metadata(metadata, "format", NETWORK_CONTRIBUTION)
+    require_metadata(metadata, "version", _VERSION)
+    require_metadata_keys(metadata, _CONTRIBUTION_FIELDS)
+    holds = metadata["holds"]
+    if holds not in ("values", "differences"):
+        raise header_error("metadata holds", repr(holds)[:80], "values or differences")
+    return NetworkContribution(
+        network=StateDict(network.tensors, network.infos),
+        holds=cast('Literal["values", "differences"]', holds),
+        samples=_checked_samples(metadata["samples"]),
+        base_digest=digest_in_metadata(metadata, "base"),
+        settings=_checked_settings(metadata["settings"]),
+    )
+
+
+def _checked_samples(text: str) -> int:
+    # isdecimal() is true of the digits of other scripts, too.
+    if text.isascii() and text.isdecimal() and len(text) <= 16 and text[0] != "0":
+        samples = int(text)
+        if samples <= MOST_SAMPLES:
+            return samples
+    raise header_error("metadata samples", repr(text)[:80], f"a number from 1 to {MOST_SAMPLES}")
+
+
+def _checked_settings(text: str) -> Mapping[str, Any]:
+    wanted = "a JSON object of texts, numbers, true, false and null"
+    if len(text) > _LONGEST_SETTINGS:
+        raise header_error(
+            "metadata settings", f"{len(text)} characters", f"at most {_LONGEST_SETTINGS}"
+        )
+    try:
+        settings = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise header_error("metadata settings", repr(text)[:80], wanted) from error
+    if not isinstance(settings, dict):
+        raise header_error("metadata settings", f"a {type(settings).__name__}", wanted)
+    for name, value in settings.items():
+        if not isinstance(value, str | int | float | bool | None):
+            raise header_error(f"settings {name[:80]!r}", f"a {type(value).__name__}", wanted)
+    return settings
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+# The file of a server optimiser's state: a safetensors container.
+#
+# ======================  ================================================================
+# entry                   content
+# ======================  ================================================================
+# metadata ``format``     ``poolctl-optimiser-state``
+# metadata ``version``    ``1``
+# metadata ``method``     the method, ``fedadam`` ...
+# metadata ``network``    SHA-256 of the network's file that was made with the state
+# ``momentum/NAME``       F64 for an F64 entry NAME of the network, else F32; same shape
+# ``variance/NAME``       the same; not for ``fedavgm``
+# ======================  ================================================================
+OPTIMISER_STATE = "poolctl-optimiser-state"
+STATE_SUFFIX = ".state"
+
+_STATE_FIELDS = frozenset({"format", "version", "method", "network"})
+
+
+def state_path(model_path: Path) -> Path:
+    """Return the path of the optimiser's state that belongs to a network file."""
+    return model_path.with_name(model_path.name + STATE_SUFFIX)
+
+
+def write_optimiser_state(state: OptimiserState, path: Path) -> str:
+    """Write a state, whole or not at all, and return the SHA-256 of the file."""
+    return write_model(state_as_network(state), path, format_name="safetensors")
+
+
+def decode_optimiser_state(data: Buffer) -> OptimiserState:
+    """Read the bytes of a state.
+
+    Raises
+    ------
+    FormatError
+        The file is not a state, its metadata are invalid, or a number is not finite.
+    """
+    network = TensorsFormat().decode(data)
+    metadata = network.metadata
+    require_metadata(metadata, "format", OPTIMISER_STATE)
+    require_metadata(metadata, "version", _VERSION)
+    require_metadata_keys(metadata, _STATE_FIELDS)
+    for name in network.infos:
+        values = np.asarray(network.tensors[name], dtype=np.float64)
+        if not np.isfinite(values).all() or (name.startswith("variance/") and (values < 0).any()):
+            raise FormatError(
+                f"tensor {name[:80]!r}",
+                offset=0,
+                found="numbers that are negative or not finite",
+                expected="finite numbers, and variances of at least 0",
+            )
+    return OptimiserState(
+        moments=StateDict(network.tensors, network.infos),
+        method=metadata["method"],
+        network_digest=digest_in_metadata(metadata, "network"),
+    )
+
+
+def state_as_network(state: OptimiserState) -> StateDict:
+    """Return the content of a state's file."""
+    metadata = {
+        "format": OPTIMISER_STATE,
+        "version": _VERSION,
+        "method": state.method,
+        "network": state.network_digest,
+    }
+    return StateDict(state.moments.tensors, state.moments.infos, metadata)
+
+
+# Whether a contribution to a network belongs into a round, wherever the round is held.
+#
+# Who may lie here is the site that sends it. A contribution that is let through can still be wrong,
+# but it cannot end the round, or leave a result that no network can have.
+LARGEST_DIFFERENCE = 1e6
+"""Of a weight. Trained weights are around 1; sums of some more than this leave float32 useless."""
+
+_NUMBERS_AT_ONCE = 1 << 20
+_ROUNDING = 1e-5
+"""A variance that shrinks to 0 can be missed by so much of itself: (v - b) + b in float32."""
+
+
+def check_network_contribution(
+    contribution: NetworkContribution,
+    base: StateDict,
+    *,
+    base_digest: str,
+    settings: Mapping[str, Any],
+) -> None:
+    """Raise unless a contribution holds a usable difference from the base of its round.
+
+    Parameters
+    ----------
+    base : StateDict
+        The network from which the site was to start.
+    base_digest : str
+        SHA-256 of its file.
+    settings : mapping
+        What `LocalTraining.shared` gives for the round.
+
+    Raises
+    ------
+    ContributionError
+        It was made from another base or with other settings; it holds values, infinities, NaN,
+        differences above 1e6, or nothing but zeros; or a running variance would become negative.
+    IncompatibleModelsError
+        Its entries are not those of the base.
+    """
+    if contribution.base_digest != base_digest:
+        raise ContributionError(
+            f"was made from another base: found {contribution.base_digest[:16]}..., "
+            f"expected {base_digest[:16]}..."
+        )
+    for field, wanted in settings.items():
+        if contribution.settings.get(field) != wanted:
+            found = contribution.settings.get(field)
+            raise ContributionError(f"was made with {field} {found}, the round asks for {wanted}")
+    if contribution.holds != "differences":
+        raise ContributionError(f"holds {contribution.holds}, expected differences from the base")
+    infos = base.infos
+    require_same_entries("the base", infos, "the contribution", contribution.network.infos)
+    changed = False
+    for name, info in infos.items():
+        difference = contribution.network.tensors[name].reshape(-1)
+        start = base.tensors[name].reshape(-1)
+        for first in range(0, difference.size, _NUMBERS_AT_ONCE):
+            part = difference[first : first + _NUMBERS_AT_ONCE]
+            _check_numbers(name, info, part, start[first : first + _NUMBERS_AT_ONCE])
+            changed = changed or bool(part.any())
+    if not changed:
+        # Whoever sends zeros takes no part, but makes the sum that of one site fewer.
+        raise ContributionError("every difference is 0, expected those of a trained network")
+
+
+def _check_numbers(name: str, info: TensorInfo, difference: Any, start: Any) -> None:
+    """Refuse some of an entry's numbers; `difference` and `start` have shape (numbers,)."""
+    if info.dtype not in FLOAT_DTYPES:
+        return
+    if not np.isfinite(difference).all():
+        raise ContributionError(
+            f"entry {name!r} ({info.dtype}) holds infinities or NaN, expected finite numbers; the "
+            "training may have diverged"
+        )
+    largest = float(np.abs(difference).max(initial=0.0))
+    if largest > LARGEST_DIFFERENCE:
+        raise ContributionError(
+            f"entry {name!r} changes by {largest:.3g}, expected at most {LARGEST_DIFFERENCE:g}; "
+            "the training may have diverged"
+        )
+    if name.endswith("running_var"):
+        lowest = float((start + difference + _ROUNDING * np.abs(start)).min(initial=0.0))
+        if lowest < 0:
+            raise ContributionError(
+                f"entry {name!r} would become {lowest:.3g}, expected a variance of at least 0"
+            )
