@@ -43,9 +43,10 @@ from pool_server.http.rate_limits import RateLimits
 from pool_server.http.readiness import Readiness
 from pool_server.http.session import ServerParts
 from pool_server.http.traffic import Traffic
-from pool_server.merges.running import merging
+from pool_server.merges.running import carrying_out_merges, recover_merges
 from pool_server.people.sites.endpoints import pool_version
 from pool_server.people.tokens.service import create_first_admin as create_first_admin_in
+from pool_server.rounds.finishing import finish_round
 from pool_server.secure.files import deleting_ended_sessions
 from pool_server.settings import PoolSettings
 from pool_server.storage import open_storage
@@ -208,11 +209,13 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     """Recover from a kill, sweep from time to time, and close what was opened."""
     parts: ServerParts = app.state.parts
     await asyncio.to_thread(recover_uploads, parts)
+    await asyncio.to_thread(recover_merges, parts)
     try:
         async with (
             sweeping(parts),
             deleting_ended_sessions(parts),
-            merging(parts),
+            carrying_out_merges(parts),
+            carrying_out_merges(parts, finish_round, of_rounds=True),
             delivering(parts),
         ):
             yield

@@ -232,7 +232,7 @@ def finish(
     """
     from site_agent.rounds.finishing import finish_round
 
-    with invocation.pool() as pool:
+    with invocation.pool() as pool, invocation.progress(f"round {round_id}") as report:
         address = pool.address(name) if name else ""
         done = finish_round(
             pool,
@@ -240,6 +240,7 @@ def finish(
             upload_to=address,
             early=early,
             despite_withdrawal=despite_withdrawal,
+            progress=report,
         )
     by_whom = "" if done.ended_here else f" (finished by {done.round.ended_by})"
     text = [f"round {round_id} made {done.version.address}{by_whom}"]

@@ -37,7 +37,7 @@ TOO_LARGE = errno.EFBIG
 PROGRAMS = (
     "pool_server.transfers.model_check",
     "pool_server.rounds.contribution_check",
-    "pool_server.merges.merge_program",
+    "pool_server.jobs.merging",
 )
 
 

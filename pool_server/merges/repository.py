@@ -26,6 +26,8 @@ from pool_server.database.records import (
     MergeJobRecord,
     ModelRecord,
     ModelVersionRecord,
+    RoundParticipantRecord,
+    RoundRecord,
     SiteRecord,
     TokenRecord,
     UploadRecord,
@@ -40,7 +42,9 @@ OPEN = (QUEUED, RUNNING)
 
 
 def whole_jobs() -> Select[MergeJobRecord]:
-    return select(MergeJobRecord).options(joinedload(MergeJobRecord.site))
+    return select(MergeJobRecord).options(
+        joinedload(MergeJobRecord.site), joinedload(MergeJobRecord.round)
+    )
 
 
 def find_job(session: Session, key: str) -> MergeJobRecord | None:
@@ -79,14 +83,38 @@ def count_open(session: Session, site_id: int) -> int:
     )
 
 
-def has_waiting(session: Session) -> bool:
+def find_job_of_round(session: Session, found: RoundRecord) -> MergeJobRecord | None:
+    """Return the job that finishes a round, or has finished it."""
+    has_finished = MergeJobRecord.version_id == found.result_version_id
+    return session.scalar(
+        whole_jobs()
+        .where(
+            MergeJobRecord.round_id == found.id,
+            MergeJobRecord.state.in_(OPEN) if found.result_version_id is None else has_finished,
+        )
+        .limit(1)
+    )
+
+
+def takes_part_in_round(session: Session, site_id: int, round_id: int) -> bool:
+    return session.get(RoundParticipantRecord, (round_id, site_id)) is not None
+
+
+def has_waiting(session: Session, *, of_rounds: bool) -> bool:
     """Tell whether there is a job to take, or one to give up; asked often, and so only read."""
-    waiting = select(MergeJobRecord.id).where(or_(MergeJobRecord.state == QUEUED, _died(now_utc())))
+    waiting = select(MergeJobRecord.id).where(
+        or_(MergeJobRecord.state == QUEUED, _died(now_utc())), _is_of_rounds(of_rounds)
+    )
     return session.scalar(waiting.limit(1)) is not None
 
 
 def claim_next(
-    session: Session, worker: str, claim_end: datetime, most_attempts: int
+    session: Session,
+    worker: str,
+    claim_end: datetime,
+    most_attempts: int,
+    *,
+    of_rounds: bool = False,
 ) -> MergeJobRecord | None:
     """Take the oldest job that waits, or whose process died; None when there is none.
 
@@ -104,6 +132,7 @@ def claim_next(
         .where(
             or_(MergeJobRecord.state == QUEUED, died),
             MergeJobRecord.attempts < most_attempts,
+            _is_of_rounds(of_rounds),
         )
         .order_by(site_is_busy, MergeJobRecord.id)
         .limit(1)
@@ -185,6 +214,23 @@ def end_job(
     return bool(result.rowcount == 1)
 
 
+def record_result(session: Session, job_id: int, version_id: int) -> None:
+    """End a job with its result in the transaction that publishes it, whoever holds the job."""
+    session.execute(
+        update(MergeJobRecord)
+        .where(MergeJobRecord.id == job_id)
+        .values(
+            state=FINISHED,
+            ended_at=now_utc(),
+            claim_expires_at=None,
+            progress=1.0,
+            activity="",
+            version_id=version_id,
+            refusal=None,
+        )
+    )
+
+
 def give_back(session: Session, job_id: int, worker: str) -> None:
     """Let another process take the job: this one stops."""
     session.execute(
@@ -196,6 +242,15 @@ def give_back(session: Session, job_id: int, worker: str) -> None:
             claim_expires_at=None,
             attempts=MergeJobRecord.attempts - 1,
         )
+    )
+
+
+def give_back_all(session: Session) -> None:
+    """Let jobs of a killed server be taken at once; only while no other server is running."""
+    session.execute(
+        update(MergeJobRecord)
+        .where(MergeJobRecord.state == RUNNING)
+        .values(claim_expires_at=now_utc())
     )
 
 
@@ -283,6 +338,10 @@ def addresses_of(session: Session, version_ids: Sequence[int]) -> dict[int, tupl
         version_id: (str(ModelAddress(site, name, str(number))), digest)
         for version_id, site, name, number, digest in rows
     }
+
+
+def _is_of_rounds(of_rounds: bool) -> ColumnElement[bool]:
+    return MergeJobRecord.round_id.is_not(None) if of_rounds else MergeJobRecord.round_id.is_(None)
 
 
 def _died(now: datetime) -> ColumnElement[bool]:

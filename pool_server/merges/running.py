@@ -1,8 +1,18 @@
-"""Carrying merges out in the background, one after another in each server process.
+"""Carrying merges out in the background, one after another in each worker of a server process.
 
-Any number of processes share the work: each takes the oldest job that waits by a claim of
-limited life in the database and keeps putting its end off while the merge runs. When a process
-dies, its claim runs out and another begins the job anew; the result is the same bytes.
+How a merge on the pool works:
+
+1. `merges.service` (`POST /merges`), or `rounds.finishing` (`POST /rounds/{id}/finish`), checks all
+   that can be known at once, and writes a job. The client asks for it again and again
+   (`GET /merges/{id}`) until it is over.
+2. A `MergeWorker` of any server process claims the oldest job that waits, and keeps putting off
+   the end of its claim. It fetches the inputs from the storage, and a limited child process merges
+   them (`jobs.merging`), whose progress goes to the job's record.
+3. The result goes the way of every file, by `transfers.receiving.receive`.
+
+When a process dies, its claim runs out and another begins the job anew; the result is the same
+bytes, and what has been stored of it already is gone on with. Rounds have workers of their own:
+whoever waits for one to end does not stand behind merges that take hours.
 """
 
 from __future__ import annotations
@@ -10,14 +20,14 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aggregators.methods import Recipe
-from pool_server.database.records import MergeJobRecord, ModelVersionRecord, TokenRecord
+from pool_server.database.records import MergeJobRecord, TokenRecord
 from pool_server.errors import (
     FormatRefusedError,
     MergeRefusedError,
@@ -25,22 +35,22 @@ from pool_server.errors import (
     NotAuthenticatedError,
     PoolError,
     TransactionError,
+    UploadBusyError,
 )
 from pool_server.http.audit import record_act
 from pool_server.http.error_table import entry_of
-from pool_server.http.identity import Caller, caller_of, look_again, require_valid
+from pool_server.http.identity import Caller, caller_of, require_valid
 from pool_server.http.session import ServerParts
 from pool_server.jobs.helper import StoppedError
 from pool_server.jobs.lease import lease_end, renewing
-from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
+from pool_server.jobs.merging import merge_by_recipe
 from pool_server.jobs.worker import working
 from pool_server.merges import repository
 from pool_server.merges.inputs import find_inputs
 from pool_server.merges.service import require_size_of_inputs
 from pool_server.storage.scratch import ScratchFolder
-from pool_server.transfers.announcing import announce_upload
-from pool_server.transfers.completing import MERGED, complete_upload
-from pool_server.transfers.parts import store_parts
+from pool_server.transfers.receiving import receive
+from pool_server.transfers.versions import MergedVersions, with_canonical_recipe
 from pool_server.wire.merges import MergeRequest
 from pool_server.wire.models.labels import shared_labels
 from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse, VersionDescription
@@ -56,182 +66,38 @@ _ABANDONED: dict[str, object] = {
 }
 
 
-@dataclass
-class MergeWorker:
-    """Carries out waiting jobs."""
+@dataclass(frozen=True)
+class MergeRun:
+    """One job in the hands of one worker."""
 
     parts: ServerParts
-    name: str = field(default_factory=lambda: secrets.token_hex(8))
-    stopping: threading.Event = field(default_factory=threading.Event)
+    job: MergeJobRecord
+    worker: str
+    stopping: threading.Event
 
-    def step(self, stopping: threading.Event) -> bool:
-        self.stopping = stopping
-        return self.run_next()
-
-    def run_next(self) -> bool:
-        """Carry out one job; False when none waits."""
-        with self.parts.database.read() as session:
-            if not repository.has_waiting(session):
-                return False
-        with self.parts.database.write() as session:
-            repository.fail_abandoned(session, MOST_ATTEMPTS, _ABANDONED)
-            job = repository.claim_next(
-                session, self.name, lease_end(self.parts.settings), MOST_ATTEMPTS
-            )
-        if job is None:
+    def report(self, progress: float, activity: str) -> bool:
+        """Write the progress; False when the job is cancelled, lost, or this process stops."""
+        if self.stopping.is_set():
             return False
-        log.info("merge %s begins (attempt %d)", job.key, job.attempts)
-        try:
-            with self.held(job):
-                upload = self._carry_out(job)
-            self._end(job, repository.FINISHED, upload=upload)
-        except StoppedError:
-            self._after_stop(job)
-        except PoolError as error:
-            self._end(job, repository.FAILED, error=error)
-        except Exception:
-            log.exception("merge %s failed", job.key)
-            refusal = MergeRefusedError("something unexpected happened; the pool's log has it")
-            self._end(job, repository.FAILED, error=refusal)
-        return True
-
-    def held(self, job: MergeJobRecord) -> AbstractContextManager[None]:
-        """Keep a job for this worker, however long a step takes: fetching inputs, publishing."""
-
-        def renew() -> None:
-            with self.parts.database.write() as session:
-                end = lease_end(self.parts.settings)
-                repository.renew_claim(session, job.id, self.name, end)
-
-        return renewing(self.parts.settings, f"merge {job.key}", renew)
-
-    def _carry_out(self, job: MergeJobRecord) -> UploadResponse:
-        """Merge and publish; every step may be repeated by another process.
-
-        Raises
-        ------
-        PoolError
-            It is refused for good.
-        StoppedError
-            Cancelled, or this process stops, or lost the job.
-        """
-        parts = self.parts
-        request = MergeRequest.model_validate(job.request)
-        recipe = Recipe.model_validate(request.recipe)
-        with parts.database.read() as session:
-            # As things are now: a token revoked, or an input withdrawn meanwhile, counts.
-            token = repository.find_token(session, job.token_id)
-            assert token is not None, "tokens are never deleted"
-            require_valid(token)
-            caller = caller_of(token)
-            inputs = find_inputs(session, caller, recipe)
-        size_bytes = sum(version.size_bytes for version in inputs.values())
-        require_size_of_inputs(parts.settings, size_bytes)
-        with (
-            ScratchFolder(parts.settings.scratch_folder).room() as folder,
-            ExitStack() as stack,
-        ):
-            paths: dict[str, Path] = {}
-            for digest, version in inputs.items():
-                self._go_on(job, 0.0, f"fetching {version.file_name}")
-                paths[digest] = stack.enter_context(parts.storage.content_file(digest))
-            result = folder / "result"
-            files = [(inputs[each.digest], paths[each.digest]) for each in recipe.inputs]
-            made = self._merge(job, request, files, result)
-            shared = shared_labels(
-                [{each.key: each.value for each in version.labels} for version in inputs.values()]
+        with self.parts.database.write() as session:
+            return repository.report(
+                session,
+                self.job.id,
+                self.worker,
+                progress=progress,
+                activity=activity,
+                claim_end=lease_end(self.parts.settings),
             )
-            labels = {**shared, **request.labels}
-            request = request.model_copy(update={"labels": labels})
-            return self._publish(job, caller, request, made, result)
 
-    def _merge(
-        self,
-        job: MergeJobRecord,
-        request: MergeRequest,
-        files: Sequence[tuple[ModelVersionRecord, Path]],
-        result: Path,
-    ) -> dict[str, Any]:
-        """Merge `files`, which are those of the recipe's inputs in their order."""
-        recipe = Recipe.model_validate(request.recipe)
-        promised = recipe.output
-        plan = {
-            "method": recipe.method.name,
-            "options": recipe.options,
-            "format": request.format or (promised.format if promised else None),
-            "result": str(result),
-            "inputs": [
-                {
-                    "path": str(path),
-                    "file_name": entry.file_name or version.file_name,
-                    "address": entry.address,
-                    "weight": entry.weight,
-                }
-                for entry, (version, path) in zip(recipe.inputs, files, strict=True)
-            ],
-            "promised_digest": promised.digest if promised else None,
-            "successor_of": recipe.model_dump(mode="json", by_alias=True).get("successor_of"),
-        }
-        settings = self.parts.settings
-        size_bytes = sum(version.size_bytes for version in {version for version, _ in files})
-        limits = Limits(
-            settings.merge_memory_bytes + MEMORY_FACTOR * size_bytes,
-            settings.merge_time_s,
-            settings.max_model_bytes,
-        )
+    def go_on(self, progress: float, activity: str) -> None:
+        """Write the progress; raise `StoppedError` when the job is not to be gone on with."""
+        if not self.report(progress, activity):
+            raise StoppedError
 
-        def listen(progress: float, activity: str) -> bool:
-            try:
-                return self._report(job, progress, activity)
-            except TransactionError:
-                log.exception("progress of merge %s could not be written", job.key)
-                return not self.stopping.is_set()
+    def look_again(self) -> Caller:
+        """Return whoever asked for the merge, with the rights that they have at this moment.
 
-        try:
-            made = run_limited(
-                "pool_server.merges.merge_program",
-                plan,
-                limits,
-                activity="the merge",
-                listen=listen,
-            )
-        except FormatRefusedError as error:
-            raise MergeRefusedError(error.message) from error
-        if not made["accepted"]:
-            raise MergeRefusedError(str(made["message"]))
-        return made
-
-    def _publish(
-        self,
-        job: MergeJobRecord,
-        caller: Caller,
-        request: MergeRequest,
-        made: dict[str, Any],
-        result: Path,
-    ) -> UploadResponse:
-        parts = self.parts
-        self._go_on(job, 0.99, "publishing")
-        caller = self._look_again(job, caller)
-        announced = UploadRequest(
-            site=request.site,
-            name=request.name,
-            size_bytes=result.stat().st_size,
-            digest=made["digest"],
-            file_name=request.file_name or f"{request.name}.model",
-            recipe=made["recipe"],
-            **{name: getattr(request, name) for name in VersionDescription.model_fields},
-        )
-        upload, _ = announce_upload(parts, caller, announced, made_here=True)
-        if upload.state == "complete":
-            return upload
-        store_parts(parts, caller, upload, result)
-        self._go_on(job, 0.99, "publishing")
-        # Storing a large result takes long, too.
-        caller = self._look_again(job, caller)
-        return complete_upload(parts, caller, upload.upload_id, MERGED)
-
-    def _look_again(self, job: MergeJobRecord, caller: Caller) -> Caller:
-        """Return what who asked may now, after up to hours of work.
+        Hours may have passed: a token that was revoked meanwhile publishes nothing.
 
         Raises
         ------
@@ -240,32 +106,169 @@ class MergeWorker:
         """
         try:
             with self.parts.database.read() as session:
-                now = look_again(session, caller)
-            now.require_upload_to(job.site.name)
+                token = repository.find_token(session, self.job.token_id)
+            assert token is not None, "tokens are never deleted"
+            require_valid(token)
+            caller = caller_of(token)
+            caller.require_upload_to(self.job.site.name)
         except (NotAuthenticatedError, NotAllowedError) as error:
             raise MergeRefusedError(
-                f"the merge was asked for with token {job.created_by}, which may not publish its "
-                f"result any more: {error.message}"
+                f"the merge was asked for with token {self.job.created_by}, which may not publish "
+                f"its result any more: {error.message}"
             ) from error
-        return now
+        return caller
 
-    def _go_on(self, job: MergeJobRecord, progress: float, activity: str) -> None:
-        if not self._report(job, progress, activity):
-            raise StoppedError
+    def look_again_to_publish(self) -> Caller:
+        """Return whoever asked for the merge, before a step of publishing it."""
+        self.go_on(0.99, "publishing")
+        return self.look_again()
 
-    def _report(self, job: MergeJobRecord, progress: float, activity: str) -> bool:
-        """Write the progress; False when the job is cancelled, lost, or this process stops."""
-        if self.stopping.is_set():
-            return False
-        with self.parts.database.write() as session:
-            return repository.report(
-                session,
-                job.id,
-                self.name,
-                progress=progress,
-                activity=activity,
-                claim_end=lease_end(self.parts.settings),
+    def fetch(self, recipe: Recipe, names: Mapping[str, str], stack: ExitStack) -> dict[str, Path]:
+        """Return a local file for each input, by digest; `names` are for the progress."""
+        paths = {}
+        for digest in recipe.input_digests:
+            self.go_on(0.0, f"fetching {names[digest]}")
+            paths[digest] = stack.enter_context(self.parts.storage.content_file(digest))
+        return paths
+
+    def merge(
+        self,
+        recipe: Recipe,
+        paths: Mapping[str, Path],
+        result: Path,
+        output_format: str | None = None,
+    ) -> dict[str, Any]:
+        """Merge files into `result`; return its ``digest`` and ``recipe``.
+
+        Raises
+        ------
+        MergeRefusedError
+            They cannot be merged, or not within the limits of a merge.
+        """
+
+        def listen(progress: float, activity: str) -> bool:
+            try:
+                return self.report(progress, activity)
+            except TransactionError:
+                log.exception("progress of merge %s could not be written", self.job.key)
+                return not self.stopping.is_set()
+
+        try:
+            made = merge_by_recipe(
+                self.parts.settings,
+                recipe,
+                paths,
+                result,
+                activity="the merge",
+                output_format=output_format,
+                listen=listen,
             )
+        except FormatRefusedError as error:
+            raise MergeRefusedError(error.message) from error
+        if not made["accepted"]:
+            raise MergeRefusedError(str(made["message"]))
+        return made
+
+
+CarryOut = Callable[[MergeRun], UploadResponse]
+"""Does what a job asks for, in steps that another process may repeat.
+
+It raises a `PoolError` where the job is refused for good, and `StoppedError` where it is
+cancelled, lost, or this process stops.
+"""
+
+
+def carry_out_merge(run: MergeRun) -> UploadResponse:
+    """Merge models of the pool, and publish the result as a version."""
+    parts = run.parts
+    request = MergeRequest.model_validate(run.job.request)
+    recipe = Recipe.model_validate(request.recipe)
+    caller = run.look_again()
+    with parts.database.read() as session:
+        # As things are now: an input may have been withdrawn since the merge was asked for.
+        inputs = find_inputs(session, caller, recipe)
+    require_size_of_inputs(parts.settings, sum(each.size_bytes for each in inputs.values()))
+    names = {digest: version.file_name for digest, version in inputs.items()}
+    recipe = recipe.model_copy(
+        update={
+            "inputs": tuple(
+                each.model_copy(update={"file_name": each.file_name or names[each.digest]})
+                for each in recipe.inputs
+            )
+        }
+    )
+    with ScratchFolder(parts.settings.scratch_folder).room() as folder, ExitStack() as stack:
+        result = folder / "result"
+        made = run.merge(recipe, run.fetch(recipe, names, stack), result, request.format)
+        labels = [{each.key: each.value for each in version.labels} for version in inputs.values()]
+        description = {name: getattr(request, name) for name in VersionDescription.model_fields}
+        announced = UploadRequest(
+            site=request.site,
+            name=request.name,
+            size_bytes=result.stat().st_size,
+            digest=made["digest"],
+            file_name=request.file_name or f"{request.name}.model",
+            recipe=made["recipe"],
+            **{**description, "labels": {**shared_labels(labels), **request.labels}},
+        )
+        return receive(
+            MergedVersions(parts),
+            run.look_again_to_publish,
+            with_canonical_recipe(announced),
+            result,
+        )
+
+
+@dataclass
+class MergeWorker:
+    """Carries out waiting jobs: merges that sites asked for, or the merges that finish rounds."""
+
+    parts: ServerParts
+    carry_out: CarryOut = carry_out_merge
+    of_rounds: bool = False
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def run_next(self, stopping: threading.Event) -> bool:
+        """Carry out one job; False when none waits."""
+        with self.parts.database.read() as session:
+            if not repository.has_waiting(session, of_rounds=self.of_rounds):
+                return False
+        with self.parts.database.write() as session:
+            repository.fail_abandoned(session, MOST_ATTEMPTS, _ABANDONED)
+            job = repository.claim_next(
+                session,
+                self.name,
+                lease_end(self.parts.settings),
+                MOST_ATTEMPTS,
+                of_rounds=self.of_rounds,
+            )
+        if job is None:
+            return False
+        log.info("merge %s begins (attempt %d)", job.key, job.attempts)
+
+        def renew() -> None:
+            with self.parts.database.write() as session:
+                end = lease_end(self.parts.settings)
+                repository.renew_claim(session, job.id, self.name, end)
+
+        try:
+            # However long a step takes: fetching inputs, publishing.
+            with renewing(self.parts.settings, f"merge {job.key}", renew):
+                upload = self.carry_out(MergeRun(self.parts, job, self.name, stopping))
+            self._end(job, repository.FINISHED, upload=upload)
+        except StoppedError:
+            self._after_stop(job)
+        except UploadBusyError:
+            # A process that died while it published the result holds the upload for a moment yet.
+            self._after_stop(job)
+            return False
+        except PoolError as error:
+            self._end(job, repository.FAILED, error=error)
+        except Exception:
+            log.exception("merge %s failed", job.key)
+            refusal = MergeRefusedError("something unexpected happened; the pool's log has it")
+            self._end(job, repository.FAILED, error=refusal)
+        return True
 
     def _after_stop(self, job: MergeJobRecord) -> None:
         with self.parts.database.write() as session:
@@ -303,11 +306,11 @@ class MergeWorker:
                     merge_id=job.key,
                     **(refusal or {}),
                 )
-        log.info("merge %s: %s", job.key, state if held else "another process has it")
+        log.info("merge %s: %s%s", job.key, state, "" if held else " (recorded already)")
 
 
 def system_caller(job: MergeJobRecord, token: TokenRecord | None) -> Caller:
-    """Return whom the audit names for what happens later: who asked for the merge."""
+    """Return the caller that the audit names for the end of a merge: whoever asked for it."""
     site, _, token_name = job.created_by.partition("/")
     return Caller(
         token_id=job.token_id,
@@ -320,18 +323,30 @@ def system_caller(job: MergeJobRecord, token: TokenRecord | None) -> Caller:
     )
 
 
+def recover_merges(parts: ServerParts) -> None:
+    """Let merges that a killed server was busy with be taken at once, before serving.
+
+    Where other servers may be at work on the same pool, a claim runs out first.
+    """
+    if not parts.database.is_shared:
+        with parts.database.write() as session:
+            repository.give_back_all(session)
+
+
 @asynccontextmanager
-async def merging(parts: ServerParts) -> AsyncIterator[None]:
+async def carrying_out_merges(
+    parts: ServerParts, carry_out: CarryOut = carry_out_merge, *, of_rounds: bool = False
+) -> AsyncIterator[None]:
     """Carry merges out in a thread of their own while the block runs.
 
     A merge under way when the block ends is left to another process, or to the next start.
     """
-    if not parts.settings.central_merges:
+    if not (parts.settings.central_merges or of_rounds):
         yield
         return
     async with working(
-        "merges",
-        MergeWorker(parts).step,
+        "rounds" if of_rounds else "merges",
+        MergeWorker(parts, carry_out, of_rounds).run_next,
         interval_s=parts.settings.poll_interval_s,
         longest_stop_s=LONGEST_STOP_S,
     ):

@@ -13,7 +13,7 @@ from aggregators.errors import AggregatorError
 from aggregators.methods import Recipe
 from aggregators.methods.registry import find_method
 from pool_server.database.engine import wait_for_turn
-from pool_server.database.records import MergeJobRecord
+from pool_server.database.records import MergeJobRecord, RoundRecord, SiteRecord
 from pool_server.errors import ConflictError, MergeRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -36,6 +36,7 @@ from pool_server.wire.merges import (
     MergeRefusal,
     MergeRequest,
 )
+from pool_server.wire.rounds import FinishRequest
 
 
 def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> MergeJobResponse:
@@ -83,28 +84,44 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         require_size_of_inputs(settings, size_bytes)
         parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
         require_terms(session, request.terms, parents, site=site, use=request.intended_use)
-        job = MergeJobRecord(
-            key=secrets.token_hex(8),
-            site_id=site.id,
-            site=site,
-            token_id=caller.token_id,
-            created_by=f"{caller.site}/{caller.token_name}",
-            model_name=request.name,
-            request=request.model_dump(mode="json") | {"recipe": json.loads(recipe.to_json())},
-            state=repository.QUEUED,
-        )
-        session.add(job)
-        session.flush()
-        record_act(
-            session,
-            caller,
-            "merge.request",
-            f"{site.name}/{request.name}",
-            merge_id=job.key,
-            method=recipe.method.name,
-            inputs=list(recipe.input_digests),
-        )
+        job = add_job(session, caller, site, recipe, request)
         return describe_job(session, job)
+
+
+def add_job(
+    session: Session,
+    caller: Caller,
+    site: SiteRecord,
+    recipe: Recipe,
+    request: MergeRequest | FinishRequest,
+    *,
+    finishes: RoundRecord | None = None,
+) -> MergeJobRecord:
+    """Write down a merge for the background; it may be the one that finishes a round."""
+    job = MergeJobRecord(
+        key=secrets.token_hex(8),
+        site_id=site.id,
+        site=site,
+        token_id=caller.token_id,
+        created_by=f"{caller.site}/{caller.token_name}",
+        round_id=None if finishes is None else finishes.id,
+        round=finishes,
+        model_name=request.name,
+        request={**request.model_dump(mode="json"), "recipe": json.loads(recipe.to_json())},
+        state=repository.QUEUED,
+    )
+    session.add(job)
+    session.flush()
+    record_act(
+        session,
+        caller,
+        "merge.request",
+        f"{site.name}/{request.name}",
+        merge_id=job.key,
+        method=recipe.method.name,
+        inputs=list(recipe.input_digests),
+    )
+    return job
 
 
 def read_request(request: MergeRequest) -> Recipe:
@@ -147,7 +164,7 @@ def require_size_of_inputs(settings: PoolSettings, size_bytes: int) -> None:
 
 
 def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
-    """Return a merge of the caller's own site; any for an admin of the pool.
+    """Return a merge of the caller's site, or of a round that it takes part in; any for an admin.
 
     Raises
     ------
@@ -155,7 +172,14 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
         There is none; another site's looks the same.
     """
     job = repository.find_job(session, key)
-    if job is None or not (caller.is_admin or job.site_id == caller.site_id):
+    if job is None or not (
+        caller.is_admin
+        or job.site_id == caller.site_id
+        or (
+            job.round_id is not None
+            and repository.takes_part_in_round(session, caller.site_id, job.round_id)
+        )
+    ):
         raise MissingError(
             f"the pool has no merge {key}",
             code="merge_not_found",
@@ -213,6 +237,7 @@ def _describe(job: MergeJobRecord, addresses: dict[int, tuple[str, str]]) -> Mer
         activity=job.activity,
         site=job.site.name,
         name=job.model_name,
+        round_id=None if job.round is None else job.round.key,
         recipe=job.request["recipe"],
         created_at=job.created_at,
         created_by=job.created_by,

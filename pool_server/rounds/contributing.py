@@ -1,4 +1,4 @@
-"""What sites give to a round: announced, received as models are, checked against the base."""
+"""Contributions to a round: received as all files are, and checked against the base."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy.orm import Session
 
-from pool_server.database.engine import write_with_retry
 from pool_server.database.records import (
     RoundContributionRecord,
     RoundRecord,
     SiteRecord,
     UploadRecord,
-    now_utc,
 )
 from pool_server.errors import (
     ConflictError,
@@ -34,20 +32,17 @@ from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
 from pool_server.rounds.describing import describe_round
 from pool_server.rounds.methods import find_round_method
-from pool_server.transfers.announcing import (
-    AnnouncedFile,
-    begin_upload,
-    find_resumable,
-    new_upload,
-    require_size,
-)
 from pool_server.transfers.checking import check_limits
-from pool_server.transfers.completing import Destination, complete_upload
-from pool_server.transfers.service import describe_upload, get_upload
+from pool_server.transfers.receiving import (
+    Announcement,
+    Arrival,
+    Destination,
+    announce_upload,
+    complete_upload,
+)
+from pool_server.transfers.service import get_upload
 from pool_server.wire.rounds import ContributionRequest, RoundResponse
 from pool_server.wire.transfers.uploads import UploadResponse
-
-PURPOSE = "contribution"
 
 
 def announce_contribution(
@@ -71,14 +66,9 @@ def announce_contribution(
     with parts.database.read() as session:
         found = service.get_round(session, caller, key)
     _require_participant(caller, found, request.site)
-    require_size(parts.settings, request.file_name, request.size_bytes)
-    checked = _check_sum_of_servers(parts, found, request)
-
-    def settle(session: Session) -> tuple[UploadResponse, bool]:
-        return _settle_announcement(parts, session, caller, found.id, request, checked=checked)
-
+    destination = Contributions(parts, found, _check_sum_of_servers(parts, found, request))
     with _noting_lateness(parts, found, request.site):
-        return write_with_retry(parts.database, settle)
+        return announce_upload(destination, caller, request)
 
 
 def complete_contribution(
@@ -95,9 +85,9 @@ def complete_contribution(
     """
     with parts.database.read() as session:
         found = service.get_round(session, caller, key)
-        upload = get_upload_of(session, caller, found, upload_id)
-    with _noting_lateness(parts, found, upload.site.name):
-        return complete_upload(parts, caller, upload_id, CONTRIBUTION)
+        site = get_upload(session, caller, upload_id).site.name
+    with _noting_lateness(parts, found, site):
+        return complete_upload(Contributions(parts, found), caller, upload_id)
 
 
 def take_back_contribution(
@@ -139,54 +129,98 @@ def take_back_contribution(
     return described
 
 
-def _settle_announcement(
-    parts: ServerParts,
-    session: Session,
-    caller: Caller,
-    round_id: int,
-    request: ContributionRequest,
-    *,
-    checked: CheckedSum | None,
-) -> tuple[UploadResponse, bool]:
-    current = repository.lock_round(session, round_id)
-    site = get_site(session, request.site)
-    file = AnnouncedFile(
-        current.key, request.digest, request.size_bytes, request.file_name, PURPOSE
-    )
-    own = find_own(current, site.id, request.digest)
-    # A file that the storage has lost since then comes back when it is sent again.
-    if own is not None and parts.storage.has_content(own.digest):
-        upload = new_upload(parts, caller, site, file, "complete")
-        upload.round_id = current.id
-        session.add(upload)
-        session.flush()
-        return describe_upload(parts, upload), False
-    if own is None:
-        service.require_contributions_taken(current)
-        service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
-    if own is None and (known := find_sum(current, request.digest)) is not None:
-        checked = CheckedSum(known.size_bytes, known.summary)
-    if own is None and checked is not None and parts.storage.has_content(request.digest):
-        confirmed = new_upload(parts, caller, site, file, "complete")
-        confirmed.round_id, confirmed.size_bytes = current.id, checked.size_bytes
-        session.add(confirmed)
-        settle_contribution(session, caller, confirmed, checked.summary)
-        return describe_upload(parts, confirmed), True
-    under_way = find_resumable(parts, session, site.id, file)
-    if under_way is not None:
-        under_way.expires_at = now_utc() + parts.settings.upload_lifetime
-        return describe_upload(parts, under_way), False
-    upload = new_upload(parts, caller, site, file, "receiving")
-    upload.round_id = current.id
-    return begin_upload(parts, session, upload), True
-
-
 @dataclass(frozen=True)
 class CheckedSum:
     """The sum of a secure round that the pool has already, and what the check read from it."""
 
     size_bytes: int
     summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contributions(Destination[ContributionRequest, dict[str, Any]]):
+    """The contributions to one round.
+
+    Attributes
+    ----------
+    sum_of_servers : CheckedSum, optional
+        The announced file, where the servers of a secure round have sent it.
+    """
+
+    purpose: ClassVar[str] = "contribution"
+    action: ClassVar[str] = "round.contribute"
+
+    round: RoundRecord
+    sum_of_servers: CheckedSum | None = None
+
+    def fill_in(self, announced: Announcement[ContributionRequest]) -> None:
+        upload = announced.upload
+        upload.model_name, upload.file_name = self.round.key, announced.offer.file_name
+        upload.round_id = self.round.id
+
+    def admit(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
+        upload, offer = announced.upload, announced.offer
+        current = repository.lock_round(session, self.round.id)
+        own = find_own(current, upload.site_id, upload.digest)
+        if own is not None:
+            # A file that the storage has lost since then comes back when it is sent again.
+            return self.parts.storage.has_content(own.digest)
+        service.require_contributions_taken(current)
+        service.require_usable_base(current, despite_withdrawal=offer.despite_withdrawal)
+        require_same_sum(current, upload.digest)
+        return False
+
+    def accept_copy(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
+        """Make the sum of a secure round count that the servers, or another site, have sent."""
+        upload = announced.upload
+        current = repository.lock_round(session, self.round.id)
+        known = self.sum_of_servers
+        if current.secure is not None and current.contributions:
+            first = current.contributions[0]
+            known = CheckedSum(first.size_bytes, first.summary)
+        if known is None or not self.parts.storage.has_content(upload.digest):
+            return False
+        upload.size_bytes = known.size_bytes
+        self.accept(session, Arrival(announced.caller, upload, known.summary))
+        return True
+
+    def belongs(self, upload: UploadRecord) -> bool:
+        return super().belongs(upload) and upload.round_id == self.round.id
+
+    def check(self, upload: UploadRecord, path: Path) -> dict[str, Any]:
+        return check_contribution(self.parts, self.round, upload.file_name, path)
+
+    def accept(self, session: Session, arrived: Arrival[dict[str, Any]]) -> None:
+        """Make a checked contribution count, if it is still in time and the site's first."""
+        caller, upload = arrived.caller, arrived.upload
+        current = repository.lock_round(session, self.round.id)
+        if find_own(current, upload.site_id, upload.digest) is not None:
+            return
+        require_same_sum(current, upload.digest)
+        service.require_contributions_taken(current)
+        require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
+        session.add(
+            RoundContributionRecord(
+                round_id=current.id,
+                site_id=upload.site_id,
+                digest=upload.digest,
+                size_bytes=upload.size_bytes,
+                file_name=upload.file_name,
+                summary=arrived.checked,
+                created_by=service.name_of(caller),
+                token_id=caller.token_id,
+            )
+        )
+        record_act(
+            session,
+            caller,
+            self.action,
+            current.key,
+            site=upload.site.name,
+            digest=upload.digest,
+            size_bytes=upload.size_bytes,
+        )
+        session.flush()
 
 
 def _check_sum_of_servers(
@@ -202,21 +236,14 @@ def _check_sum_of_servers(
         size_bytes = repository.size_of_session_file(session, found.id, request.digest)
     if size_bytes is None or not parts.storage.has_content(request.digest):
         return None
-    upload = UploadRecord(round_id=found.id, file_name=request.file_name, size_bytes=size_bytes)
     with parts.storage.content_file(request.digest) as path:
-        return CheckedSum(size_bytes, check_contribution(parts, upload, path))
+        return CheckedSum(size_bytes, check_contribution(parts, found, request.file_name, path))
 
 
-def find_sum(found: RoundRecord, digest: str) -> RoundContributionRecord | None:
-    """Return the sum of a secure round, if a site has sent it; None in other rounds.
-
-    Raises
-    ------
-    ConflictError
-        The sum that another site sent has another digest.
-    """
+def require_same_sum(found: RoundRecord, digest: str) -> None:
+    """Raise `ConflictError` if another site sent a sum of a secure round with another digest."""
     if found.secure is None or not found.contributions:
-        return None
+        return
     first = found.contributions[0]
     if first.digest != digest:
         raise ConflictError(
@@ -226,7 +253,6 @@ def find_sum(found: RoundRecord, digest: str) -> RoundContributionRecord | None:
             hint="One of you did not send the sum that the servers signed: compare the digests.",
             details={"found": first.digest, "expected": digest},
         )
-    return first
 
 
 def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContributionRecord | None:
@@ -253,30 +279,27 @@ def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContribution
     return None
 
 
-def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> dict[str, Any]:
-    """Look at a contribution, in another process, beside the base that it should fit.
+def check_contribution(
+    parts: ServerParts, found: RoundRecord, file_name: str, path: Path
+) -> dict[str, Any]:
+    """Compare a contribution with the base that it should fit; return what was read from it.
 
-    Returns
-    -------
-    dict
-        What is told of it.
+    In another process, for its bytes come from outside.
     """
-    with parts.database.read() as session:
-        found = repository.get_round(session, round_of(upload))
     base, method = found.base_version, find_round_method(found.method)
     with parts.storage.content_file(base.digest) as base_path:
         answer = run_limited(
             "pool_server.rounds.contribution_check",
             {
                 "path": str(path),
-                "name": upload.file_name,
+                "name": file_name,
                 "method": method.name,
                 "base": str(base_path),
                 "base_digest": base.digest,
                 "options": found.options,
             },
-            check_limits(parts.settings, upload.size_bytes + base.size_bytes),
-            activity=f"{upload.file_name}: reading the file",
+            check_limits(parts.settings, path.stat().st_size + base.size_bytes),
+            activity=f"{file_name}: reading the file",
         )
     if not answer["accepted"]:
         raise RefusedError(
@@ -287,62 +310,6 @@ def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> 
         )
     summary: dict[str, Any] = answer["summary"]
     return summary
-
-
-def settle_contribution(
-    session: Session, caller: Caller, upload: UploadRecord, summary: dict[str, Any]
-) -> None:
-    """Make a checked contribution count, if it is still in time and the site's first."""
-    current = repository.lock_round(session, round_of(upload))
-    if find_own(current, upload.site_id, upload.digest) is not None:
-        return
-    find_sum(current, upload.digest)
-    service.require_contributions_taken(current)
-    require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
-    session.add(
-        RoundContributionRecord(
-            round_id=current.id,
-            site_id=upload.site_id,
-            digest=upload.digest,
-            size_bytes=upload.size_bytes,
-            file_name=upload.file_name,
-            summary=summary,
-            created_by=service.name_of(caller),
-            token_id=caller.token_id,
-        )
-    )
-    record_act(
-        session,
-        caller,
-        CONTRIBUTION.action,
-        current.key,
-        site=upload.site.name,
-        digest=upload.digest,
-        size_bytes=upload.size_bytes,
-    )
-    session.flush()
-
-
-CONTRIBUTION = Destination(PURPOSE, "round.contribute", check_contribution, settle_contribution)
-
-
-def get_upload_of(
-    session: Session, caller: Caller, found: RoundRecord, upload_id: str
-) -> UploadRecord:
-    """Return an upload that belongs to a round."""
-    upload = get_upload(session, caller, upload_id)
-    if upload.round_id != found.id:
-        raise MissingError(
-            f"round {found.key} has no upload {upload_id}",
-            code="upload_not_found",
-            hint="Announce the file again.",
-        )
-    return upload
-
-
-def round_of(upload: UploadRecord) -> int:
-    assert upload.round_id is not None, f"upload {upload.id} belongs to no round"
-    return upload.round_id
 
 
 def _require_participant(caller: Caller, found: RoundRecord, site: str) -> None:

@@ -23,9 +23,10 @@ from pool_server.rounds.contributing import (
     take_back_contribution,
 )
 from pool_server.rounds.describing import describe_round
-from pool_server.rounds.finishing import finish_round
+from pool_server.rounds.finishing import request_finish
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
+from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.rounds import (
     ROUND_KEY_PATTERN,
     ContributionRequest,
@@ -137,18 +138,16 @@ def take_back(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName)
     return take_back_contribution(parts, caller, round_id, site)
 
 
-@router.post(
-    "/{round_id}/finish",
-    summary="Finish a round",
-    responses=documented(StorageFullError),
-)
-async def finish(
-    caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, request: FinishRequest
-) -> RoundResponse:
+@router.post("/{round_id}/finish", status_code=202, summary="Finish a round")
+def finish(
+    caller: Uploader, parts: Parts, round_id: RoundId, request: FinishRequest
+) -> MergeJobResponse:
     """Combine the contributions and publish the result with its lineage; the next round opens.
 
-    Any site of the round may ask for it. A round that is finished is returned as it is. The pool
-    combines, so nobody else needs to read a contribution. It cannot sign the result for the site:
-    the result is published unsigned, also where signatures are demanded (`PUT .../statement`).
+    Any site of the round may ask for it. The answer is a merge in the background
+    (`GET /merges/{merge_id}`); whoever asks while it goes on, or afterwards, gets the same one.
+    The pool combines, so nobody else needs to read a contribution. It cannot sign the result for
+    the site: the result is published unsigned, also where signatures are required
+    (`PUT .../statement`).
     """
-    return await checks.run(caller.site, finish_round, parts, caller, round_id, request)
+    return request_finish(parts, caller, round_id, request)

@@ -1,219 +1,317 @@
 """The end of a round: the pool combines it, publishes the result, and opens the next round.
 
-Only the combination takes long. The rest happens in one transaction: of several processes that
-finish a round at once, the first ends it; the others are told its result.
+How a round ends: any site of it asks (`request_finish`), and all that can be known at once is
+checked. That writes a merge job with the recipe of what is there: the base, the state of the
+predecessor's optimiser, the contributions. Sites that ask while it waits or runs get the same job.
+A worker (`merges.running`) carries it out with `finish_round`: the child process merges, the new
+state is kept (`States`), and the result is published (`Results`), each received as every file is.
+
+Of several processes that finish a round at once, the first transaction of `Results.accept` ends it
+and its job, and opens the next round; the others find its result. So a server killed at any moment
+leaves a round that is open as before, or finished as a whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy.orm import Session
 
+from aggregators.methods import Recipe, RecipeInput, RecipeMethod
 from aggregators.methods.networks import state_path
+from aggregators.methods.registry import find_method
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import ModelVersionRecord, RoundRecord, UploadRecord, now_utc
-from pool_server.errors import ConflictError, RoundClosedError
+from pool_server.errors import ConflictError, MergeRefusedError, RoundClosedError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller, look_again
+from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
+from pool_server.merges import repository as merges
+from pool_server.merges.running import MergeRun
+from pool_server.merges.service import add_job, describe_job
 from pool_server.models.access import CONSORTIUM
 from pool_server.models.registry import repository as registry
 from pool_server.models.sharing.service import share_alike
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
-from pool_server.rounds.combining import combine_contributions
-from pool_server.rounds.contributing import round_of
-from pool_server.rounds.describing import (
-    address_of,
-    describe_round,
-    files_to_combine,
-    missing_sites,
-)
+from pool_server.rounds.describing import address_of, files_to_combine, missing_sites
 from pool_server.rounds.methods import find_round_method
-from pool_server.rounds.optimiser_states import keep_state
 from pool_server.storage.scratch import ScratchFolder
-from pool_server.transfers.announcing import (
-    AnnouncedFile,
-    begin_upload,
-    find_resumable,
-    new_upload,
-    require_size,
-)
 from pool_server.transfers.checking import CheckedModel
-from pool_server.transfers.completing import Destination, check_merged, complete_upload
 from pool_server.transfers.descriptions import (
     arrives_as_draft,
     require_description,
     take_description,
 )
-from pool_server.transfers.parts import store_parts
+from pool_server.transfers.notifying import tell_curators
 from pool_server.transfers.publishing import add_version
-from pool_server.transfers.service import describe_upload
+from pool_server.transfers.receiving import Announcement, Arrival, Destination, receive
+from pool_server.transfers.versions import check_merged
+from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.models.labels import shared_labels
-from pool_server.wire.rounds import FinishRequest, RoundResponse
+from pool_server.wire.rounds import FinishRequest
 from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
 
-PURPOSE = "result"
 
-
-def finish_round(
+def request_finish(
     parts: ServerParts, caller: Caller, key: str, request: FinishRequest
-) -> RoundResponse:
-    """Combine what has been contributed, publish the result, and end the round.
-
-    A round that is finished already is returned as it is.
+) -> MergeJobResponse:
+    """Write down the merge that finishes a round, or find the one that does or did.
 
     Raises
     ------
-    NotAuthenticatedError, NotAllowedError
-        The caller was shut out while the pool combined.
     ConflictError, RoundClosedError
-        It cannot be finished now, or not any more.
-    FormatRefusedError
-        The contributions cannot be combined.
+        The round cannot be finished now, or not any more.
     """
     caller.require_upload_to(request.site)
+
+    def ask(session: Session) -> MergeJobResponse:
+        found = repository.lock_round(session, service.get_round(session, caller, key).id)
+        job = merges.find_job_of_round(session, found)
+        if job is None:
+            service.require_finishable(found)
+            service.require_usable_base(found, despite_withdrawal=request.despite_withdrawal)
+            site = get_site(session, request.site)
+            job = add_job(session, caller, site, recipe_of(found), request, finishes=found)
+        return describe_job(session, job)
+
+    return write_with_retry(parts.database, ask)
+
+
+def recipe_of(found: RoundRecord) -> Recipe:
+    """Return the recipe by which the contributions to a round are combined with its base."""
+    method, base, before = find_round_method(found.method), found.base_version, found.predecessor
+    inputs = [RecipeInput(digest=base.digest, address=address_of(base), file_name=base.file_name)]
+    if before is not None and before.state_digest is not None:
+        inputs.append(RecipeInput(digest=before.state_digest, file_name=f"{before.key}.state"))
+    inputs += [
+        RecipeInput(digest=each.digest, file_name=each.file_name)
+        for each in files_to_combine(found)
+    ]
+    return Recipe(
+        method=RecipeMethod(name=method.name, version=method.version),
+        options=method.merge_options(found.options),
+        inputs=tuple(inputs),
+    )
+
+
+def finish_round(run: MergeRun) -> UploadResponse:
+    """Combine what has been contributed, publish the result, and end the round.
+
+    Raises
+    ------
+    MergeRefusedError
+        Whoever asked for it was shut out, or the contributions cannot be combined.
+    ConflictError, RoundClosedError
+        The round cannot be finished any more, or has other contributions now.
+    """
+    parts, job = run.parts, run.job
+    asked = dict(job.request)
+    recipe = Recipe.model_validate(asked.pop("recipe"))
+    request = FinishRequest.model_validate(asked)
+    run.look_again()
     with parts.database.read() as session:
-        found = service.get_round(session, caller, key)
-        if found.state == repository.FINISHED:
-            return describe_round(found)
-        service.require_finishable(found)
-        service.require_usable_base(found, despite_withdrawal=request.despite_withdrawal)
-    with ScratchFolder(parts.settings.scratch_folder).room() as folder:
+        found = repository.get_round(session, job.round_id or 0)
+    _require_same_inputs(found, recipe)
+    base = found.base_version
+    possible = find_method(found.method).output_formats
+    output_format = base.format if base.format in possible else possible[0]
+    names = {each.digest: each.file_name or each.digest for each in recipe.inputs}
+    with ScratchFolder(parts.settings.scratch_folder).room() as folder, ExitStack() as stack:
         result = folder / "result"
-        made = combine_contributions(parts, found, result)
-        caller = _look_again(parts, caller, request.site)
+        try:
+            paths = run.fetch(recipe, names, stack)
+            made = run.merge(recipe, paths, result, output_format)
+        except MergeRefusedError as error:
+            raise MergeRefusedError(
+                f"the contributions of round {found.key} cannot be combined: {error.message}"
+            ) from error
         if (state := made["recipe"]["output"].get("state")) is not None:
-            keep_state(parts, caller, found, state_path(result), digest=state, site=request.site)
-            caller = _look_again(parts, caller, request.site)
-        upload = _announce(parts, caller, found, _describe_result(found, request, made, result))
-        if upload is not None:
-            if upload.state == "receiving":
-                store_parts(parts, caller, upload, result)
-                caller = _look_again(parts, caller, request.site)
-            complete_upload(parts, caller, upload.upload_id, RESULT)
-    with parts.database.read() as session:
-        return describe_round(service.get_round(session, caller, key))
+            path = state_path(result)
+            kept = StateOffer(request.site, state, path.stat().st_size)
+            # Before the result, so that a round that has ended has its state.
+            receive(States(parts, found), run.look_again_to_publish, kept, path)
+        announced = UploadRequest(
+            site=request.site,
+            name=request.name,
+            size_bytes=result.stat().st_size,
+            digest=made["digest"],
+            file_name=base.file_name,
+            description=f"Round {found.number} of {found.rounds_total} ({found.key}), combined by "
+            "the pool",
+            recipe=made["recipe"],
+            despite_withdrawal=request.despite_withdrawal,
+        )
+        return receive(Results(parts, found, job.id), run.look_again_to_publish, announced, result)
 
 
-def _look_again(parts: ServerParts, caller: Caller, site: str) -> Caller:
-    """Return what who asked may now: a token revoked while minutes passed ends no round."""
-    with parts.database.read() as session:
-        caller = look_again(session, caller)
-    caller.require_upload_to(site)
-    return caller
+@dataclass(frozen=True)
+class StateOffer:
+    """The state of a server optimiser, made with the result of a round.
+
+    Attributes
+    ----------
+    site : str
+        Where the result is published; its quota is used.
+    """
+
+    site: str
+    digest: str
+    size_bytes: int
 
 
-def _describe_result(
-    found: RoundRecord, request: FinishRequest, made: dict[str, Any], result: Path
-) -> UploadRequest:
-    return UploadRequest(
-        site=request.site,
-        name=request.name,
-        size_bytes=result.stat().st_size,
-        digest=made["digest"],
-        file_name=found.base_version.file_name,
-        description=f"Round {found.number} of {found.rounds_total} ({found.key}), combined by the "
-        "pool",
-        recipe=made["recipe"],
-        despite_withdrawal=request.despite_withdrawal,
-    )
+@dataclass(frozen=True)
+class States(Destination[StateOffer, None]):
+    """The state of a server optimiser, which the next round is combined with.
+
+    One that was kept and whose round did not end is kept again, or replaced, by whoever finishes
+    the round.
+    """
+
+    purpose: ClassVar[str] = "state"
+    action: ClassVar[str] = "round.keep-state"
+
+    round: RoundRecord
+
+    def fill_in(self, announced: Announcement[StateOffer]) -> None:
+        upload = announced.upload
+        upload.model_name, upload.file_name = self.round.key, f"{self.round.key}.state"
+        upload.round_id = self.round.id
+
+    def admit(self, session: Session, announced: Announcement[StateOffer]) -> bool:
+        current, digest = repository.lock_round(session, self.round.id), announced.offer.digest
+        is_kept = current.state_digest == digest and self.parts.storage.has_content(digest)
+        return is_kept or current.state != repository.OPEN
+
+    def check(self, upload: UploadRecord, path: Path) -> None:
+        """Accept it: the pool has made the file itself, and the storage compares its digest."""
+
+    def accept(self, session: Session, arrived: Arrival[None]) -> None:
+        """Note a state with its round, unless the round has ended meanwhile."""
+        upload = arrived.upload
+        current = repository.lock_round(session, self.round.id)
+        if current.state == repository.OPEN:
+            current.state_digest, current.state_size_bytes = upload.digest, upload.size_bytes
+            session.flush()
 
 
-def _announce(
-    parts: ServerParts, caller: Caller, found: RoundRecord, request: UploadRequest
-) -> UploadResponse | None:
-    """Begin to store the result, or find what another process has begun; None once published."""
-    require_size(parts.settings, request.file_name, request.size_bytes)
-    file = AnnouncedFile.of(request, PURPOSE)
+@dataclass(frozen=True)
+class Results(Destination[UploadRequest, CheckedModel]):
+    """The result of a round; `job_id` is the merge that makes it."""
 
-    def settle(session: Session) -> UploadResponse | None:
-        current = repository.lock_round(session, found.id)
+    purpose: ClassVar[str] = "result"
+    action: ClassVar[str] = "round.finish"
+
+    round: RoundRecord
+    job_id: int
+
+    def fill_in(self, announced: Announcement[UploadRequest]) -> None:
+        upload, offer = announced.upload, announced.offer
+        upload.model_name, upload.round_id = offer.name, self.round.id
+        take_description(upload, offer)
+        is_last = self.round.number == self.round.rounds_total
+        upload.as_draft = is_last and arrives_as_draft(self.parts.settings, announced.caller)
+
+    def admit(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
+        upload, offer = announced.upload, announced.offer
+        current = repository.lock_round(session, self.round.id)
         if current.state == repository.FINISHED:
-            return None
+            upload.version_id = self._record_result(session, current).id
+            return True
         service.require_finishable(current)
-        service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
-        site = get_site(session, request.site)
-        require_description(session, site, request, request.recipe)
-        upload = find_resumable(parts, session, site.id, file)
-        is_new = upload is None
-        upload = upload or new_upload(parts, caller, site, file, "receiving")
-        upload.round_id = current.id
-        base = current.base_version.model
-        if base.visibility != CONSORTIUM:
+        service.require_usable_base(current, despite_withdrawal=offer.despite_withdrawal)
+        require_description(session, upload.site, offer)
+        base = registry.get_version(session, current.base_version_id)
+        upload.labels = shared_labels([{each.key: each.value for each in base.labels}])
+        if base.model.visibility != CONSORTIUM:
             # What came out of a round is shown to nobody who may not see what went in.
-            upload.visibility = base.visibility
-        take_description(upload, request, request.recipe)
-        labels = registry.get_version(session, current.base_version_id).labels
-        upload.labels = shared_labels([{each.key: each.value for each in labels}])
-        is_last = found.number == found.rounds_total
-        upload.as_draft = is_last and arrives_as_draft(parts.settings, caller)
-        if is_new:
-            return begin_upload(parts, session, upload)
-        upload.expires_at = now_utc() + parts.settings.upload_lifetime
-        return describe_upload(parts, upload)
+            upload.visibility = base.model.visibility
+        return False
 
-    return write_with_retry(parts.database, settle)
+    def renew(self, upload: UploadRecord, announced: Announcement[UploadRequest]) -> None:
+        take_description(upload, announced.offer)
+        now = announced.upload
+        upload.labels, upload.round_id = now.labels, now.round_id
+        upload.as_draft, upload.visibility = now.as_draft, now.visibility
 
+    def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
+        return check_merged(self, upload, path)
 
-def settle_result(
-    session: Session, caller: Caller, upload: UploadRecord, checked: CheckedModel
-) -> ModelVersionRecord:
-    """Publish the result, end its round and open the next; or find that another was first."""
-    current = repository.lock_round(session, round_of(upload))
-    if current.state == repository.FINISHED:
-        return _result_of(session, current)
-    service.require_finishable(current)
-    _require_unchanged(current, upload.recipe or {})
-    if not repository.end_round(session, current.id, repository.FINISHED, service.name_of(caller)):
+    def accept(self, session: Session, arrived: Arrival[CheckedModel]) -> ModelVersionRecord:
+        """Publish the result, end its round and open the next; or find that another was first."""
+        caller, upload = arrived.caller, arrived.upload
+        current = repository.lock_round(session, self.round.id)
+        if current.state == repository.FINISHED:
+            return self._record_result(session, current)
+        service.require_finishable(current)
+        _require_unchanged(current, upload.recipe or {})
+        by = service.name_of(caller)
+        if not repository.end_round(session, current.id, repository.FINISHED, by):
+            ended = repository.lock_round(session, current.id)
+            if ended.state != repository.FINISHED:
+                raise RoundClosedError(f"round {current.key} was cancelled")
+            return self._record_result(session, ended)
+        version = add_version(session, caller, upload, arrived.checked)
+        if version.number == 1:
+            base = current.base_version.model
+            share_alike(version.model, registry.find_model(session, base.site.name, base.name))
+        tell_curators(session, self.parts.settings, version)
         ended = repository.lock_round(session, current.id)
-        if ended.state != repository.FINISHED:
-            raise RoundClosedError(f"round {current.key} was cancelled")
-        return _result_of(session, ended)
-    version = add_version(session, caller, upload, upload.site.name, checked)
-    if version.number == 1:
-        base = current.base_version.model
-        share_alike(version.model, registry.find_model(session, base.site.name, base.name))
-    ended = repository.lock_round(session, current.id)
-    ended.result_version_id = version.id
-    record_act(
-        session,
-        caller,
-        RESULT.action,
-        ended.key,
-        result=address_of(version),
-        digest=version.digest,
-        left_out=sorted(missing_sites(ended)),
+        ended.result_version_id = version.id
+        record_act(
+            session,
+            caller,
+            self.action,
+            ended.key,
+            result=address_of(version),
+            digest=version.digest,
+            left_out=sorted(missing_sites(ended)),
+        )
+        session.flush()
+        if ended.number < ended.rounds_total:
+            _open_successor(session, caller, ended, version)
+        return self._record_result(session, ended)
+
+    def _record_result(self, session: Session, finished: RoundRecord) -> ModelVersionRecord:
+        """Return the result of a round that has ended, and end the job that asked for it."""
+        assert finished.result_version_id is not None, f"round {finished.key} has no result"
+        merges.record_result(session, self.job_id, finished.result_version_id)
+        version = registry.get_version(session, finished.result_version_id)
+        # The round has loaded of it only what it needs itself.
+        session.expire(version)
+        return registry.get_version(session, finished.result_version_id)
+
+
+def _require_same_inputs(found: RoundRecord, recipe: Recipe) -> None:
+    """Raise `ConflictError` if a contribution came or went since a recipe was written."""
+    # Counted: two sites may well contribute the same bytes, and both count.
+    there, named = (
+        Counter(each.digest for each in each_recipe.inputs)
+        for each_recipe in (recipe_of(found), recipe)
     )
-    session.flush()
-    if ended.number < ended.rounds_total:
-        _open_successor(session, caller, ended, version)
-    # The round has loaded of it only what it needs itself.
-    session.expire(version)
-    return registry.get_version(session, version.id)
+    if there != named:
+        raise _changed(found)
 
 
 def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
-    """Raise `ConflictError` if a contribution came or went while the pool combined."""
-    # Counted: two sites may well contribute the same bytes, and both count.
-    there = Counter([found.base_version.digest, *(each.digest for each in files_to_combine(found))])
-    if found.predecessor is not None and found.predecessor.state_digest is not None:
-        there[found.predecessor.state_digest] += 1
-    inputs = Counter(each["digest"] for each in recipe["inputs"])
+    """Raise `ConflictError` if a round is not any more as it was combined."""
+    _require_same_inputs(found, Recipe.model_validate(recipe))
     # Another process may have kept the state of other contributions meanwhile.
-    if inputs != there or recipe["output"].get("state") != found.state_digest:
-        raise ConflictError(
-            f"a contribution to round {found.key} was taken back or sent while the pool combined",
-            code="round_changed",
-            hint=f"Combine what is there now: `poolctl rounds finish {found.key}`",
-        )
+    if recipe["output"].get("state") != found.state_digest:
+        raise _changed(found)
 
 
-RESULT = Destination(PURPOSE, "round.finish", check_merged, settle_result)
+def _changed(found: RoundRecord) -> ConflictError:
+    return ConflictError(
+        f"a contribution to round {found.key} was taken back or sent while the pool combined",
+        code="round_changed",
+        hint=f"Combine what is there now: `poolctl rounds finish {found.key}`",
+    )
 
 
 def _open_successor(
@@ -242,8 +340,3 @@ def _open_successor(
         duration_s=ended.duration_s,
         secure=ended.secure,
     )
-
-
-def _result_of(session: Session, finished: RoundRecord) -> ModelVersionRecord:
-    assert finished.result_version_id is not None, f"round {finished.key} has no result"
-    return registry.get_version(session, finished.result_version_id)

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from aggregators.methods import Recipe
 
 
-def require_description(
-    session: Session, site: SiteRecord, request: UploadRequest, recipe: dict[str, Any] | None
-) -> None:
+def require_description(session: Session, site: SiteRecord, request: UploadRequest) -> None:
     """Raise unless labels, card and terms are such as a version of the pool can have.
 
     Raises
@@ -34,7 +32,7 @@ def require_description(
     require_terms(
         session,
         request.terms,
-        {} if recipe is None else name_parents(recipe, request.digest),
+        {} if request.recipe is None else name_parents(request.recipe, request.digest),
         site=site,
         use=request.intended_use,
     )
@@ -58,9 +56,7 @@ def name_parents(recipe: dict[str, Any], digest: str) -> dict[str, str]:
     }
 
 
-def take_description(
-    upload: UploadRecord, request: UploadRequest, recipe: dict[str, Any] | None
-) -> None:
+def take_description(upload: UploadRecord, request: UploadRequest) -> None:
     """Keep with an upload what its uploader says now."""
     upload.file_name = request.file_name
     upload.description = request.description
@@ -68,7 +64,7 @@ def take_description(
     upload.metrics = dict(request.metrics)
     upload.card = request.card
     upload.terms = [each.model_dump() for each in request.terms]
-    upload.recipe = recipe
+    upload.recipe = request.recipe
     signed = request.statement
     upload.statement = None if signed is None else signed.model_dump(mode="json")
 

@@ -18,10 +18,10 @@ from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.models.registry.endpoints import Cursor, Limit
 from pool_server.transfers import listing, service
-from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.check_slots import Checks
-from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.parts import address_parts, receive_part
+from pool_server.transfers.receiving import announce_upload, complete_upload
+from pool_server.transfers.versions import Versions, with_canonical_recipe
 from pool_server.wire.names import DIGEST_PATTERN, Name
 from pool_server.wire.transfers.open_uploads import OpenUploadPage
 from pool_server.wire.transfers.parts import PartAddressesRequest, PartAddressList
@@ -60,7 +60,7 @@ def announce(
     an interrupted client goes on. When the pool has the file already, nothing need be sent: the
     state is `complete` at once.
     """
-    answer, is_new = announce_upload(parts, caller, request)
+    answer, is_new = announce_upload(Versions(parts), caller, with_canonical_recipe(request))
     if not is_new:
         response.status_code = 200
     return answer
@@ -158,7 +158,7 @@ async def complete(
     The answer comes when the version is there, or when it is refused; until then nobody sees
     anything of it. Asking again after a lost answer gives the same one.
     """
-    return await checks.run(caller.site, complete_upload, parts, caller, upload_id)
+    return await checks.run(caller.site, complete_upload, Versions(parts), caller, upload_id)
 
 
 @router.delete("/{upload_id}", status_code=204, summary="Abandon an upload")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def add_version(
-    session: Session, caller: Caller, upload: UploadRecord, site: str, checked: CheckedModel
+    session: Session, caller: Caller, upload: UploadRecord, checked: CheckedModel
 ) -> ModelVersionRecord:
     """Add the next version of a model, which is made when it is not there yet.
 
@@ -61,6 +61,7 @@ def add_version(
     StatementRefusedError, KeyRefusedError
         The statement that came with the file does not hold, or not any more.
     """
+    site = upload.site.name
     model = _find_or_make_model(session, upload, site, checked)
     known = repository.find_by_digest(session, model.id, upload.digest)
     if known is not None:

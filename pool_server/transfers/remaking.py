@@ -10,7 +10,7 @@ from aggregators.methods import Recipe
 from pool_server.database.records import ModelVersionRecord, UploadRecord
 from pool_server.errors import FormatRefusedError
 from pool_server.http.session import ServerParts
-from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
+from pool_server.jobs.merging import merge_by_recipe
 from pool_server.models.access import readable, rights_of_site
 from pool_server.models.registry.repository import whole_versions
 from pool_server.models.registry.sql import among
@@ -33,39 +33,13 @@ def remake(parts: ServerParts, upload: UploadRecord) -> bool:
     is_complete = all(each.digest in inputs for each in recipe.inputs)
     if not settings.central_merges or not is_complete or size_bytes > settings.merge_input_bytes:
         return False
-    limits = Limits(
-        settings.merge_memory_bytes + MEMORY_FACTOR * size_bytes,
-        settings.merge_time_s,
-        settings.max_model_bytes,
-    )
     with ScratchFolder(settings.scratch_folder).room() as folder, ExitStack() as stack:
         paths = {
             digest: stack.enter_context(parts.storage.content_file(digest)) for digest in inputs
         }
-        plan = {
-            "method": recipe.method.name,
-            "options": recipe.options,
-            "format": recipe.output.format if recipe.output else None,
-            "result": str(folder / "result"),
-            "inputs": [
-                {
-                    "path": str(paths[each.digest]),
-                    "file_name": each.file_name,
-                    "address": each.address,
-                    "weight": each.weight,
-                }
-                for each in recipe.inputs
-            ],
-            "promised_digest": upload.digest,
-            "successor_of": None,
-        }
+        activity = f"{upload.file_name}: making it again"
         try:
-            made = run_limited(
-                "pool_server.merges.merge_program",
-                plan,
-                limits,
-                activity=f"{upload.file_name}: making it again",
-            )
+            made = merge_by_recipe(settings, recipe, paths, folder / "result", activity=activity)
         except FormatRefusedError:
             return False
     return bool(made["accepted"])

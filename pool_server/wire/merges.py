@@ -30,6 +30,7 @@ _JOB_EXAMPLE: dict[str, Any] = {
     "activity": "reading site-b/face-68@1",
     "site": "site-c",
     "name": "merged-68",
+    "round_id": None,
     "recipe": _RECIPE_EXAMPLE,
     "created_at": "2026-03-01T12:00:00Z",
     "created_by": "site-c/laptop",
@@ -84,6 +85,7 @@ class MergeJobResponse(BaseModel):
     activity: str = Field(description="What is being done, in words.")
     site: Name
     name: Name
+    round_id: str | None = Field(default=None, description="The round that it finishes, if any.")
     recipe: dict[str, Any]
     created_at: datetime
     created_by: str

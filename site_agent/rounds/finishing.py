@@ -9,6 +9,7 @@ from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, PoolAnswerError
 from site_agent.pool.client import PoolClient, parse_address
+from site_agent.runs.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ def finish_round(
     upload_to: str | ModelAddress = "",
     early: bool = False,
     despite_withdrawal: bool = False,
+    progress: Progress | None = None,
 ) -> FinishedRound:
-    """Have the pool combine what was contributed to a round, and publish the result.
+    """Have the pool combine what was contributed to a round, publish the result, and wait for it.
 
     Where this profile has a key of the site, the result is signed with it. The signature says
     that the pool gave this result to the site, which cannot combine the contributions itself.
@@ -54,7 +56,8 @@ def finish_round(
     Raises
     ------
     ConflictError
-        Sites are waited for, the round expired or was cancelled, or the base was withdrawn.
+        Sites are waited for, the round expired or was cancelled, or the base was withdrawn; or the
+        pool could not combine the contributions.
     """
     found = pool.rounds.get(round_id)
     address = parse_address(str(upload_to)) if upload_to else None
@@ -66,7 +69,7 @@ def finish_round(
         _require_ready(found)
         who = pool.whoami()
         address = address or ModelAddress(who.site, parse_address(found.base).name)
-        found = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
+        found = _wait_for_end(pool, round_id, address, despite_withdrawal, progress)
         ended_here = found.ended_by == f"{who.site}/{who.token_name}"
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
@@ -76,6 +79,26 @@ def finish_round(
         version = pool.version(found.result)
     left_out = tuple(found.sites("late", "missing", "waiting"))
     return FinishedRound(found, version, left_out, ended_here)
+
+
+def _wait_for_end(
+    pool: PoolClient,
+    round_id: str,
+    address: ModelAddress,
+    despite_withdrawal: bool,
+    progress: Progress | None,
+) -> RoundResponse:
+    job = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
+    job = pool.merges.wait(job.merge_id, progress=progress)
+    found = pool.rounds.get(round_id)
+    if found.state != "finished":
+        refusal = job.refusal
+        raise ConflictError(
+            f"merge {job.merge_id} of round {round_id} "
+            + (f"failed: {refusal.message}" if refusal else f"is {job.state}"),
+            code="" if refusal is None else refusal.code,
+        )
+    return found
 
 
 def require_sound_base(found: RoundResponse, *, despite_withdrawal: bool) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.names import NAME_PATTERN, ModelAddress
 from pool_server.wire.rounds import (
     ContributionRequest,
@@ -23,7 +24,6 @@ from site_agent.pool.requests import build_request
 from site_agent.pool.transfers.transfer import UploadPlace, hash_file, send_upload
 from site_agent.runs.progress import Progress, no_progress
 
-_FINISH_TIMEOUT_S = 900.0
 _HASHING_SHARE = 0.1
 
 
@@ -159,21 +159,28 @@ class Rounds:
 
     def finish(
         self, round_id: str, address: ModelAddress, *, despite_withdrawal: bool = False
-    ) -> RoundResponse:
-        """Have the pool combine the contributions and publish the result at `address`."""
+    ) -> MergeJobResponse:
+        """Have the pool combine the contributions and publish the result at `address`.
+
+        Returns
+        -------
+        MergeJobResponse
+            The merge in the background that does it (`Merges.wait`). Whoever asks while it goes
+            on, or afterwards, gets the same one.
+
+        Raises
+        ------
+        ConflictError
+            The round cannot be finished now, or not any more.
+        """
         request = build_request(
             FinishRequest,
             site=address.site,
             name=address.name,
             despite_withdrawal=despite_withdrawal,
         )
-        return self._connection.post(
-            f"{_path(round_id)}/finish",
-            RoundResponse,
-            request,
-            repeatable=True,
-            timeout_s=_FINISH_TIMEOUT_S,
-        )
+        path = f"{_path(round_id)}/finish"
+        return self._connection.post(path, MergeJobResponse, request, repeatable=True)
 
 
 def _path(round_id: str) -> str:

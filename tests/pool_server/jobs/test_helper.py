@@ -109,7 +109,7 @@ def test_a_program_that_exceeds_its_limits_is_ended(
         "promised_digest": None, "successor_of": None,
     }  # fmt: skip
     with pytest.raises(FormatRefusedError, match=message):
-        run_limited("pool_server.merges.merge_program", merging, limits, activity="the merge")
+        run_limited("pool_server.jobs.merging", merging, limits, activity="the merge")
 
 
 def test_the_helper_has_no_secrets_and_ends_with_the_server() -> None:

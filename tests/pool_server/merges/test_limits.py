@@ -62,7 +62,7 @@ def test_progress_is_told_while_a_merge_runs(tmp_path: Path) -> None:
 
     with pytest.raises(StoppedError):
         run_limited(
-            "pool_server.merges.merge_program",
+            "pool_server.jobs.merging",
             plan,
             Limits(4096 * MIB, 60),
             activity="the merge",

@@ -10,18 +10,22 @@ import httpx
 import pytest
 
 from pool_server.merges import running
-from pool_server.rounds import finishing
+from pool_server.transfers import receiving
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.people.users.test_users import join
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
+    ask_to_finish,
     contribute,
     contribution_bytes,
     show,
     start_round,
     upload_base,
 )
+
+MODULES = {"merge_by_recipe": running, "store_parts": receiving}
+"""Where each step of the pool's work is called."""
 
 
 def token_of(pool: PoolDriver, name: str) -> str:
@@ -59,8 +63,8 @@ def merge_of(client: httpx.Client) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("step", "shut_out", "words"),
     [
-        ("run_limited", revoke, "this token was revoked"),
-        ("run_limited", suspend, "site 'merges' is suspended"),
+        ("merge_by_recipe", revoke, "this token was revoked"),
+        ("merge_by_recipe", suspend, "site 'merges' is suspended"),
         ("store_parts", revoke, "this token was revoked"),
     ],
 )
@@ -72,7 +76,7 @@ def test_a_merge_is_not_published(
     words: str,
 ) -> None:
     with pool_in_thread(tmp_path, poll_interval_s=0.05) as pool:
-        after(monkeypatch, running, step, lambda: shut_out(pool))
+        after(monkeypatch, MODULES[step], step, lambda: shut_out(pool))
         asked = merge_of(join(pool, "merges", "ada"))
         job = wait_for(pool.admin, asked["merge_id"], OVER)
         assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
@@ -83,8 +87,8 @@ def test_a_merge_is_not_published(
         assert pool.admin.get("/api/v1/models/merges/merged").status_code == 404
 
 
-@pytest.mark.parametrize("work", ["combine_contributions", "store_parts"])
-def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+@pytest.mark.parametrize("step", ["merge_by_recipe", "store_parts"])
+def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     with pool_in_thread(tmp_path) as pool:
         base, address = upload_base(pool, "base")
         key = start_round(pool, address, SITES[:2])["round_id"]
@@ -92,9 +96,9 @@ def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
             content = contribution_bytes(base, seed)
             assert contribute(pool.member(site), key, site, content).status_code == 201
         ada = join(pool, SITES[0], "ada")
-        after(monkeypatch, finishing, work, lambda: revoke(pool))
-        finish = {"site": SITES[0], "name": "refined"}
-        refused = ada.post(f"/api/v1/rounds/{key}/finish", json=finish)
-        assert error_of(refused) == (401, "not_authenticated")
-        assert "revoked" in refused.json()["error"]["message"]
+        after(monkeypatch, MODULES[step], step, lambda: revoke(pool))
+        asked = ask_to_finish(ada, key, f"{SITES[0]}/refined").json()
+        job = wait_for(pool.admin, asked["merge_id"], OVER)
+        assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
+        assert "this token was revoked" in job["refusal"]["message"]
         assert show(pool.admin, key)["ready"], "the round goes on"

@@ -24,6 +24,7 @@ from pool_server.database.engine import Database
 from pool_server.database.records import RoundRecord, now_utc
 from pool_server.settings import PoolSettings
 from tests.aggregators.small_models import make_predictor
+from tests.pool_server.merges.merge_driver import OVER, wait_for
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import PoolDriver, send_parts, upload
 
@@ -120,10 +121,21 @@ def combine(folder: Path, base: ShapePredictor, contributions: list[bytes]) -> t
     return output, merge("leaf-refit", [base, *decoded], output=output)
 
 
-def finish(client: httpx.Client, key: str, address: str, **fields: Any) -> httpx.Response:
-    """Have the pool combine what is there, and publish it at an address."""
+def ask_to_finish(client: httpx.Client, key: str, address: str, **fields: Any) -> httpx.Response:
+    """Have the pool combine what is there, and publish it at an address, in the background."""
     site, name = address.split("/")
     return client.post(f"/api/v1/rounds/{key}/finish", json={"site": site, "name": name, **fields})
+
+
+def finish(client: httpx.Client, key: str, address: str, **fields: Any) -> httpx.Response:
+    """Finish a round and wait for its end: gives the refusal, the failed merge, or the round."""
+    asked = ask_to_finish(client, key, address, **fields)
+    if not asked.is_success:
+        return asked
+    merge_id = asked.json()["merge_id"]
+    if wait_for(client, merge_id, OVER)["state"] != "finished":
+        return client.get(f"/api/v1/merges/{merge_id}")
+    return client.get(f"/api/v1/rounds/{key}")
 
 
 def take_back(client: httpx.Client, key: str, site: str) -> httpx.Response:

@@ -19,6 +19,7 @@ from tests.pool_server.rounds.round_driver import (
     base_model,
     contribute,
     contribution_bytes,
+    finish,
     pass_deadline,
     show,
     start_round,
@@ -133,9 +134,7 @@ def test_a_file_that_others_contributed_too_stays(
     for site in SITES[:2]:
         assert take_back(pool.member(site), keys[0], site).status_code == 200
     pass_deadline(pool.settings, keys[1])
-    ended = pool.member(SITES[0]).post(
-        f"/api/v1/rounds/{keys[1]}/finish", json={"site": SITES[0], "name": "of-equal-bytes"}
-    )
+    ended = finish(pool.member(SITES[0]), keys[1], f"{SITES[0]}/of-equal-bytes")
     assert ended.json()["state"] == "finished"
 
 

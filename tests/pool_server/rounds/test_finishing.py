@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from aggregators.models import ShapePredictor
-from pool_server.rounds import finishing
+from pool_server.merges import running
+from tests.pool_server.merges.merge_driver import OVER, wait_for
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, open_client
 from tests.pool_server.rounds.round_driver import (
     SITES,
+    ask_to_finish,
     combine,
     contribute,
     contribution_bytes,
@@ -183,22 +185,41 @@ def test_two_finish_at_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) 
     ]
 
 
+def test_the_sites_of_a_round_see_the_merge_that_finishes_it(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1], SITES[:2])["round_id"]
+    contribute_all(pool, key, base[0], SITES[:2])
+    asked = ask_to_finish(pool.member(SITES[0]), key, f"{SITES[0]}/watched")
+    assert asked.status_code == 202
+    job = asked.json()
+    assert (job["round_id"], job["recipe"]["method"]["name"]) == (key, "leaf-refit")
+    assert len(job["recipe"]["inputs"]) == 3
+    other, at = pool.member(SITES[1]), f"/api/v1/merges/{job['merge_id']}"
+    assert wait_for(other, job["merge_id"], OVER)["version"] == show(other, key)["result"]
+    again = ask_to_finish(other, key, f"{SITES[1]}/again").json()
+    assert (again["merge_id"], again["state"]) == (job["merge_id"], "finished")
+    assert error_of(pool.member(SITES[2]).get(at)) == (404, "merge_not_found")
+    assert error_of(other.post(f"{at}/cancel")) == (403, "not_allowed")
+
+
 def test_what_is_taken_back_while_the_pool_combines_is_in_no_result(
     pool: PoolDriver, base: tuple[ShapePredictor, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = start_round(pool, base[1])["round_id"]
     contribute_all(pool, key, base[0])
     client = pool.member(SITES[0])
-    step = finishing.combine_contributions
+    step = running.merge_by_recipe
 
-    def combine_slowly(*words: Any) -> Any:
-        made = step(*words)
+    def combine_slowly(*words: Any, **named: Any) -> Any:
+        made = step(*words, **named)
         assert take_back(pool.member(SITES[1]), key, SITES[1]).status_code == 200
         pass_deadline(pool.settings, key)
         return made
 
-    monkeypatch.setattr(finishing, "combine_contributions", combine_slowly)
-    assert error_of(finish(client, key, "round-a/taken-back")) == (409, "round_changed")
+    monkeypatch.setattr(running, "merge_by_recipe", combine_slowly)
+    failed = finish(client, key, "round-a/taken-back").json()
+    assert (failed["state"], failed["refusal"]["code"]) == ("failed", "round_changed")
     monkeypatch.undo()
     ended = finish(client, key, "round-a/taken-back").json()
     lineage = client.get("/api/v1/models/round-a/taken-back/versions/1/lineage").json()

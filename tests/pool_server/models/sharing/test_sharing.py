@@ -26,6 +26,7 @@ from tests.pool_server.rounds.round_driver import (
     base_model,
     contribute,
     contribution_bytes,
+    finish,
     start_round,
 )
 from tests.pool_server.transfers.test_recipes import recipe_for
@@ -290,9 +291,7 @@ def test_what_comes_out_of_a_round_is_shared_as_its_base(pool: PoolDriver) -> No
     for seed, site in enumerate((OWNER, FRIEND)):
         content = contribution_bytes(base, seed)
         assert contribute(pool.member(site), started["round_id"], site, content).is_success
-    finished = friend.post(
-        f"/api/v1/rounds/{started['round_id']}/finish", json={"site": FRIEND, "name": "of-two"}
-    )
+    finished = finish(friend, started["round_id"], f"{FRIEND}/of-two")
     assert finished.json()["result"] == f"pool://{FRIEND}/of-two@1"
     address = f"/api/v1/models/{FRIEND}/of-two"
     assert owner.get(f"{address}/versions/1/content").status_code == 200

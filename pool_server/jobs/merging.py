@@ -1,6 +1,7 @@
-"""Merge files into a model: a program that the helper process runs, for merges and for rounds.
+"""Merging by a recipe, in a limited child process: for merges, rounds, and uploads made again.
 
-Its plan is::
+`merge_by_recipe` is the server's side. `run` is the program that the helper process runs; its plan
+is::
 
     {"method": ..., "options": {...}, "format": "dlib-shape-predictor" or null, "result": PATH,
      "inputs": [{"path": ..., "file_name": ..., "address": ..., "weight": ...}],
@@ -19,9 +20,73 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pool_server.jobs.limited import MEMORY_FACTOR, Limits, Listener, run_limited
+
+if TYPE_CHECKING:
+    from aggregators.methods import Recipe
+    from pool_server.settings import PoolSettings
 
 REPORT_STEP_S = 0.2
+
+
+def merge_by_recipe(
+    settings: PoolSettings,
+    recipe: Recipe,
+    paths: Mapping[str, Path],
+    result: Path,
+    *,
+    activity: str,
+    output_format: str | None = None,
+    listen: Listener | None = None,
+) -> dict[str, Any]:
+    """Merge files as a recipe says, and write the model to `result`.
+
+    Parameters
+    ----------
+    paths : mapping
+        The file of each input, by digest.
+    output_format : str, optional
+        That of the recipe's output, or the method's own, when left out.
+
+    Returns
+    -------
+    dict
+        The program's answer.
+
+    Raises
+    ------
+    FormatRefusedError
+        The program failed, crashed or exceeded its limits.
+    StoppedError
+        `listen` returned False.
+    """
+    promised = recipe.output
+    plan = {
+        "method": recipe.method.name,
+        "options": recipe.options,
+        "format": output_format or (promised.format if promised else None),
+        "result": str(result),
+        "inputs": [
+            {
+                "path": str(paths[each.digest]),
+                "file_name": each.file_name,
+                "address": each.address,
+                "weight": each.weight,
+            }
+            for each in recipe.inputs
+        ],
+        "promised_digest": promised.digest if promised else None,
+        "successor_of": recipe.model_dump(mode="json", by_alias=True).get("successor_of"),
+    }
+    size_bytes = sum(path.stat().st_size for path in paths.values())
+    limits = Limits(
+        settings.merge_memory_bytes + MEMORY_FACTOR * size_bytes,
+        settings.merge_time_s,
+        settings.max_model_bytes,
+    )
+    return run_limited("pool_server.jobs.merging", plan, limits, activity=activity, listen=listen)
 
 
 class LineReport:

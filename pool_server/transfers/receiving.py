@@ -1,0 +1,477 @@
+"""Receiving files: the one way into the pool, for whatever a file is to become.
+
+How an upload works, step by step:
+
+1. `announce_upload` (`POST /uploads`, `.../contributions`, `.../files`): the uploader says what
+   will come. The destination looks whether it may come at all; nothing is sent that the pool has
+   already. A record with the parts to send is the answer; the same announcement again gives the
+   same record, so that an interrupted client goes on, and a second uploader of the file joins in.
+2. `pool_server.transfers.parts`: the parts arrive, in any order, at the server or straight at its
+   storage. Only the storage knows for certain which are there, and it alone is asked.
+3. `complete_upload` (`POST .../complete`): one process claims the upload; the storage joins the
+   parts and computes the digest; the destination checks the file in a limited child process; the
+   storage publishes the bytes under their digest; one transaction makes of them what was announced.
+
+`receive` does all three for a file that the pool itself has made.
+
+Who may lie, or die, and which step finds it:
+
+- The uploader about the size: each part is held to the announced plan, and quota and largest size
+  are judged by the announcement. About the digest: it is computed from the bytes that the storage
+  gives back. About the kind of file: the destination reads the file itself. About whose it is:
+  the destination, at the announcement and again in the last transaction.
+- A slow or dying uploader holds nothing but its record, which expires (`sweeping`); of those a
+  site may have so many at once.
+- A second uploader of the same file to the same place: one record by a unique index, one check
+  by the claim, and the last transaction finds what the first has made of it.
+- A full disk is found when the storage prepares for the file, and again at each part; the upload
+  stays open, and goes on once there is room.
+- A server killed between any two steps: everything before the last transaction can be done again,
+  and that transaction happens wholly or not at all. The claim is a lease and runs out.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from sqlalchemy.orm import Session
+
+from pool_server.database.engine import wait_for_turn, write_with_retry
+from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
+from pool_server.errors import (
+    ConflictError,
+    MissingError,
+    PoolError,
+    RefusedError,
+    TooLargeError,
+    TransactionError,
+    UploadClosedError,
+    UploadIncompleteError,
+)
+from pool_server.http.audit import record_act
+from pool_server.http.error_table import entry_of
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.jobs.lease import lease_end, renewing
+from pool_server.people.sites.quotas import require_room
+from pool_server.people.sites.repository import get_site
+from pool_server.transfers import repository
+from pool_server.transfers.parts import store_parts
+from pool_server.transfers.plan import PartPlan
+from pool_server.transfers.service import (
+    busy,
+    describe_upload,
+    discard_quietly,
+    get_upload,
+    require_open,
+    subject_of,
+    version_of,
+)
+from pool_server.wire.transfers.uploads import UploadResponse
+
+log = logging.getLogger("pool_server.uploads")
+
+MOST_NAMED_PARTS = 20
+
+
+class Offer(Protocol):
+    """What an uploader says of a file in whatever request announces it."""
+
+    @property
+    def site(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+OfferT = TypeVar("OfferT", bound=Offer)
+CheckedT = TypeVar("CheckedT")
+
+
+@dataclass(frozen=True)
+class Announcement(Generic[OfferT]):
+    """What somebody says will come, and the record that is made of it, not stored yet."""
+
+    caller: Caller
+    offer: OfferT
+    upload: UploadRecord
+
+
+@dataclass(frozen=True)
+class Arrival(Generic[CheckedT]):
+    """A file that is here, and what the check found in it."""
+
+    caller: Caller
+    upload: UploadRecord
+    checked: CheckedT
+
+
+@dataclass(frozen=True)
+class Destination(ABC, Generic[OfferT, CheckedT]):
+    """Where a file goes: who may send it there, how it is checked, and what becomes of it.
+
+    Size limit, quota, storage and leases are the same everywhere, and are looked after here.
+
+    Attributes
+    ----------
+    purpose : str
+        The `purpose` of the uploads that come here.
+    action : str
+        What the audit calls it.
+    """
+
+    parts: ServerParts
+    purpose: ClassVar[str]
+    action: ClassVar[str]
+
+    @abstractmethod
+    def fill_in(self, announced: Announcement[OfferT]) -> None:
+        """Write to the new record its name in this place, the file's name, and all else."""
+
+    @abstractmethod
+    def admit(self, session: Session, announced: Announcement[OfferT]) -> bool:
+        """Raise unless the file may come; return True where it is here, and nothing need be sent.
+
+        Raises
+        ------
+        PoolError
+            A leaf that says why not.
+        """
+
+    def accept_copy(
+        self,
+        session: Session,  # noqa: ARG002
+        announced: Announcement[OfferT],  # noqa: ARG002
+    ) -> bool:
+        """Accept the file from bytes that the pool has elsewhere; False where they must be sent."""
+        return False
+
+    def renew(self, upload: UploadRecord, announced: Announcement[OfferT]) -> None:
+        """Take over into an upload under way what a new announcement says."""
+
+    def belongs(self, upload: UploadRecord) -> bool:
+        """Tell whether an upload was announced for this very place."""
+        return upload.purpose == self.purpose
+
+    @abstractmethod
+    def check(self, upload: UploadRecord, path: Path) -> CheckedT:
+        """Look at the assembled file, in a limited child process.
+
+        Raises
+        ------
+        RefusedError
+            A leaf that says what was found and what was expected.
+        """
+
+    @abstractmethod
+    def accept(self, session: Session, arrived: Arrival[CheckedT]) -> ModelVersionRecord | None:
+        """Make of a checked file what was announced, within a transaction.
+
+        Called again, also for a file that somebody else was faster with, it changes nothing.
+
+        Returns
+        -------
+        ModelVersionRecord or None
+            The version that the file is, if it is one.
+
+        Raises
+        ------
+        ConflictError, RefusedError
+            The file is refused for good.
+        """
+
+
+def announce_upload(
+    destination: Destination[OfferT, Any], caller: Caller, offer: OfferT
+) -> tuple[UploadResponse, bool]:
+    """Begin an upload, or find the one under way, or find that nothing need be sent.
+
+    Returns
+    -------
+    UploadResponse
+    bool
+        True when something new was made.
+    """
+    parts = destination.parts
+    caller.require_upload_to(offer.site)
+
+    def settle(session: Session) -> tuple[UploadResponse, bool]:
+        upload = _new_upload(parts, caller, get_site(session, offer.site), destination, offer)
+        announced = Announcement(caller, offer, upload)
+        destination.fill_in(announced)
+        _require_size(parts, upload)
+        is_here = destination.admit(session, announced)
+        under_way = None if is_here else _find_resumable(parts, session, upload)
+        if under_way is not None:
+            under_way.expires_at = now_utc() + parts.settings.upload_lifetime
+            # Once it is being checked, what is said of it stays as the check found it.
+            if under_way.state == repository.RECEIVING:
+                destination.renew(under_way, announced)
+            return describe_upload(parts, under_way), False
+        if is_here or destination.accept_copy(session, announced):
+            upload.state = repository.COMPLETE
+            session.add(upload)
+            session.flush()
+            return describe_upload(parts, upload, version_of(session, upload)), not is_here
+        return _begin(parts, session, upload), True
+
+    return write_with_retry(parts.database, settle)
+
+
+def complete_upload(
+    destination: Destination[Any, Any], caller: Caller, upload_id: str
+) -> UploadResponse:
+    """Assemble, check and accept a file whose parts are all there.
+
+    The steps, each of which may be the last that this process lives to do: claim the upload;
+    join the parts aside and verify the digest; check the file in another process; publish it
+    under its digest; write what it became in one transaction; discard the parts.
+
+    Raises
+    ------
+    MissingError, UploadClosedError, UploadBusyError, UploadIncompleteError
+        It cannot be completed now.
+    DigestMismatchError, FormatRefusedError, ConflictError
+        The file is refused for good; so it is by whatever else the destination raises.
+    """
+    parts = destination.parts
+    with parts.database.read() as session:
+        upload = get_upload(session, caller, upload_id)
+        _require_belonging(upload, destination)
+        if upload.state == repository.COMPLETE:
+            return describe_upload(parts, upload, version_of(session, upload))
+    require_open(upload)
+    if upload.state == repository.RECEIVING:
+        _require_all_parts(parts, upload)
+    with leased(parts, upload.id):
+        try:
+            response = _check_and_accept(destination, caller, upload)
+        except (UploadClosedError, UploadIncompleteError):
+            raise
+        except (RefusedError, ConflictError) as error:
+            _refuse(parts, caller, upload, destination.action, error)
+            raise
+    discard_quietly(parts, upload)
+    return response
+
+
+def receive(
+    destination: Destination[OfferT, Any],
+    look_again: Callable[[], Caller],
+    offer: OfferT,
+    file: Path,
+) -> UploadResponse:
+    """Bring a file that the pool itself has made to its destination, by the same steps.
+
+    Whoever is killed on the way leaves an upload that the next one goes on with.
+
+    Parameters
+    ----------
+    look_again : callable
+        Returns for whom it is done, as they stand at that moment, or raises: storing a large file
+        takes long.
+    """
+    caller = look_again()
+    upload, _ = announce_upload(destination, caller, offer)
+    if upload.state == repository.COMPLETE:
+        return upload
+    if upload.state == repository.RECEIVING:
+        store_parts(destination.parts, caller, upload, file)
+        caller = look_again()
+    return complete_upload(destination, caller, upload.upload_id)
+
+
+@contextmanager
+def leased(parts: ServerParts, upload_id: str) -> Iterator[None]:
+    """Hold an upload while it is checked, and release it if the block fails."""
+    with parts.database.write() as session:
+        if not repository.claim(session, upload_id, now_utc(), lease_end(parts.settings)):
+            raise busy()
+
+    def renew() -> None:
+        with parts.database.write() as session:
+            repository.renew_claim(session, upload_id, lease_end(parts.settings))
+
+    with renewing(parts.settings, f"upload {upload_id}", renew):
+        try:
+            yield
+        except BaseException:
+            try:
+                with parts.database.write() as session:
+                    repository.release(session, upload_id)
+            except TransactionError:
+                log.exception("upload %s stays leased until its lease ends", upload_id)
+            raise
+
+
+def _new_upload(
+    parts: ServerParts,
+    caller: Caller,
+    site: SiteRecord,
+    destination: Destination[Any, Any],
+    offer: Offer,
+) -> UploadRecord:
+    """Return a record that is not stored yet."""
+    settings = parts.settings
+    return UploadRecord(
+        id=secrets.token_hex(16),
+        site=site,
+        site_id=site.id,
+        token_id=caller.token_id,
+        purpose=destination.purpose,
+        digest=offer.digest,
+        size_bytes=offer.size_bytes,
+        part_bytes=PartPlan.choose(offer.size_bytes, settings.part_bytes).part_bytes,
+        description="",
+        labels={},
+        metrics={},
+        visibility=settings.default_visibility,
+        rights=settings.rights_of_new_models,
+        storage_handle="",
+        state=repository.RECEIVING,
+        created_at=now_utc(),
+        expires_at=now_utc() + settings.upload_lifetime,
+    )
+
+
+def _require_size(parts: ServerParts, upload: UploadRecord) -> None:
+    largest = parts.settings.max_model_bytes
+    if upload.size_bytes > largest:
+        raise TooLargeError(
+            f"{upload.file_name} has {upload.size_bytes:,} bytes; this pool takes models of up "
+            f"to {largest:,}",
+            hint="The pool's admin sets POOL_SERVER_MAX_MODEL_BYTES.",
+        )
+
+
+def _find_resumable(
+    parts: ServerParts, session: Session, announced: UploadRecord
+) -> UploadRecord | None:
+    """Return the upload of this file to this place that is under way, and can be gone on with.
+
+    One that cannot is over: of two sizes only one can be that of a file with this digest, and
+    whoever looks after the storage may have cleared parts away that lay there for long.
+    """
+    upload = repository.find_open(
+        session, announced.site_id, announced.model_name, announced.digest, announced.purpose
+    )
+    if upload is None:
+        return None
+    goes_on = upload.size_bytes == announced.size_bytes
+    if goes_on and upload.state == repository.RECEIVING:
+        try:
+            parts.storage.received_parts(upload.storage_handle)
+        except UploadClosedError:
+            goes_on = False
+    if not goes_on:
+        upload.state = repository.EXPIRED
+        session.flush()
+        return None
+    return upload
+
+
+def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> UploadResponse:
+    """Store a new upload and make room for its parts."""
+    most = parts.settings.max_open_uploads_per_site
+    wait_for_turn(session, f"uploads of site {upload.site_id}")
+    if repository.count_open(session, upload.site) >= most:
+        raise ConflictError(
+            f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
+            code="too_many_uploads",
+            hint="Complete some, or give them up: `poolctl uploads ls` lists them, "
+            "`poolctl uploads abort` ends them; stale ones are cleared away by themselves.",
+        )
+    require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
+    upload.storage_handle = parts.storage.begin(
+        upload.id, size_bytes=upload.size_bytes, part_bytes=upload.part_bytes
+    )
+    session.add(upload)
+    session.flush()
+    return describe_upload(parts, upload)
+
+
+def _require_belonging(upload: UploadRecord, destination: Destination[Any, Any]) -> None:
+    if not destination.belongs(upload):
+        raise MissingError(
+            f"upload {upload.id} was not announced here, but as a {upload.purpose} of "
+            f"{upload.model_name}",
+            code="upload_not_found",
+            hint="Complete it where it was announced: a contribution at its round, a file at its "
+            "session.",
+        )
+
+
+def _require_all_parts(parts: ServerParts, upload: UploadRecord) -> None:
+    plan = PartPlan(upload.size_bytes, upload.part_bytes)
+    received = parts.storage.received_parts(upload.storage_handle)
+    missing = [
+        number
+        for number in range(1, plan.count + 1)
+        if received.get(number) != plan.size_of(number)
+    ]
+    if missing:
+        named = ", ".join(str(number) for number in missing[:MOST_NAMED_PARTS])
+        raise UploadIncompleteError(
+            f"{len(missing)} of {plan.count} parts are missing: {named}"
+            + (" ..." if len(missing) > MOST_NAMED_PARTS else ""),
+            hint="Send them, then complete the upload again.",
+            details={"missing": missing},
+        )
+
+
+def _check_and_accept(
+    destination: Destination[Any, Any], caller: Caller, upload: UploadRecord
+) -> UploadResponse:
+    parts, handle = destination.parts, upload.storage_handle
+    plan = PartPlan(upload.size_bytes, upload.part_bytes)
+    with parts.storage.assembled(handle, plan.count, upload.digest) as path:
+        checked = destination.check(upload, path)
+    parts.storage.publish(handle, upload.digest)
+
+    def act(session: Session) -> UploadResponse:
+        current = repository.find_upload(session, upload.id, lock=True)
+        if current is not None and current.state == repository.COMPLETE:
+            return describe_upload(parts, current, version_of(session, current))
+        if current is None or current.state not in repository.OPEN:
+            raise UploadClosedError("the upload was given up while it was checked")
+        version = destination.accept(session, Arrival(caller, current, checked))
+        current.state = repository.COMPLETE
+        current.claim_expires_at = None
+        current.version_id = None if version is None else version.id
+        response = describe_upload(parts, current, version)
+        # What cannot be written as JSON must not be published: no listing could show it.
+        response.model_dump_json()
+        return response
+
+    return write_with_retry(parts.database, act)
+
+
+def _refuse(
+    parts: ServerParts, caller: Caller, upload: UploadRecord, action: str, error: PoolError
+) -> None:
+    code = entry_of(error).code
+    with parts.database.write() as session:
+        current = repository.find_upload(session, upload.id, lock=True)
+        if current is not None and current.state in repository.OPEN:
+            current.state = repository.REFUSED
+            current.claim_expires_at = None
+            current.refusal = {"code": code, "message": error.message}
+        record_act(
+            session,
+            caller,
+            action,
+            subject_of(upload),
+            outcome="refused",
+            code=code,
+            digest=upload.digest,
+        )
+    parts.metrics.count_refused_upload(code)
+    discard_quietly(parts, upload)

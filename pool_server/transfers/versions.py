@@ -1,0 +1,232 @@
+"""Uploads that become versions of models: who may announce them, and how their files are checked.
+
+What an accepted file becomes is written by `pool_server.transfers.publishing`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import DownloadRecord, ModelVersionRecord, UploadRecord
+from pool_server.lineage.withdrawals.flagging import (
+    require_bytes_not_withdrawn,
+    require_good_standing,
+)
+from pool_server.models.access import PRIVATE, may
+from pool_server.models.registry import repository as registry
+from pool_server.models.states import DELETED
+from pool_server.signatures.statements import (
+    attach_if_fitting,
+    check_upload,
+    require_signature,
+)
+from pool_server.transfers.checking import CheckedModel, run_check
+from pool_server.transfers.descriptions import (
+    arrives_as_draft,
+    read_recipe,
+    require_description,
+    take_description,
+)
+from pool_server.transfers.notifying import tell_curators
+from pool_server.transfers.permissions import (
+    begins_as,
+    find_keeper,
+    require_copy_right,
+    require_merge_rights,
+    require_visibility,
+)
+from pool_server.transfers.publishing import add_version, require_not_deleted
+from pool_server.transfers.receiving import Announcement, Arrival, Destination
+from pool_server.transfers.remaking import remake
+from pool_server.wire.transfers.uploads import UploadRequest
+
+
+def with_canonical_recipe(request: UploadRequest) -> UploadRequest:
+    """Return an announcement with its recipe as the pool writes recipes.
+
+    Raises
+    ------
+    RecipeRefusedError
+        It is not a recipe, or is that of another file.
+    """
+    if request.recipe is None:
+        return request
+    recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
+    return request.model_copy(update={"recipe": recipe})
+
+
+@dataclass(frozen=True)
+class Versions(Destination[UploadRequest, CheckedModel]):
+    """Versions of models, from files that sites send."""
+
+    purpose: ClassVar[str] = "version"
+    action: ClassVar[str] = "version.publish"
+
+    def fill_in(self, announced: Announcement[UploadRequest]) -> None:
+        upload, offer = announced.upload, announced.offer
+        upload.model_name = offer.name
+        take_description(upload, offer)
+        upload.as_draft = self._arrives_as_draft(announced)
+
+    def admit(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
+        caller, upload, offer = announced.caller, announced.upload, announced.offer
+        model = registry.find_model(session, offer.site, offer.name)
+        known = None if model is None else registry.find_by_digest(session, model.id, offer.digest)
+        require_not_deleted(model, known)
+        require_visibility(model, offer.visibility)
+        if offer.recipe is None:
+            # Of a file that the pool can make again, it is asked when it has been sent.
+            require_bytes_not_withdrawn(session, offer.digest)
+        if known is not None:
+            if attach_if_fitting(session, caller, known, upload):
+                session.expire(known)
+                known = registry.get_version(session, known.id)
+            # A file that the storage has lost is put back by sending it again; nothing of the
+            # version changes by that, so nothing is asked of the description.
+            upload.version_id = known.id if self.parts.storage.has_content(known.digest) else None
+            return upload.version_id is not None
+        self._require_signed(upload)
+        check_upload(session, upload)
+        require_description(session, upload.site, offer)
+        if offer.recipe is not None:
+            require_good_standing(
+                session,
+                {each["digest"] for each in offer.recipe["inputs"]},
+                despite_withdrawal=offer.despite_withdrawal,
+            )
+        # Also of what is under way: the recipe may only be said now.
+        self._settle_rights(session, announced)
+        return False
+
+    def accept_copy(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
+        """Make a version of a file that the pool has elsewhere: nothing is sent again."""
+        upload, known = announced.upload, self._find_copy(session, announced)
+        if known is None:
+            return False
+        # A version that is being deleted gives no copy; a deletion from now on waits for this one.
+        registry.lock_state(session, known)
+        if known.state == DELETED or not self.parts.storage.has_content(known.digest):
+            return False
+        upload.size_bytes = known.size_bytes
+        checked = CheckedModel(
+            kind=known.kind,
+            format=known.format,
+            fingerprint=known.fingerprint | known.fingerprint_lists,
+            merge_keys={each.method: each.key for each in known.merge_keys},
+        )
+        upload.version_id = self.accept(session, Arrival(announced.caller, upload, checked)).id
+        key = (known.id, upload.site_id)
+        if known.model.site_id != upload.site_id and session.get(DownloadRecord, key) is None:
+            session.add(DownloadRecord(version_id=known.id, site_id=upload.site_id))
+        return True
+
+    def renew(self, upload: UploadRecord, announced: Announcement[UploadRequest]) -> None:
+        take_description(upload, announced.offer)
+        upload.as_draft = announced.upload.as_draft
+        # Shown to more than at first only where the uploader says so.
+        if announced.offer.visibility is not None or announced.upload.visibility == PRIVATE:
+            upload.visibility = announced.upload.visibility
+
+    def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
+        """Check a file; make it again where it is the file of another site, and has a recipe."""
+        checked = run_check(path, upload.file_name, upload.size_bytes, self.parts.settings)
+        if upload.recipe is None:
+            return checked
+        with self.parts.database.read() as session:
+            elsewhere = registry.oldest_elsewhere(session, upload.site_id, upload.digest)
+        return checked if elsewhere is None else replace(checked, remade=remake(self.parts, upload))
+
+    def accept(self, session: Session, arrived: Arrival[CheckedModel]) -> ModelVersionRecord:
+        version = add_version(session, arrived.caller, arrived.upload, arrived.checked)
+        tell_curators(session, self.parts.settings, version)
+        return version
+
+    def _arrives_as_draft(self, announced: Announcement[UploadRequest]) -> bool:
+        settings, on_request = self.parts.settings, announced.offer.draft
+        return arrives_as_draft(settings, announced.caller, on_request=on_request)
+
+    def _require_signed(self, upload: UploadRecord) -> None:
+        require_signature(self.parts.settings, upload)
+
+    def _settle_rights(self, session: Session, announced: Announcement[UploadRequest]) -> None:
+        """Note who is to see the new model.
+
+        Raises
+        ------
+        NotAllowedError
+            A parent may be seen but not merged, or the file itself seen but not handed on.
+        """
+        caller, upload, offer = announced.caller, announced.upload, announced.offer
+        parents = _parents_of(offer)
+        homes = registry.visible_homes(session, caller, {offer.digest, *parents})
+        if offer.recipe is None:
+            require_copy_right(session, caller, upload.site_id, offer.digest)
+        require_merge_rights(caller, [homes[each] for each in parents if each in homes])
+        upload.visibility = offer.visibility or begins_as(
+            self.parts.settings.default_visibility, upload.site_id, homes.values()
+        )
+
+    def _find_copy(
+        self, session: Session, announced: Announcement[UploadRequest]
+    ) -> ModelVersionRecord | None:
+        """Return a version with the same file; nothing is copied that one may not download."""
+        caller, upload, offer = announced.caller, announced.upload, announced.offer
+        homes = registry.visible_homes(session, caller, {offer.digest}).get(offer.digest, [])
+        proves = bool(homes) and self._has_to_prove(session, announced)
+        copied = [
+            model
+            for model in homes
+            if model.site_id == upload.site_id or (may(caller, model, "download") and not proves)
+        ]
+        return registry.find_by_digest(session, copied[0].id, offer.digest) if copied else None
+
+    def _has_to_prove(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
+        """Return whether the pool makes the file again by its recipe, once it has been sent."""
+        offer = announced.offer
+        if offer.recipe is None:
+            return False
+        keeper = find_keeper(session, announced.caller, announced.upload.site_id, offer.digest)
+        if keeper is not None:
+            return True
+        return not _parents_of(offer) <= registry.followed_parents(session, offer.digest)
+
+
+@dataclass(frozen=True)
+class MergedVersions(Versions):
+    """Versions that the pool itself has merged for a site."""
+
+    def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
+        return check_merged(self, upload, path)
+
+    def _arrives_as_draft(self, announced: Announcement[UploadRequest]) -> bool:
+        # The pool cannot sign for the site. Where signatures are required, the site signs the
+        # draft, and then publishes it.
+        is_unsigned = self.parts.settings.require_signatures
+        return is_unsigned or super()._arrives_as_draft(announced)
+
+    def _require_signed(self, upload: UploadRecord) -> None:
+        """Let it in unsigned, as a draft."""
+
+    def _has_to_prove(self, *_words: Any) -> bool:
+        # The file is here, just made: what it was made from is proven by sending it, not copying.
+        return True
+
+
+def check_merged(
+    destination: Destination[Any, Any], upload: UploadRecord, path: Path
+) -> CheckedModel:
+    """Check a file that the pool has made by the upload's recipe."""
+    settings = destination.parts.settings
+    checked = run_check(path, upload.file_name, upload.size_bytes, settings)
+    return replace(checked, remade=True)
+
+
+def _parents_of(offer: UploadRequest) -> set[str]:
+    inputs: list[Mapping[str, Any]] = [] if offer.recipe is None else offer.recipe["inputs"]
+    return {each["digest"] for each in inputs} - {offer.digest}
