@@ -24,7 +24,6 @@ from sqlalchemy.orm import Session
 
 from aggregators.methods import Recipe, RecipeInput, RecipeMethod
 from aggregators.methods.networks import state_path
-from aggregators.methods.registry import find_method
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import ModelVersionRecord, RoundRecord, UploadRecord, now_utc
 from pool_server.errors import ConflictError, MergeRefusedError, RoundClosedError
@@ -86,6 +85,7 @@ def request_finish(
 def recipe_of(found: RoundRecord) -> Recipe:
     """Return the recipe by which the contributions to a round are combined with its base."""
     method, base, before = find_round_method(found.method), found.base_version, found.predecessor
+    aggregation = method.aggregation
     inputs = [RecipeInput(digest=base.digest, address=address_of(base), file_name=base.file_name)]
     if before is not None and before.state_digest is not None:
         inputs.append(RecipeInput(digest=before.state_digest, file_name=f"{before.key}.state"))
@@ -94,7 +94,7 @@ def recipe_of(found: RoundRecord) -> Recipe:
         for each in files_to_combine(found)
     ]
     return Recipe(
-        method=RecipeMethod(name=method.name, version=method.version),
+        method=RecipeMethod(name=aggregation.name, version=aggregation.version),
         options=method.merge_options(found.options),
         inputs=tuple(inputs),
     )
@@ -119,7 +119,7 @@ def finish_round(run: MergeRun) -> UploadResponse:
         found = repository.get_round(session, job.round_id or 0)
     _require_same_inputs(found, recipe)
     base = found.base_version
-    possible = find_method(found.method).output_formats
+    possible = find_round_method(found.method).aggregation.output_formats
     output_format = base.format if base.format in possible else possible[0]
     names = {each.digest: each.file_name or each.digest for each in recipe.inputs}
     with ScratchFolder(parts.settings.scratch_folder).room() as folder, ExitStack() as stack:
