@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from aggregators.predictors.landmarks import DlibCompatiblePredictor, LandmarkPredictor, to_grey
+from aggregators.predictors.dlib_compatible import DlibCompatiblePredictor
+from aggregators.predictors.landmarks import LandmarkPredictor, to_grey
 
 __all__ = ["DlibCompatiblePredictor", "LandmarkPredictor", "to_grey"]

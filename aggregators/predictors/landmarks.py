@@ -1,8 +1,8 @@
-"""Conversion to grey images, as in dlib."""
+"""Running landmark models on grey images: one cascade, or a WBA ensemble."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,9 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from aggregators.errors import FaceBoxError, ImageArrayError, InconsistentModelError
 from aggregators.formats.shape_predictor import find_forest_problem
 from aggregators.models import Float32, Float64, ForestEnsemble, ShapePredictor, UInt8
-
-if TYPE_CHECKING:
-    import dlib
 
 
 def to_grey(image: NDArray[Any]) -> UInt8:
@@ -49,7 +46,6 @@ def to_grey(image: NDArray[Any]) -> UInt8:
     )
 
 
-# Running landmark models: one cascade, or a WBA ensemble.
 class LandmarkPredictor:
     """Places landmarks in images with a shape predictor or an ensemble of them.
 
@@ -183,37 +179,3 @@ def check_boxes(boxes: ArrayLike) -> Float64:
             "with left < right and top < bottom"
         )
     return checked
-
-
-# A landmark predictor that is called as ``dlib.shape_predictor``.
-class DlibCompatiblePredictor:
-    """``predictor(image, rect)`` returns a ``dlib.full_object_detection``.
-
-    Programs written for ``dlib.shape_predictor`` can use it to run any landmark model, including
-    WBA ensembles. Coordinates are rounded to whole pixels as in dlib; `LandmarkPredictor` does
-    not round them. Needs dlib.
-    """
-
-    def __init__(self, model: ShapePredictor | ForestEnsemble) -> None:
-        self.landmark_predictor = LandmarkPredictor(model)
-
-    def __call__(self, image: NDArray[np.uint8], box: dlib.rectangle) -> dlib.full_object_detection:
-        """Place the landmarks of one face.
-
-        Parameters
-        ----------
-        image : uint8, shape (height, width) or (height, width, 3)
-            Grey or RGB.
-
-        Raises
-        ------
-        ImageArrayError, FaceBoxError
-            As `LandmarkPredictor.predict`.
-        """
-        import dlib
-
-        corners: list[Any] = [box.left(), box.top(), box.right(), box.bottom()]
-        landmarks = self.landmark_predictor.predict(to_grey(image), [corners])[0]
-        rounded = np.floor(landmarks + 0.5).astype(np.int64)
-        points = [dlib.point(int(x), int(y)) for x, y in rounded]
-        return dlib.full_object_detection(box, points)
