@@ -10,8 +10,6 @@ from types import ModuleType
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
 
-import pool_server.activity.audit.endpoints as audit
-import pool_server.activity.events.endpoints as events
 import pool_server.evaluations.endpoints as evaluations
 import pool_server.lineage.family.endpoints as lineage
 import pool_server.lineage.withdrawals.endpoints as withdrawals
@@ -33,7 +31,7 @@ import pool_server.rounds.endpoints as rounds
 import pool_server.secure.endpoints as secure
 import pool_server.signatures.endpoints as signatures
 import pool_server.transfers.endpoints as transfers
-from pool_server.activity.events.delivering import delivering
+from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
@@ -134,7 +132,8 @@ TAGS = [
     },
     {
         "name": "events",
-        "description": "What a site should hear of, as a feed and as calls of an address.",
+        "description": "What concerns a site: as pages for programs, and as an Atom feed for "
+        "feed readers.",
     },
     {
         "name": "audit",
@@ -216,7 +215,6 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
             deleting_ended_sessions(parts),
             carrying_out_merges(parts),
             carrying_out_merges(parts, finish_round, of_rounds=True),
-            delivering(parts),
         ):
             yield
     finally:

@@ -123,10 +123,6 @@ class MergeRefusedError(RefusedError):
     """A merge that the pool cannot make: recipe, inputs, rights, or limits are against it."""
 
 
-class WebhookRefusedError(RefusedError):
-    """An address that the pool does not call: of a wrong scheme, private, or none at all."""
-
-
 class RoundRefusedError(RefusedError):
     """A round of this base, method, options, sites or deadline cannot be held."""
 

@@ -146,7 +146,7 @@ class PoolSettings(BaseSettings):
         default=60,
         ge=1,
         description="For each server process: refused tokens and tried invitations from one "
-        "address, tokens and invitations made with one token, webhooks tried by one site.",
+        "address, tokens and invitations made with one token.",
     )
     trusted_proxies: str = Field(
         default="",
@@ -174,7 +174,7 @@ class PoolSettings(BaseSettings):
         "another process.",
     )
     poll_interval_s: float = Field(
-        default=1, gt=0, description="How often a process looks for merges and webhooks."
+        default=1, gt=0, description="How often a process looks for merges."
     )
 
     central_merges: bool = Field(
@@ -201,15 +201,6 @@ class PoolSettings(BaseSettings):
         description="Whether what others than curators of the pool upload waits as a draft until "
         "one of these publishes it. Of rounds that follow each other only the last result waits: "
         "the sites go on with the others.",
-    )
-
-    webhook_allow_http: bool = Field(
-        default=False, description="Call webhooks without encryption, too."
-    )
-    webhook_allow_private: bool = Field(
-        default=False,
-        description="Call webhooks in private networks and on this machine: for closed networks. "
-        "A site's admin can then make the pool send requests into them.",
     )
 
     graceful_stop_s: int = Field(

@@ -65,7 +65,6 @@ COMMANDS = (
         "bundle", "cli.transfers.bundle", "Move models between pools in one file.", _SHARE
     ),
     CommandEntry("events", "cli.events", "List events that concern your site.", _SHARE),
-    CommandEntry("webhooks", "cli.webhooks", "Send events to an address.", _SHARE),
     CommandEntry("audit", "cli.admin.audit", "Show what was done in the pool (admins).", _SHARE),
     CommandEntry(
         "cache",

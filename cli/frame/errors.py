@@ -70,10 +70,6 @@ class WithdrawnFilesError(CliError):
     """Model files on this machine that were withdrawn, or hold something that was."""
 
 
-class WebhookSilentError(CliError):
-    """An address that does not take events when the pool calls it."""
-
-
 class ResumableError(CliError):
     """The user stopped a command that goes on where it was."""
 
@@ -114,9 +110,6 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         "withdrawn",
         "use their replacements, or make them again: "
         "poolctl merge --replay RECIPE --without ADDRESS",
-    ),
-    WebhookSilentError: Outcome(
-        ExitCode.NETWORK, "webhook_silent", "poolctl webhooks ls lists the addresses"
     ),
     ResumableError: Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT),
     BatchIncompleteError: Outcome(

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import write_event
+from pool_server.activity.events import write_event
 from pool_server.database.records import EvaluationRecord, EvaluationScoreRecord, ModelVersionRecord
 from pool_server.errors import MissingError
 from pool_server.evaluations import repository

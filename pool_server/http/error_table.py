@@ -85,9 +85,6 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.MergeRefusedError: ErrorEntry(
         422, "merge_refused", "The pool cannot make this merge: recipe, inputs, rights or limits."
     ),
-    errors.WebhookRefusedError: ErrorEntry(
-        422, "webhook_refused", "The pool does not call this address."
-    ),
     errors.RoundRefusedError: ErrorEntry(
         422, "round_refused", "A round cannot be held with this base, method, or deadline."
     ),

@@ -10,16 +10,17 @@ from datetime import datetime, timedelta
 from typing import Annotated, cast
 
 from fastapi import Depends, Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import APIKeyQuery, HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
 from pool_server.errors import NotAllowedError, NotAuthenticatedError
-from pool_server.http.rate_limits import Limits, client_address, limited_by
+from pool_server.http.rate_limits import Limits, RateLimits, client_address, limited_by
 from pool_server.http.scopes import require_declared_scopes
-from pool_server.http.session import Parts
+from pool_server.http.session import Parts, ServerParts
 from pool_server.wire.people.sites import ROLES, Role
+from pool_server.wire.people.tokens import TokenKind
 
 SECRET_PREFIX = "pool_"
 SECRET_BITS = 256
@@ -32,6 +33,14 @@ bearer = HTTPBearer(
     scheme_name="token",
     description="A token of the pool: `Authorization: Bearer pool_...`. The first admin token is "
     "printed once by `poolctl serve`; an admin makes further ones with `POST /api/v1/tokens`.",
+)
+
+feed_key = APIKeyQuery(
+    name="token",
+    auto_error=False,
+    scheme_name="feed token",
+    description="A token of the kind `feed`, in the address of the feed: feed readers cannot send "
+    "headers. Addresses get into logs and histories, so it is good for nothing else.",
 )
 
 
@@ -244,13 +253,42 @@ def signed_in(
             "this needs a token: send `Authorization: Bearer TOKEN`",
             hint="Log in with `poolctl auth login`, or set POOL_TOKEN.",
         )
+    return _admit(request, parts, limits, credentials.credentials, "program")
+
+
+def feed_reader(
+    request: Request,
+    parts: Parts,
+    limits: Limits,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+    feed_token: Annotated[str | None, Security(feed_key)],
+) -> Caller:
+    """Return who asks for a feed: by a feed token in the address, or signed in as elsewhere."""
+    if feed_token is not None:
+        return _admit(request, parts, limits, feed_token, "feed")
+    return signed_in(request, parts, limits, credentials)
+
+
+def _admit(
+    request: Request, parts: ServerParts, limits: RateLimits, secret: str, kind: TokenKind
+) -> Caller:
+    """Return who has a token, if that is of the kind that the request may be made with."""
     address = client_address(request)
     try:
         with parts.database.look() as session:
-            token = find_token(session, credentials.credentials)
+            token = find_token(session, secret)
     except NotAuthenticatedError:
         limits.failed_logins.take(limited_by(address), "refused tokens from your address")
         raise
+    if token.kind != kind:
+        raise NotAllowedError(
+            "this token only reads the feed of events, by its address"
+            if token.kind == "feed"
+            else "only a feed token may stand in an address; this one can do more",
+            hint="Send an ordinary token as `Authorization: Bearer TOKEN`."
+            if token.kind == "feed"
+            else "Revoke it, because addresses get into logs, and create one of the kind `feed`.",
+        )
     now = now_utc()
     caller = caller_of(token, address=address, request_id=request.scope.get("pool_request_id", ""))
     request.scope[_CALLER] = caller
@@ -269,6 +307,7 @@ def caller_behind(request: Request) -> Caller | None:
 
 
 SignedIn = Annotated[Caller, Depends(signed_in)]
+FeedReader = Annotated[Caller, Depends(feed_reader)]
 
 
 async def administrator(caller: SignedIn) -> Caller:

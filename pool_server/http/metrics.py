@@ -9,7 +9,7 @@ can make an endless number of series.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -30,14 +30,11 @@ from pool_server.database.kept_files import kept_files
 from pool_server.database.records import (
     MergeJobRecord,
     UploadRecord,
-    WebhookDeliveryRecord,
 )
 from pool_server.errors import PoolError
 from pool_server.storage import Storage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-CallOutcome = Literal["delivered", "failed", "given_up"]
-CALL_OUTCOMES: tuple[CallOutcome, ...] = ("delivered", "failed", "given_up")
 OPEN_UPLOADS = ("receiving", "checking")
 OPEN_MERGES = ("queued", "running")
 ENDED_MERGES = ("finished", "failed", "cancelled")
@@ -78,14 +75,6 @@ class PoolMetrics:
             ["code"],
             registry=self._registry,
         )
-        self._webhook_calls = Counter(
-            "pool_webhook_calls",
-            "Calls of webhooks: delivered, failed and to be made again, or given up.",
-            ["outcome"],
-            registry=self._registry,
-        )
-        for outcome in CALL_OUTCOMES:
-            self._webhook_calls.labels(outcome)
         self._registry.register(_Shared(database))
         self._registry.register(_StorageUp(storage))
         ProcessCollector(registry=self._registry)
@@ -104,10 +93,6 @@ class PoolMetrics:
     def count_refused_upload(self, code: str) -> None:
         """Count a file that was sent as a whole and refused, by the code of the error."""
         self._refused_uploads.labels(code).inc()
-
-    def count_webhook_call(self, outcome: CallOutcome) -> None:
-        """Count one call of a webhook."""
-        self._webhook_calls.labels(outcome).inc()
 
     def text(self) -> bytes:
         """Return everything as Prometheus reads it."""
@@ -179,11 +164,6 @@ class _Shared(Collector):
                     select(MergeJobRecord.state, func.count()).group_by(MergeJobRecord.state)
                 ).all()
             )
-            calls = session.scalar(
-                select(func.count())
-                .select_from(WebhookDeliveryRecord)
-                .where(WebhookDeliveryRecord.next_attempt_at.is_not(None))
-            )
             stored_bytes = session.scalar(select(func.sum(kept_files().subquery().c.size_bytes)))
         for name, text, states, counts in (
             ("pool_uploads", "Uploads under way.", OPEN_UPLOADS, uploads),
@@ -198,9 +178,6 @@ class _Shared(Collector):
         for state in ENDED_MERGES:
             ended.add_metric([state], merges.get(state, 0))
         yield ended
-        waiting = GaugeMetricFamily("pool_webhook_calls_waiting", "Calls of webhooks to be made.")
-        waiting.add_metric([], calls or 0)
-        yield waiting
         stored = GaugeMetricFamily("pool_stored_bytes", "Bytes of all files, each counted once.")
         stored.add_metric([], int(stored_bytes or 0))
         yield stored

@@ -93,8 +93,6 @@ class RateLimits:
         By address: attempts to accept an invitation.
     token_acts : RateLimiter
         By token: making and revoking tokens and invitations.
-    webhook_tests : RateLimiter
-        By site, which makes itself as many tokens as it likes: calls of webhooks to try them.
     refusals : RateLimiter
         By token: entries in the audit of acts that were refused.
     """
@@ -103,7 +101,6 @@ class RateLimits:
         self.failed_logins = RateLimiter(per_minute)
         self.acceptances = RateLimiter(per_minute)
         self.token_acts = RateLimiter(per_minute)
-        self.webhook_tests = RateLimiter(per_minute)
         self.refusals = RateLimiter(REFUSALS_PER_MINUTE)
 
 

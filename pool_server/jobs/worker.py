@@ -1,4 +1,4 @@
-"""One thread of a server process that works in the background: merges, webhooks, sweeps."""
+"""One thread of a server process that works in the background: merges, sweeps."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from aggregators.methods.registry import METHODS, list_round_methods
-from pool_server.activity.events.service import NewEvent, write_events
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
     ModelVersionRecord,
     RoundParticipantRecord,

@@ -16,7 +16,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import write_event
+from pool_server.activity.events import write_event
 from pool_server.database.records import SiteKeyRecord, SiteRecord, TokenRecord, now_utc
 from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act

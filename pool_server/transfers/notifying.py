@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session, contains_eager
 
-from pool_server.activity.events.service import NewEvent, write_events
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import ModelRecord, ModelVersionRecord, TokenRecord, now_utc
 from pool_server.models.registry.sql import among
 from pool_server.models.registry.standing import address_of, name_for_site

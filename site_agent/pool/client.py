@@ -29,7 +29,7 @@ from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
 from site_agent.pool.resources.bundles import Bundles
 from site_agent.pool.resources.evaluations import Evaluations
-from site_agent.pool.resources.events import Events, Webhooks
+from site_agent.pool.resources.events import Events
 from site_agent.pool.resources.merges import Merges
 from site_agent.pool.resources.models import ModelQuery, Models
 from site_agent.pool.resources.people import Invitations, Sites, Tokens, Users
@@ -116,7 +116,6 @@ class PoolClient:
         self.secure = SecureSessions(connection)
         self.merges = Merges(connection)
         self.events = Events(connection)
-        self.webhooks = Webhooks(connection)
         self.uploads = Uploads(connection)
         self.bundles = Bundles(connection)
         self.sites = Sites(connection)

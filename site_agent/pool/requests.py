@@ -12,7 +12,7 @@ from site_agent.errors import PoolRefusedRequestError
 Request = TypeVar("Request", bound=BaseModel)
 
 
-def build_request(kind: type[Request], **fields: Any) -> Request:
+def build_request(kind: type[Request], /, **fields: Any) -> Request:
     """Build a request.
 
     Raises

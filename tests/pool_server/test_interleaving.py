@@ -16,9 +16,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
-from pool_server.activity.events import delivering, webhooks
-from pool_server.activity.events.delivering import WebhookWorker
-from pool_server.activity.events.service import write_event
 from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
@@ -31,13 +28,11 @@ from pool_server.models.registry.repository import hold_families, lock_model
 from pool_server.models.registry.service import get_model, resolve_version
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
-from pool_server.people.sites.repository import get_site
 from pool_server.people.tokens import service as tokens
 from pool_server.signatures.service import revoke_key
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor
-from tests.pool_server.activity.events.receiver import receiving
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
 from tests.pool_server.model_files import network_bytes, sha256
@@ -216,21 +211,14 @@ def test_a_copy_and_the_clearing_up_of_what_it_copies(
         assert got.content == content
 
 
-def test_of_what_a_site_may_have_so_many(
-    open_pool: OpenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhooks, "MOST_WEBHOOKS", 1)
+def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) -> None:
     with open_pool(tmp_path, poll_interval_s=1000.0, max_open_merges_per_site=1) as pool:
-        member, admin = pool.member(SITE), pool.member(SITE, "admin")
+        member = pool.member(SITE)
         version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(62))))
-        webhook = {"url": "https://lab.example/events"}
-        merge = merge_of(version["digest"])
-        for path, body, client in (("merges", merge, member), ("webhooks", webhook, admin)):
-            ask = partial(client.post, f"/api/v1/{path}", json=body)
-            with ThreadPoolExecutor(4) as threads:
-                asked = [threads.submit(ask) for _ in range(4)]
-            made = [each.result().is_success for each in asked]
-            assert sorted(made) == [False, False, False, True], path
+        ask = partial(member.post, "/api/v1/merges", json=merge_of(version["digest"]))
+        with ThreadPoolExecutor(4) as threads:
+            asked = [threads.submit(ask) for _ in range(4)]
+        assert sorted(each.result().is_success for each in asked) == [False, False, False, True]
 
 
 @pytest.mark.slow
@@ -252,41 +240,6 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
         )
         assert cancelled.json()["state"] == "cancelled"
         assert member.post(cancel).json()["ended_at"] == cancelled.json()["ended_at"]
-
-
-@pytest.mark.slow
-def test_an_address_is_given_up_once_and_with_all_that_waits(
-    open_pool: OpenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivering, "MOST_ATTEMPTS", 1)
-    reachable = {"webhook_allow_http": True, "webhook_allow_private": True}
-    with (
-        open_pool(tmp_path, poll_interval_s=1000.0, **reachable) as pool,
-        receiving() as receiver,
-        closing_parts(pool) as parts,
-    ):
-        admin, courier = pool.member(SITE, "admin"), WebhookWorker(parts)
-        receiver.answers = [500]
-        made = admin.post("/api/v1/webhooks", json={"url": receiver.url})
-        assert made.status_code == 201
-
-        def tell_site(session: Session) -> None:
-            write_event(
-                session, get_site(session, SITE).id, "version.flagged", "pool://meet-a/face@1"
-            )
-
-        for _ in range(2):
-            with parts.database.write() as session:
-                tell_site(session)
-        claims = courier.claim_due()
-        assert len(claims) == 2
-        # A third event comes to wait for the address while the other two fail.
-        overtaken(pool, tell_site, *[partial(courier.deliver, each) for each in claims])
-        [webhook] = admin.get("/api/v1/webhooks").json()["items"]
-        assert (webhook["disabled_at"] is not None, webhook["waiting"]) == (True, 0)
-        kinds = [each["kind"] for each in admin.get("/api/v1/events").json()["items"]]
-        assert kinds.count("webhook.disabled") == 1
-        assert kinds.count("version.flagged") == 3
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pool_server.database.records.audit import AuditRecord
 from pool_server.database.records.base import Record, now_utc
 from pool_server.database.records.evaluations import EvaluationRecord, EvaluationScoreRecord
-from pool_server.database.records.events import EventRecord, WebhookDeliveryRecord, WebhookRecord
+from pool_server.database.records.events import EventRecord
 from pool_server.database.records.merge_jobs import MergeJobRecord
 from pool_server.database.records.model_versions import (
     DownloadRecord,
@@ -78,8 +78,6 @@ __all__ = [
     "UploadRecord",
     "UserRecord",
     "UserTokenRecord",
-    "WebhookDeliveryRecord",
-    "WebhookRecord",
     "WithdrawalFlagRecord",
     "WithdrawalRecord",
     "now_utc",

@@ -87,6 +87,7 @@ class InvitationRecord(Record):
 class TokenRecord(Record):
     """A named token of a site; of the secret only the SHA-256 is kept.
 
+    `kind` is ``program`` or ``feed``; a feed token only reads the feed of its site's events.
     `role` holds for the token's own site, with `pool_wide` for every site. `scopes` narrow what
     the role allows; None: all of it. The secret has 256 random bits, so that a
     plain hash is as good as a slow one.
@@ -108,6 +109,7 @@ class TokenRecord(Record):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
     name: Mapped[NameText]
+    kind: Mapped[str] = mapped_column(String(16), default="program", server_default="program")
     role: Mapped[str] = mapped_column(String(16))
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=false())
     scopes: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import NewEvent, write_events
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import ModelVersionRecord, WithdrawalFlagRecord, WithdrawalRecord
 from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import write_events
+from pool_server.activity.events import write_events
 from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
 from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act

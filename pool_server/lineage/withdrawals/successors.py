@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import NewEvent, write_events
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import ModelVersionRecord, SuccessorRecord
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller

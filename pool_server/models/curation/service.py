@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import write_event
+from pool_server.activity.events import write_event
 from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act

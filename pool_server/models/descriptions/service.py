@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import NewEvent, write_events
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import LabelRecord, MetricRecord, ModelVersionRecord
 from pool_server.errors import ConflictError, RefusedError
 from pool_server.http.audit import record_act

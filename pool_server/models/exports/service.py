@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import NewEvent, write_events
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import ModelVersionRecord, StatementRecord
 from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsForbidError
 from pool_server.evaluations.service import list_evaluations

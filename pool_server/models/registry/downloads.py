@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pool_server.activity.events.service import write_event
+from pool_server.activity.events import write_event
 from pool_server.database.records import DownloadRecord, ModelVersionRecord, now_utc
 from pool_server.errors import WriteConflictError
 from pool_server.http.identity import Caller

@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import NewEvent, write_events
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import GrantRecord, ModelRecord, SiteRecord
 from pool_server.errors import NotAllowedError, RefusedError
 from pool_server.http.audit import record_act

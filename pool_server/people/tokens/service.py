@@ -12,14 +12,19 @@ from pool_server.database.records import AuditRecord, SiteRecord, TokenRecord, U
 from pool_server.database.records.audit import FIRST_SITE, local_act
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller, hash_secret, new_secret, rank
+from pool_server.http.identity import SECRET_PREFIX, Caller, hash_secret, new_secret, rank
 from pool_server.people.sites.last_admin import keeping_an_admin
 from pool_server.people.sites.repository import count_sites, find_site, get_site
 from pool_server.people.tokens import repository
 from pool_server.people.tokens.creators import TOKEN_MADE, user_behind
 from pool_server.people.users.repository import get_user
 from pool_server.wire.people.sites import SCOPES, Role
-from pool_server.wire.people.tokens import TokenCreatedResponse, TokenRequest, TokenResponse
+from pool_server.wire.people.tokens import (
+    TokenCreatedResponse,
+    TokenKind,
+    TokenRequest,
+    TokenResponse,
+)
 
 FIRST_TOKEN = "first-admin"
 
@@ -31,6 +36,7 @@ def describe_token(token: TokenRecord, made_by: str | None = None) -> TokenRespo
         site=token.site.name,
         name=token.name,
         role=cast("Role", token.role),
+        kind=cast("TokenKind", token.kind),
         pool_wide=token.pool_wide,
         scopes=None if token.scopes is None else [each for each in SCOPES if each in token.scopes],
         user=None if token.user is None else token.user.name,
@@ -68,6 +74,7 @@ def create_token(session: Session, caller: Caller, request: TokenRequest) -> Tok
         site,
         request.name,
         request.role,
+        kind=request.kind,
         pool_wide=request.pool_wide,
         scopes=request.scopes,
         user=user,
@@ -103,6 +110,7 @@ def make_token(
     name: str,
     role: str,
     *,
+    kind: TokenKind = "program",
     pool_wide: bool = False,
     scopes: list[Any] | None = None,
     user: UserRecord | None = None,
@@ -121,12 +129,13 @@ def make_token(
             code="token_exists",
             hint="Choose another name, or revoke that token first.",
         )
-    secret = new_secret()
+    secret = new_secret("feed_" if kind == "feed" else SECRET_PREFIX)
     now = now_utc()
     token = TokenRecord(
         id=secrets.token_hex(8),
         site=site,
         name=name,
+        kind=kind,
         role=role,
         pool_wide=pool_wide,
         scopes=None if scopes is None else sorted(set(scopes)),
@@ -150,6 +159,7 @@ def details_of(token: TokenRecord) -> dict[str, Any]:
     """Return what the audit keeps of a new token."""
     return {
         "token_id": token.id,
+        "kind": token.kind,
         "role": token.role,
         "pool_wide": token.pool_wide,
         "scopes": token.scopes,

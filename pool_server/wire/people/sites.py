@@ -36,7 +36,7 @@ SCOPES: dict[Scope, str] = {
     "needs models:read and models:write besides",
     "merges": "have the pool merge models",
     "withdrawals": "withdraw models, and answer withdrawals",
-    "events": "read what happened, and have it sent to an address",
+    "events": "read what happened",
     "keys": "register and revoke the keys that the site signs with",
     "audit:read": "read the audit",
     "metrics:read": "read what the server counts of itself (Prometheus)",

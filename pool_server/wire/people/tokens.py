@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,6 +14,7 @@ _TOKEN_EXAMPLE: dict[str, Any] = {
     "token_id": "4f1d2c3b4a596877",
     "site": "site-a",
     "name": "laptop",
+    "kind": "program",
     "role": "contributor",
     "pool_wide": False,
     "scopes": None,
@@ -25,6 +26,7 @@ _TOKEN_EXAMPLE: dict[str, Any] = {
     "revoked_at": None,
 }
 
+TokenKind = Literal["program", "feed"]
 Scopes = Annotated[
     list[Scope] | None,
     Field(
@@ -45,12 +47,18 @@ class TokenRequest(BaseModel):
                 {"site": "site-a", "name": "laptop", "role": "contributor"},
                 {"site": "site-a", "name": "laptop-2", "scopes": ["models:read"], "user": "ada"},
                 {"site": "site-a", "name": "cluster", "for_machine": True},
+                {"site": "site-a", "name": "reader", "kind": "feed"},
             ]
         },
     )
 
     site: Name
     name: Name
+    kind: TokenKind = Field(
+        default="program",
+        description="`feed`: it reads the feed of the site's events, in whose address it may "
+        "stand, and nothing else. Its role and scopes follow from that.",
+    )
     role: Role = "contributor"
     pool_wide: bool = Field(
         default=False, description="The role holds for every site; only pool admins give this."
@@ -73,6 +81,15 @@ class TokenRequest(BaseModel):
             raise ValueError("a token is either of a user or for_machine, not both")
         return self
 
+    @model_validator(mode="after")
+    def _reads_the_feed_only(self) -> TokenRequest:
+        if self.kind == "feed":
+            role = self.role if "role" in self.model_fields_set else "viewer"
+            if self.pool_wide or role != "viewer" or self.scopes not in (None, ["events"]):
+                raise ValueError("a feed token is a viewer's, for the scope events of its site")
+            self.role, self.scopes = "viewer", ["events"]
+        return self
+
 
 class TokenResponse(BaseModel):
     """A token as the pool remembers it: never the secret itself."""
@@ -82,6 +99,7 @@ class TokenResponse(BaseModel):
     token_id: str
     site: Name
     name: Name
+    kind: TokenKind = "program"
     role: Role
     pool_wide: bool = False
     scopes: list[Scope] | None = None

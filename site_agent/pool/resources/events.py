@@ -1,28 +1,19 @@
-"""Events of a pool, webhooks and the audit log."""
+"""Events of a pool and the audit log."""
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from pool_server.wire.audit import AuditEntry, AuditPage
 from pool_server.wire.events import (
     LONGEST_WAIT_S,
     EventPage,
     EventResponse,
-    WebhookCreatedResponse,
-    WebhookList,
-    WebhookRequest,
-    WebhookResponse,
-    WebhookTestResponse,
 )
 from site_agent.pool.connection import PAGE_SIZE, PoolConnection
-from site_agent.pool.requests import build_request
-
-# The pool's own limit for a call, and time for the answer.
-_TRY_TIMEOUT_S = 120.0
 
 
 class Events:
@@ -57,6 +48,17 @@ class Events:
                     return
                 parameters["wait_s"] = LONGEST_WAIT_S
 
+    def feed_address(self, token: str) -> str:
+        """Return the address of the Atom feed of a site's events, for feed readers.
+
+        Parameters
+        ----------
+        token : str
+            Secret of a feed token (`Tokens.create_for_feed`); whoever has the address reads the
+            feed.
+        """
+        return f"{self._connection.endpoint}/api/v1/events/feed?{urlencode({'token': token})}"
+
     def audit(
         self,
         *,
@@ -86,32 +88,3 @@ class Events:
             if moment is not None:
                 parameters[name] = moment.isoformat()
         return self._connection.pages("/api/v1/audit", AuditPage, parameters)
-
-
-class Webhooks:
-    """Addresses that the pool calls with events."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
-
-    def create(
-        self, url: str, *, kinds: Sequence[str] = (), site: str = ""
-    ) -> WebhookCreatedResponse:
-        """Register an address that is called with every new event; the answer holds its secret."""
-        request = build_request(WebhookRequest, url=url, kinds=[*kinds], site=site or None)
-        return self._connection.post("/api/v1/webhooks", WebhookCreatedResponse, request)
-
-    def list(self, site: str = "") -> builtins.list[WebhookResponse]:
-        """Return the webhooks of a site."""
-        parameters = {"site": site} if site else None
-        return self._connection.get("/api/v1/webhooks", WebhookList, parameters).items
-
-    def delete(self, webhook_id: str) -> None:
-        """Stop calling an address."""
-        self._connection.send("DELETE", f"/api/v1/webhooks/{webhook_id}")
-
-    def test(self, webhook_id: str) -> WebhookTestResponse:
-        """Call a webhook now and return what it answered."""
-        return self._connection.post(
-            f"/api/v1/webhooks/{webhook_id}/test", WebhookTestResponse, timeout_s=_TRY_TIMEOUT_S
-        )

@@ -182,6 +182,15 @@ class Tokens:
         )
         return self._connection.post(_TOKENS, TokenCreatedResponse, request)
 
+    def create_for_feed(
+        self, site: str, name: str, *, expires_in_days: int | None = None
+    ) -> TokenCreatedResponse:
+        """Create a token that only reads the feed of a site's events (`Events.feed_address`)."""
+        request = build_request(
+            TokenRequest, site=site, name=name, kind="feed", expires_in_days=expires_in_days
+        )
+        return self._connection.post(_TOKENS, TokenCreatedResponse, request)
+
     def revoke(self, token_id: str) -> None:
         """Revoke a token."""
         self._connection.send("DELETE", f"{_TOKENS}/{_word(token_id)}")

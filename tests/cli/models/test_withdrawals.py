@@ -12,7 +12,6 @@ import pytest
 from aggregators.formats import file_digest, write_model
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome, Run
-from tests.pool_server.activity.events.receiver import receiving
 from tests.site_agent.live_pool import LivePool, live_pool
 
 
@@ -205,23 +204,3 @@ def test_events_and_the_audit_tell_the_story(
     listed = poolctl("audit", "--action", "version.withdraw", "--since", "1h").out
     assert "site-a/bad@1" in listed
     assert poolctl("audit", "--since", "soon").code == 2
-
-
-def test_webhooks_by_command(
-    pool: LivePool, labs: tuple[Lab, Lab], poolctl: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
-    monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
-    with receiving() as receiver:
-        inside = poolctl("webhooks", "create", receiver.url, "--json")
-    assert inside.code == 2
-    assert inside.error["code"] == "request_refused"
-    created = poolctl("webhooks", "create", "https://pool-events.invalid/x", "--json").data
-    assert created["secret"].startswith("hook_")
-    [listed] = poolctl("webhooks", "ls", "--json").data["items"]
-    assert "secret" not in listed
-    silent = poolctl("webhooks", "test", created["webhook_id"], "--json")
-    assert (silent.code, silent.error["code"]) == (8, "webhook_silent")
-    assert poolctl("webhooks", "rm", created["webhook_id"], "--dry-run").code == 0
-    assert poolctl("webhooks", "rm", created["webhook_id"], "-y").code == 0
-    assert poolctl("webhooks", "ls", "-q").out == ""

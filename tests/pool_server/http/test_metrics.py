@@ -5,12 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pool_server.activity.events import delivering
-from tests.pool_server.activity.events.receiver import receiving, wait_until
-from tests.pool_server.lineage.withdrawals.families import Family
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -58,14 +54,8 @@ def test_requests_are_counted_by_their_route(embedded_pool: PoolDriver) -> None:
         assert name not in answer.text
 
 
-def test_what_is_kept_refused_and_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivering, "FIRST_WAIT_S", 0.05)
-    with (
-        pool_in_thread(
-            tmp_path, webhook_allow_http=True, webhook_allow_private=True, poll_interval_s=0.05
-        ) as pool,
-        receiving() as receiver,
-    ):
+def test_what_is_kept_and_refused(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
 
         def now(name: str, **labels: str) -> float:
             found = samples(pool.admin.get("/metrics").text)
@@ -79,14 +69,6 @@ def test_what_is_kept_refused_and_called(tmp_path: Path, monkeypatch: pytest.Mon
         send_parts(member, broken, b"x" * 100)
         assert complete(member, broken).status_code == 422
         assert now("pool_uploads_refused_total", code="format_refused") == 1
-        family = Family(pool, "called")
-        family.add("a/model")
-        admin = family.member("a", "admin")
-        receiver.answers = [500, 200]
-        assert admin.post("/api/v1/webhooks", json={"url": receiver.url}).status_code == 201
-        family.withdraw("a/model", "quality")
-        wait_until(lambda: now("pool_webhook_calls_total", outcome="delivered") == 1)
-        assert now("pool_webhook_calls_total", outcome="failed") == 1
         assert now("pool_storage_up") == 1
         shutil.rmtree(tmp_path / "storage" / "uploads")
         assert (now("pool_storage_up"), now("pool_database_up")) == (0, 1)

@@ -10,6 +10,7 @@ import pytest
 from tests.pool_server.pool_driver import PoolDriver
 
 OPEN_PATHS = {"/api/v1/invitations/accept", "/healthz", "/readyz"}
+FEED_PATH = "/api/v1/events/feed"
 BINARY = "application/octet-stream"
 
 
@@ -58,9 +59,11 @@ def test_every_refusal_is_documented_in_the_one_form(schema: dict[str, Any]) -> 
 
 
 def test_all_but_the_watchers_paths_need_the_token(schema: dict[str, Any]) -> None:
-    assert list(schema["components"]["securitySchemes"]) == ["token"]
+    assert set(schema["components"]["securitySchemes"]) == {"token", "feed token"}
     for path, method, operation in operations(schema):
         assert bool(operation.get("security")) == (path not in OPEN_PATHS), (method, path)
+        in_address = {"feed token": []} in operation.get("security", [])
+        assert in_address == (path == FEED_PATH), (method, path)
 
 
 def test_every_body_has_an_example(schema: dict[str, Any]) -> None:
@@ -73,7 +76,7 @@ def test_every_body_has_an_example(schema: dict[str, Any]) -> None:
         ]
         for content in contents:
             for kind, description in content.items():
-                if kind not in {BINARY, "text/plain"}:
+                if kind not in {BINARY, "text/plain", "application/atom+xml"}:
                     name = description["schema"]["$ref"].rsplit("/", 1)[-1]
                     assert schema["components"]["schemas"][name].get("examples"), (
                         method,

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from aggregators.methods import merge
-from tests.pool_server.activity.events.receiver import wait_until
 from tests.pool_server.merges.merge_driver import (
     OVER,
     ask,
@@ -30,6 +29,7 @@ from tests.pool_server.pool_driver import (
     pool_in_thread,
     pool_process,
     upload,
+    wait_until,
 )
 
 

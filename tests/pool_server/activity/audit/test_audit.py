@@ -118,7 +118,7 @@ def test_no_words_of_a_refused_request_get_into_the_audit(pool: PoolDriver) -> N
     member = pool.member(site)
     refused = member.delete(f"/api/v1/users/{text}")
     assert refused.status_code in {404, 405}
-    for path in (f"tokens/{text}", "tokens/" + "a" * 300, f"webhooks/{text}"):
+    for path in (f"tokens/{text}", "tokens/" + "a" * 300, f"invitations/{text}"):
         assert member.delete(f"/api/v1/{path}").status_code == 403
     assert read(pool.member(site, "admin"), action="request.refuse") == []
     assert member.delete(f"/api/v1/tokens/{'a' * 16}").status_code == 403

@@ -90,10 +90,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/api/v1/withdrawals"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/withdrawals/check"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/events"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/webhooks"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("POST", "/api/v1/webhooks"): (*REFUSED, 403, 403, 403, 403, 201, 201),
-    ("DELETE", "/api/v1/webhooks/{webhook_id}"): (*REFUSED, 403, 403, 403, 403, 204, 204),
-    ("POST", "/api/v1/webhooks/{webhook_id}/test"): (*REFUSED, 403, 403, 403, 403, 200, 200),
+    ("GET", "/api/v1/events/feed"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/audit"): (*REFUSED, 403, 403, 403, 403, 200, 200),
     ("GET", "/api/v1/sites/{site}/keys"): ANY_TOKEN,
     ("POST", "/api/v1/sites/{site}/keys/challenge"): (*REFUSED, 403, 403, 200, 200, 200, 200),
@@ -234,8 +231,6 @@ SCORES = {
     "dataset_digest": UNKNOWN_DIGEST,
     "scores": {"recall": {"value": 0.5}},
 }
-# Such a name is nobody's.
-WEBHOOK_URL = "https://lab.example/events"
 KEY = {"public_key": f"{'A' * 43}="}
 ENVELOPE = {"payloadType": "text/plain", "payload": "", "signatures": [{"sig": ""}]}
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
@@ -256,7 +251,6 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
         "json": {"successor": f"{SITE}/face@1"}
     },
     ("POST", "/api/v1/withdrawals/check"): {"json": {"digests": [UNKNOWN_DIGEST]}},
-    ("POST", "/api/v1/webhooks"): {"json": {"url": WEBHOOK_URL, "site": SITE}},
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): {
         "json": {"reason": "doubt"}
     },

@@ -17,7 +17,7 @@ import httpx
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.people.sites.permission_matrix import PARTNER, SITE, WEBHOOK_URL
+from tests.pool_server.people.sites.permission_matrix import PARTNER, SITE
 from tests.pool_server.pool_driver import PoolDriver, announce, send_parts, upload
 from tests.pool_server.rounds.round_driver import (
     announce_contribution,
@@ -95,10 +95,6 @@ class Subjects:
         request = {"site": SITE, "name": self.new_name(), "role": "viewer"}
         made = self.site_admin.post("/api/v1/tokens", json=request)
         return Subject({"token_id": made.json()["token_id"]})
-
-    def a_webhook(self) -> Subject:
-        made = self.site_admin.post("/api/v1/webhooks", json={"url": WEBHOOK_URL})
-        return Subject({"webhook_id": made.json()["webhook_id"]})
 
     def new_key_of_site(self) -> Subject:
         key = self.new_key()
@@ -253,8 +249,6 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ("DELETE", f"{_API}/invitations/{{invitation_id}}"): Subjects.an_invitation,
     ("POST", f"{_API}/tokens"): Subjects.new_token,
     ("DELETE", f"{_API}/tokens/{{token_id}}"): Subjects.a_token,
-    ("DELETE", f"{_API}/webhooks/{{webhook_id}}"): Subjects.a_webhook,
-    ("POST", f"{_API}/webhooks/{{webhook_id}}/test"): Subjects.a_webhook,
     ("POST", f"{_API}/sites/{{site}}/keys"): Subjects.new_key_of_site,
     ("POST", f"{_API}/sites/{{site}}/keys/{{key_id}}/revoke"): Subjects.a_key,
     ("GET", f"{_API}/lineage/{{digest}}"): Subjects.a_published_file,

@@ -81,6 +81,7 @@ def outsiders(pool: PoolDriver) -> dict[str, str | None]:
 
     make("wide-viewer", role="viewer", pool_wide=True)
     make("narrow", role="admin", scopes=["models:read", "rounds"])
+    make("feed", kind="feed")
     expired, revoked = make("expired", role="admin"), make("revoked", role="admin")
     pool.admin.delete(f"/api/v1/tokens/{revoked['token_id']}").raise_for_status()
     for user in ("ada", "eve"):
@@ -182,7 +183,6 @@ def pairs(pool: PoolDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "{merge_id}": of("merge_id", merge["merge_id"]),
         "{token_id}": of("token_id", subjects.a_token().values["token_id"]),
         "{invitation_id}": of("invitation_id", subjects.an_invitation().values["invitation_id"]),
-        "{webhook_id}": of("webhook_id", subjects.a_webhook().values["webhook_id"]),
         "{user}": [Pair({"site": SITE, "user": CANARY}, {"site": SITE, "user": NEVER})],
         "POST /api/v1/evaluations": [
             *bodies("model", **evaluation, **scores),

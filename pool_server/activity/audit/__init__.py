@@ -1,1 +1,0 @@
-"""Reading what was done in the pool, by whom, and when."""

@@ -1,0 +1,255 @@
+"""Events that concern a site: written in the transaction of the act itself, read in two forms.
+
+Other nouns call `write_event` or `write_events` at the end of what they do. Programs read
+``/events``, oldest first, and may wait there for the next one. Feed readers poll ``/events/feed``,
+newest first: `pool_server.activity.atom` makes the document, and a feed token in the address
+lets the reader in (`pool_server.http.identity.feed_reader`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session, contains_eager
+
+from pool_server.activity.atom import MEDIA_TYPE, write_feed
+from pool_server.database.engine import wait_for_turn
+from pool_server.database.records import EventRecord, SiteRecord
+from pool_server.errors import MissingError
+from pool_server.http.file_response import names_this
+from pool_server.http.identity import Caller, FeedReader, SignedIn
+from pool_server.http.scopes import needs
+from pool_server.http.session import Parts, ReadingSession
+from pool_server.http.traffic import ProcessTraffic
+from pool_server.wire.events import (
+    LONGEST_WAIT_S,
+    MOST_EVENTS,
+    EventKind,
+    EventPage,
+    EventResponse,
+)
+from pool_server.wire.names import Name
+
+router = APIRouter(tags=["events"], dependencies=[needs("events")])
+
+LOOK_INTERVAL_S = 0.5
+
+OfSite = Annotated[
+    Name | None,
+    Query(description="One's own when left out; any for admins of the pool.", examples=["site-a"]),
+]
+MostItems = Annotated[
+    int, Query(ge=1, le=MOST_EVENTS, description="Most items of the page.", examples=[50])
+]
+
+
+@dataclass(frozen=True)
+class NewEvent:
+    """An event for one site.
+
+    Attributes
+    ----------
+    site_id : int
+        The site that receives it.
+    kind : str
+        A noun and what happened to it: ``"version.withdrawn"``.
+    subject : str
+        The address or name of what it happened to.
+    details : dict
+        Values for programs; JSON can hold them.
+    """
+
+    site_id: int
+    kind: str
+    subject: str
+    details: dict[str, Any]
+
+
+def write_event(session: Session, site_id: int, kind: str, subject: str, **details: Any) -> None:
+    """Write one event for a site.
+
+    Part of the caller's transaction: nobody hears of an act that did not happen. Best done
+    after the other writes of the act, for events are written one transaction at a time.
+
+    Examples
+    --------
+    >>> write_event(session, site.id, "version.quarantined", address, reason=why)  # doctest: +SKIP
+    """
+    write_events(session, [NewEvent(site_id, kind, subject, details)])
+
+
+def write_events(session: Session, news: Iterable[NewEvent]) -> None:
+    """Write several events, in the same few statements whatever their number."""
+    events = [
+        EventRecord(
+            site_id=each.site_id, kind=each.kind, subject=each.subject[:256], details=each.details
+        )
+        for each in news
+    ]
+    if not events:
+        return
+    hold_events(session)
+    session.add_all(events)
+    session.flush()
+
+
+def hold_events(session: Session) -> None:
+    """Keep all other transactions from writing events until this one ends.
+
+    Readers go on after the highest id that they have seen, so no lower one may appear later;
+    PostgreSQL numbers rows before they are committed.
+    """
+    wait_for_turn(session, "events")
+
+
+def list_newest(
+    session: Session, site_id: int, before: int | None, limit: int
+) -> Sequence[EventRecord]:
+    """Return a site's events with a lower id, newest first, one more than `limit`."""
+    query = select(EventRecord).where(EventRecord.site_id == site_id)
+    if before is not None:
+        query = query.where(EventRecord.id < before)
+    return session.scalars(query.order_by(EventRecord.id.desc()).limit(limit + 1)).all()
+
+
+def choose_site(caller: Caller, site: str | None) -> str:
+    """Return the site whose events are read; only pool admins choose another than their own."""
+    if site is None or site == caller.site:
+        return caller.site
+    caller.require_role("admin")
+    return site
+
+
+def read_events(
+    session: Session, site: str, after: int, *, kind: str | None = None, limit: int = 50
+) -> EventPage:
+    """Return the events of a site after a given one, oldest first."""
+    query = (
+        select(EventRecord)
+        .join(EventRecord.site)
+        .options(contains_eager(EventRecord.site))
+        .where(SiteRecord.name == site, EventRecord.id > after)
+    )
+    if kind is not None:
+        query = query.where(EventRecord.kind == kind)
+    found = session.scalars(query.order_by(EventRecord.id).limit(limit + 1)).all()
+    page = found[:limit]
+    return EventPage(
+        items=[
+            EventResponse(
+                event_id=event.id,
+                at=event.at,
+                site=event.site.name,
+                kind=event.kind,
+                subject=event.subject,
+                details=event.details,
+            )
+            for event in page
+        ],
+        last_id=page[-1].id if page else after,
+        more=len(found) > len(page),
+    )
+
+
+@router.get("/events", summary="Read what happened")
+async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
+    request: Request,
+    caller: SignedIn,
+    parts: Parts,
+    traffic: ProcessTraffic,
+    after: Annotated[
+        int, Query(ge=0, le=2**62, description="`last_id` of the page before.", examples=[42])
+    ] = 0,
+    kind: Annotated[
+        EventKind | None,
+        Query(description="Only events of this kind.", examples=["version.flagged"]),
+    ] = None,
+    site: OfSite = None,
+    limit: MostItems = 50,
+    wait_s: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=LONGEST_WAIT_S,
+            description="Where there is nothing yet, wait so long for it, in seconds.",
+            examples=[15],
+        ),
+    ] = 0,
+) -> EventPage:
+    """Return the events of one's own site after a given one, oldest first.
+
+    Ask again with `after` set to `last_id`: nothing is missed, and nothing comes twice.
+    """
+    of_site = choose_site(caller, site)
+
+    def look() -> EventPage:
+        with parts.database.read() as session:
+            return read_events(session, of_site, after, kind=kind, limit=limit)
+
+    deadline = time.monotonic() + wait_s
+    while True:
+        page = await anyio.to_thread.run_sync(look)
+        if page.items or time.monotonic() >= deadline or traffic.is_stopping:
+            return page
+        if await request.is_disconnected():
+            return page
+        await traffic.pause(LOOK_INTERVAL_S)
+
+
+@router.get(
+    "/events/feed",
+    summary="Follow the events in a feed reader",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "An Atom feed (RFC 4287), newest first.",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+        },
+        304: {"description": "Nothing has changed since the answer with this ETag."},
+    },
+)
+def read_feed(  # noqa: PLR0917 - FastAPI gives them by name
+    request: Request,
+    caller: FeedReader,
+    session: ReadingSession,
+    before: Annotated[
+        int | None,
+        Query(ge=1, le=2**62, description="Only older events; `rel=next` has it.", examples=[42]),
+    ] = None,
+    site: OfSite = None,
+    limit: MostItems = 50,
+) -> Response:
+    """Return the events of one's own site as an Atom feed.
+
+    Feed readers cannot send headers: a token of the kind `feed` may stand in the address instead,
+    as `?token=`. It reads this feed and nothing else. Repeat the answer's ETag as `If-None-Match`.
+    """
+    name = choose_site(caller, site)
+    found_site = session.scalar(select(SiteRecord).where(SiteRecord.name == name))
+    if found_site is None:
+        raise MissingError(f"the pool has no site {name!r}", code="site_not_found")
+    found = list_newest(session, found_site.id, before, limit)
+    page = found[:limit]
+    older = page[-1].id if len(found) > len(page) else None
+    body = write_feed(
+        found_site,
+        page,
+        root=str(request.base_url),
+        address=str(request.url),
+        older=None if older is None else str(request.url.include_query_params(before=older)),
+    )
+    # The document has no moment of its own making, so its digest changes with the events alone.
+    headers = {
+        "etag": f'"{hashlib.sha256(body).hexdigest()}"',
+        "cache-control": "private, no-cache",
+    }
+    if names_this(request.headers, headers["etag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=MEDIA_TYPE)
