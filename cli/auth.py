@@ -108,7 +108,7 @@ def accept(
     An invitation works once. Your token is stored in a file that only you can read.
     """
     from site_agent.pool import profiles
-    from site_agent.pool.resources.people import accept_invitation
+    from site_agent.pool.resources.administration import accept_invitation
 
     endpoint = profiles.normalise_endpoint(url)
     secret = _invitation(from_stdin=invitation_stdin, endpoint=endpoint)

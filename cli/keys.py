@@ -13,7 +13,7 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from pool_server.wire.signatures.signatures import KeyResponse
     from site_agent.pool.client import PoolClient
-    from site_agent.pool.trust.signing import SigningKey
+    from site_agent.pool.signing import SigningKey
 
 app = group("Sign your uploads, and trust the keys of other sites.")
 
@@ -37,7 +37,7 @@ def create(
     The private key is stored in a file that only you can read, and never leaves this machine.
     Register the public key with 'poolctl keys register'.
     """
-    from site_agent.pool.trust.signing import create_key
+    from site_agent.pool.signing import create_key
 
     with invocation.pool() as pool:
         made = create_key(pool.signatures.key_folder, _site(pool, site), replace=replace)
@@ -102,7 +102,7 @@ def ls(
     ] = False,
 ) -> Reply:
     """List the keys of a site at the pool, or all keys trusted on this machine."""
-    from site_agent.pool.trust import decisions
+    from site_agent.pool import trust
 
     if trusted:
         return _trusted()
@@ -111,7 +111,7 @@ def ls(
     with invocation.pool() as pool:
         wanted = _site(pool, site)
         keys = pool.signatures.keys(wanted)
-        pins = decisions.trusted_keys(host_of(pool.endpoint), wanted)
+        pins = trust.trusted_keys(host_of(pool.endpoint), wanted)
         own = pool.signatures.signing_key(wanted)
     rows = []
     items = []
@@ -132,9 +132,9 @@ def ls(
 
 
 def _trusted() -> Reply:
-    from site_agent.pool.trust import decisions
+    from site_agent.pool import trust
 
-    found = list(decisions.all_trusted_keys())
+    found = list(trust.all_trusted_keys())
     rows = [
         [pool, site, key.key_id[:16], key.name, key.origin, key.how, key.since[:10]]
         for pool, site, key in found
@@ -202,8 +202,8 @@ def trust_site(
 
     First compare the fingerprint with the site, not through the pool.
     """
+    from site_agent.pool import trust
     from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust import decisions
 
     with invocation.pool() as pool:
         known = pool.signatures.keys(site)
@@ -220,7 +220,7 @@ def trust_site(
         where = f", imported from {each.origin}" if each.origin else ""
         invocation.note(f"{each.name}{where}: {_fingerprint(each.key_id)}")
     invocation.confirm(f"Trust {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
-    added = decisions.trust_keys(host, site, chosen, "trusted")
+    added = trust.trust_keys(host, site, chosen, "trusted")
     text = f"trusted {len(added)} more of {site}'s keys at {host}"
     return Reply({"pool": host, "site": site, "added": added}, text, [k.key_id for k in added])
 
@@ -240,17 +240,17 @@ def forget(
     yes: YesOption = False,
 ) -> Reply:
     """Stop trusting keys of a site; its next key is trusted like a first one."""
+    from site_agent.pool import trust
     from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust import decisions
 
     with invocation.pool() as pool:
         host = host_of(pool.endpoint)
-    pins = decisions.trusted_keys(host, site)
+    pins = trust.trusted_keys(host, site)
     chosen = [each for each in pins if each.startswith(_prefix(key))] if key else list(pins)
     if not chosen:
         raise UsageError(f"no such key of {site} at {host} is trusted here")
     invocation.confirm(f"Forget {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
-    decisions.forget_keys(host, site, chosen)
+    trust.forget_keys(host, site, chosen)
     data = {"pool": host, "site": site, "forgotten": chosen}
     return Reply(data, f"forgot {len(chosen)} of {site}'s keys at {host}", chosen)
 
@@ -288,10 +288,10 @@ def _own_key(pool: PoolClient, site: str) -> SigningKey:
 
 def _trust_own(pool: PoolClient, key: KeyResponse) -> None:
     """Pin one's own key: nobody needs to be asked whose it is."""
+    from site_agent.pool import trust
     from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust import decisions
 
-    decisions.trust_keys(host_of(pool.endpoint), key.site, [key], "trusted")
+    trust.trust_keys(host_of(pool.endpoint), key.site, [key], "trusted")
 
 
 def _find(keys: list[KeyResponse], word: str, site: str) -> KeyResponse:

@@ -14,7 +14,7 @@ from cli.frame.output import Invocation
 if TYPE_CHECKING:
     from pool_server.wire.models.models import ModelVersionResponse
     from site_agent.pool.client import Downloaded, PoolClient
-    from site_agent.pool.trust.verification import Verification
+    from site_agent.pool.verification import Verification
 
 SUFFIX_OF_FORMAT = {
     "dlib-fhog-detector": ".svm",

@@ -158,7 +158,7 @@ def plan_again(
     if not without:
         order.plan = plan_replay(recipe)
         return
-    order.sources = RecipeSources([folder], pool)
+    order.sources = RecipeSources([folder], pool.models)
     family = Family.collect(recipe, order.sources)
     left_out = digests_to_leave_out(family, order.sources, pool, without)
     order.plan = plan_rebuild(family, left_out)

@@ -109,7 +109,7 @@ def contribute(
     then it tags them, and at last it verifies the sum.
     """
     from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust.sites import trusted_sites
+    from site_agent.pool.trust import trusted_sites
     from site_agent.rounds.contract import ContributionRules, DataChoice
     from site_agent.rounds.contributing import contribute_to_round
 
@@ -164,7 +164,7 @@ def trust(
     photographs your faces. Nobody is trusted at first, not even the pool.
     """
     from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust.sites import set_trusted_sites, trusted_sites
+    from site_agent.pool.trust import set_trusted_sites, trusted_sites
 
     if remove and not sites:
         raise UsageError("--remove: name the sites")

@@ -67,7 +67,7 @@ def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
     with invocation.pool() as pool:
         recipe, folder = find_recipe(pool, request.recipe)
         target = choose_target(request.output, recipe.output.format if recipe.output else "")
-        sources = RecipeSources(_folders(folder, request.words), pool)
+        sources = RecipeSources(_folders(folder, request.words), pool.models)
         family = Family.collect(recipe, sources) if request.without else Family(recipe)
         finder = InputFinder(invocation, folder, request.words, family, sources=sources, pool=pool)
         search = _Search(family, sources, finder, pool)

@@ -177,7 +177,7 @@ def check(
 
 def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
     from site_agent.pool.recipe_sources import RecipeSources
-    from site_agent.pool.transfers.transfer import hash_file
+    from site_agent.pool.sending import hash_file
     from site_agent.pool.withdrawn import LocalFile
 
     for path in files:
@@ -212,7 +212,7 @@ def _check_reply(
     from site_agent.pool.withdrawn import check_files
 
     with invocation.pool() as pool:
-        found = check_files(pool, files)
+        found = check_files(pool.withdrawals, files)
     items = [_item(each) for each in found]
     if report_file is not None:
         report_file.write_text(json.dumps({"items": items}, indent=2) + "\n", encoding="utf-8")

@@ -64,7 +64,7 @@ def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOptio
     The private key stays in a file that only you can read. Give the printed public key to whoever
     writes the charter, by a way on which you recognise each other. If there is a key, it is shown.
     """
-    from site_agent.pool.trust.signing import create_key, load_key
+    from site_agent.pool.signing import create_key, load_key
 
     name, place = party_name(invocation, site), party_folder(folder)
     made = load_key(place, name) or create_key(place, name)

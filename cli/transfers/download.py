@@ -96,7 +96,7 @@ def _place(
     force: bool,
 ) -> dict[str, object]:
     """Put a version's file where it is wanted, unless it is there already."""
-    from site_agent.pool.transfers.transfer import hash_file
+    from site_agent.pool.sending import hash_file
     from site_agent.pool.withdrawn import require_usable
 
     require_usable(version)

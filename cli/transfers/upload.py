@@ -203,7 +203,7 @@ def _add_shared_labels(
     from pool_server.wire.models.labels import shared_labels
     from site_agent.pool.recipe_sources import RecipeSources
 
-    sources = RecipeSources((), pool)
+    sources = RecipeSources((), pool.models)
     known, unknown = [], []
     for entry in given.recipe["inputs"] if given.recipe is not None else ():
         name, digest = Path(entry["file_name"] or "").name, entry["digest"]

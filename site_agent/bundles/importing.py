@@ -24,7 +24,7 @@ from site_agent.errors import (
     SignatureError,
 )
 from site_agent.pool.requests import build_request
-from site_agent.pool.trust.verification import SignaturePolicy
+from site_agent.pool.verification import SignaturePolicy
 from site_agent.runs.progress import Progress, no_progress, part_of
 
 if TYPE_CHECKING:

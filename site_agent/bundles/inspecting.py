@@ -15,7 +15,7 @@ from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.statements import open_statement
 from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
-from site_agent.pool.trust import decisions
+from site_agent.pool import trust
 from site_agent.runs.progress import Progress, no_progress
 
 Trust = Literal["", "trusted", "changed", "unknown"]
@@ -188,7 +188,7 @@ def _trust(key: PublicKey | None, signed: PortableStatement | None) -> Trust:
     if key is None or signed is None:
         return ""
     site, _, pool = (signed.origin or "").partition("@")
-    known = decisions.trusted_keys(pool, site)
+    known = trust.trusted_keys(pool, site)
     if not known:
         return "unknown"
     return "trusted" if key.key_id in known else "changed"

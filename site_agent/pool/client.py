@@ -23,30 +23,25 @@ from site_agent.errors import (
     SignatureError,
 )
 from site_agent.pool import profiles
-from site_agent.pool.addresses import parse_address, version_path
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
-from site_agent.pool.requests import build_request
-from site_agent.pool.resources.bundles import Bundles
-from site_agent.pool.resources.evaluations import Evaluations
-from site_agent.pool.resources.events import Events
-from site_agent.pool.resources.merges import Merges
-from site_agent.pool.resources.models import ModelQuery, Models
-from site_agent.pool.resources.people import Invitations, Sites, Tokens, Users
-from site_agent.pool.resources.rounds import Rounds
-from site_agent.pool.resources.secure import SecureSessions
-from site_agent.pool.resources.signatures import Signatures
-from site_agent.pool.resources.uploads import Uploads
-from site_agent.pool.resources.withdrawals import Withdrawals
-from site_agent.pool.transfers.transfer import (
-    Downloaded,
-    Uploaded,
-    hash_file,
-    receive_file,
-    send_file,
+from site_agent.pool.receiving import Downloaded, receive_version
+from site_agent.pool.requests import build_request, parse_address, version_path
+from site_agent.pool.resources.administration import (
+    Events,
+    Invitations,
+    Sites,
+    Tokens,
+    Users,
 )
-from site_agent.pool.trust.signing import canonical_recipe
-from site_agent.pool.trust.verification import SignaturePolicy, chosen_policy
+from site_agent.pool.resources.evaluations import Evaluations
+from site_agent.pool.resources.merges import Bundles, Merges, Uploads
+from site_agent.pool.resources.models import ModelQuery, Models, Withdrawals
+from site_agent.pool.resources.rounds import Rounds, SecureSessions
+from site_agent.pool.resources.signatures import Signatures
+from site_agent.pool.sending import Uploaded, hash_file, send_version
+from site_agent.pool.signing import canonical_recipe
+from site_agent.pool.verification import SignaturePolicy, chosen_policy
 from site_agent.pool.withdrawn import require_usable
 from site_agent.runs.progress import Progress, no_progress
 
@@ -70,7 +65,7 @@ class PoolClient:
         Attempts of requests that may safely be repeated.
     signatures : SignaturePolicy, optional
         How strictly the signatures of downloads are checked
-        (`site_agent.pool.trust.verification`); by default as ``POOL_SIGNATURES`` says.
+        (`site_agent.pool.verification`); by default as ``POOL_SIGNATURES`` says.
 
     Examples
     --------
@@ -247,7 +242,7 @@ class PoolClient:
         )
         if sign:
             request = self.signatures.signed(request, file)
-        return send_file(self._connection, file, request, report)
+        return send_version(self._connection, file, request, report)
 
     def download(
         self, address: str | ModelAddress, *, progress: Progress | None = None
@@ -290,8 +285,10 @@ class PoolClient:
                 "and POOL_OFFLINE is set",
                 hint="download it once with POOL_OFFLINE unset",
             )
-        received = receive_file(self._connection, self.cache, version, progress or no_progress)
-        return replace(received, signature=signature)
+        path, received_bytes = receive_version(
+            self._connection, self.cache, version, progress or no_progress
+        )
+        return Downloaded(version, path, received_bytes, signature)
 
     def card(self, address: str | ModelAddress) -> CardResponse:
         """Return the card of a version, which is the one that its site signed if it signed any.

@@ -1,6 +1,6 @@
 """Requests to a pool: sent, repeated where that is safe, and failures told apart.
 
-This module, `answers`, `storage_connection` and `certificates` are the only ones that know httpx.
+This module and `storage_connection` are the only ones that know httpx.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -30,9 +29,8 @@ from site_agent.errors import (
     WithdrawnError,
 )
 from site_agent.pool import profiles
-from site_agent.pool.answers import read_whole, require_subject
-from site_agent.pool.certificates import trusted_certificates
-from site_agent.pool.transfers.storage_connection import StorageConnection
+from site_agent.pool.requests import require_subject
+from site_agent.pool.storage_connection import StorageConnection, open_http_client, read_whole
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Item = TypeVar("Item")
@@ -123,15 +121,12 @@ class PoolConnection:
 
     @cached_property
     def _opened(self) -> httpx.Client:
-        # A pool on this machine is not reached through a proxy.
-        is_local = urlsplit(self.endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
-        return httpx.Client(
+        return open_http_client(
+            self.endpoint,
+            httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, 10.0)),
             base_url=self.endpoint,
             headers={"Accept-Encoding": "identity"}
             | ({"Authorization": f"Bearer {self._token}"} if self._token else {}),
-            timeout=httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, 10.0)),
-            verify=trusted_certificates(trust_env=not is_local),
-            trust_env=not is_local,
         )
 
     def _require_login(self) -> None:

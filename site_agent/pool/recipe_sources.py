@@ -13,7 +13,7 @@ from pool_server.wire.models.models import ROUND_FILES
 from site_agent.errors import ForbiddenError, NotFoundError, NotLoggedInError, PoolUnreachableError
 
 if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
+    from site_agent.pool.resources.models import Models
 
 
 class RecipeSources:
@@ -23,8 +23,9 @@ class RecipeSources:
     ----------
     folders : iterable of Path
         Their ``*.recipe.json`` are looked through, once; what is no recipe is passed over.
-    pool : PoolClient, optional
-        Asked for what no folder has; one that cannot be asked is as good as none.
+    models : Models, optional
+        The models of a pool, which is asked for what no folder has; a pool that cannot be asked is
+        as good as no pool.
 
     Attributes
     ----------
@@ -32,12 +33,12 @@ class RecipeSources:
         Why the pool was not asked any more; empty while it answers.
     """
 
-    def __init__(self, folders: Iterable[Path] = (), pool: PoolClient | None = None) -> None:
+    def __init__(self, folders: Iterable[Path] = (), models: Models | None = None) -> None:
         self._recipes: dict[str, Recipe | None] = {}
         self._addresses: dict[str, list[str]] = {}
         self._round_files: dict[str, str] = {}
-        self._pool = pool
-        self.silence = "" if pool is not None else "no pool was asked"
+        self._models = models
+        self.silence = "" if models is not None else "no pool was asked"
         for folder in dict.fromkeys(folders):
             for recipe in _recipes_in(folder):
                 self.add(recipe)
@@ -66,10 +67,10 @@ class RecipeSources:
 
     def trace(self, digest: str) -> None:
         """Ask the pool for a file's whole family with all recipes, in one request."""
-        if self._pool is None or self.silence:
+        if self._models is None or self.silence:
             return
         try:
-            family = self._pool.models.lineage_of_digest(digest, recipes=True)
+            family = self._models.lineage_of_digest(digest, recipes=True)
         except NotFoundError:
             return
         except (ForbiddenError, NotLoggedInError, PoolUnreachableError) as error:

@@ -12,7 +12,7 @@ from pool_server.wire.withdrawals import MOST_CHECKED, CheckedFile, Withdrawal
 from site_agent.errors import WithdrawnError
 
 if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
+    from site_agent.pool.resources.models import Withdrawals
 
 
 def refusal_of(version: ModelVersionResponse) -> str:
@@ -104,7 +104,7 @@ class LocalFile:
     """Digests of its inputs, each with a name to show."""
 
 
-def check_files(pool: PoolClient, files: Sequence[LocalFile]) -> list[WithdrawnFile]:
+def check_files(withdrawals: Withdrawals, files: Sequence[LocalFile]) -> list[WithdrawnFile]:
     """Return the files that were withdrawn, or contain something that was.
 
     A merged file need not be in the pool: the inputs of its recipe are checked as well.
@@ -113,7 +113,7 @@ def check_files(pool: PoolClient, files: Sequence[LocalFile]) -> list[WithdrawnF
     digests |= {digest for file in files for digest in file.holds}
     known: dict[str, CheckedFile] = {}
     for some in _batches(sorted(digests)):
-        known |= {each.digest: each for each in pool.withdrawals.check_digests(some)}
+        known |= {each.digest: each for each in withdrawals.check_digests(some)}
     found = []
     for file in files:
         own = known.get(file.digest)

@@ -32,7 +32,7 @@ from aggregators.formats import file_digest
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError
 from site_agent.pool import profiles
-from site_agent.pool.answers import require_field
+from site_agent.pool.requests import require_field
 from site_agent.rounds.contract import ContributionRules, DataChoice, SitePart
 from site_agent.rounds.finishing import require_sound_base
 from site_agent.rounds.kinds import find_site_part

@@ -32,9 +32,8 @@ from site_agent.errors import (
     PoolUnreachableError,
     WithdrawnError,
 )
-from site_agent.pool.addresses import parse_address
-from site_agent.pool.answers import require_field, require_same
 from site_agent.pool.recipe_sources import RecipeSources
+from site_agent.pool.requests import parse_address, require_field, require_same
 from site_agent.rounds.kinds import find_site_part
 from site_agent.runs.progress import Progress, no_progress
 
@@ -100,7 +99,7 @@ class Provenance:
         self, pool: PoolClient, trusted: Collection[str], progress: Progress = no_progress
     ) -> None:
         self._pool, self._trusted, self._progress = pool, frozenset(trusted), progress
-        self._sources = RecipeSources((), pool)
+        self._sources = RecipeSources((), pool.models)
         self._found: dict[str, list[str]] = {}
         self.distrusted: list[str] = []
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from aggregators.secure_sum.sharing import UInt64, challenges
 from site_agent.errors import InvalidInputError, NotFoundError
-from site_agent.pool.trust.signing import load_key
+from site_agent.pool.signing import load_key
 from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, require_accepted
 from site_agent.secure.ledger import Ledger

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError, PoolAnswerError
-from site_agent.pool.resources.secure import SecureSessions
+from site_agent.pool.resources.rounds import SecureSessions
 from site_agent.secure.board import Post
 from site_agent.secure.charter import Charter
 from site_agent.secure.session import parse_descriptor

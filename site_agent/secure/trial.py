@@ -24,7 +24,7 @@ from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.secure_sum.sharing import from_signed, to_bytes, to_signed
 from site_agent.errors import InvalidInputError
 from site_agent.pool.client import PoolClient
-from site_agent.pool.trust.signing import create_key
+from site_agent.pool.signing import create_key
 from site_agent.runs.child_process import stop
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.secure.byte_counting import CountingRelay

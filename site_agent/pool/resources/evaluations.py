@@ -22,9 +22,8 @@ from pool_server.wire.evaluations import (
     SplitName,
 )
 from pool_server.wire.names import ModelAddress
-from site_agent.pool.addresses import version_path
 from site_agent.pool.connection import PoolConnection
-from site_agent.pool.requests import build_request
+from site_agent.pool.requests import build_request, version_path
 
 if TYPE_CHECKING:
     from site_agent.evaluation import DetectionScores, GazeScores, LandmarkScores

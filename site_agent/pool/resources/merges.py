@@ -1,21 +1,30 @@
-"""Merges made by the pool."""
+"""Merges made by the pool, open uploads, and models that leave or enter a pool in a bundle."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
+from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import ModelAddress
+from pool_server.wire.transfers.open_uploads import OpenUpload, OpenUploadPage
+from pool_server.wire.transfers.uploads import UploadRequest
 from site_agent.pool.connection import PoolConnection
-from site_agent.pool.requests import build_request
+from site_agent.pool.requests import build_request, require_same, version_path
+from site_agent.pool.sending import Uploaded, send_version
 from site_agent.runs.progress import Progress
 
-_PATH = "/api/v1/merges"
+if TYPE_CHECKING:
+    from pool_server.wire.models.bundles import GrantedVersion, PortableEvaluation, PortableVersion
+
+
+_MERGES = "/api/v1/merges"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 
 
@@ -69,20 +78,20 @@ class Merges:
             visibility=visibility,
             despite_withdrawal=despite_withdrawal,
         )
-        return self._connection.post(_PATH, MergeJobResponse, request)
+        return self._connection.post(_MERGES, MergeJobResponse, request)
 
     def list(self, state: str = "") -> Iterator[MergeJobResponse]:
         """Yield the merges that the site asked for, newest first."""
-        return self._connection.pages(_PATH, MergeJobPage, {"state": state} if state else None)
+        return self._connection.pages(_MERGES, MergeJobPage, {"state": state} if state else None)
 
     def get(self, merge_id: str) -> MergeJobResponse:
         """Return one merge."""
-        return self._connection.get(f"{_PATH}/{merge_id}", MergeJobResponse)
+        return self._connection.get(f"{_MERGES}/{merge_id}", MergeJobResponse)
 
     def cancel(self, merge_id: str) -> MergeJobResponse:
         """Cancel a merge; one that is over stays as it is."""
         return self._connection.post(
-            f"{_PATH}/{merge_id}/cancel", MergeJobResponse, repeatable=True
+            f"{_MERGES}/{merge_id}/cancel", MergeJobResponse, repeatable=True
         )
 
     def wait(self, merge_id: str, *, progress: Progress | None = None) -> MergeJobResponse:
@@ -96,3 +105,90 @@ class Merges:
                 return job
             time.sleep(wait_s)
             wait_s = min(wait_s * 1.5, _LONGEST_WAIT_S)
+
+
+_UPLOADS = "/api/v1/uploads"
+
+
+class Uploads:
+    """Uploads that are not complete."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def list(self, site: str = "") -> Iterator[OpenUpload]:
+        """Yield the open uploads to the site, newest first; to all sites for admins of the pool."""
+        return self._connection.pages(_UPLOADS, OpenUploadPage, {"site": site} if site else None)
+
+    def abort(self, upload_id: str) -> None:
+        """Abort an upload; the parts that arrived are deleted.
+
+        Raises
+        ------
+        NotFoundError
+            The site has no upload with this identifier.
+        """
+        self._connection.send("DELETE", f"{_UPLOADS}/{upload_id}")
+
+
+class Bundles:
+    """Requests about bundles; `site_agent.bundles` writes and reads them."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def grant_export(
+        self, addresses: Sequence[str], *, with_parents: bool = False
+    ) -> list[GrantedVersion]:
+        """Ask whether models may leave the pool; it writes down that they do.
+
+        Parameters
+        ----------
+        addresses : sequence of str
+            With the number of the version.
+        with_parents : bool
+            Also all that they were merged from, as far as one may see it.
+
+        Returns
+        -------
+        list of GrantedVersion
+            Parents before what was merged from them.
+
+        Raises
+        ------
+        ForbiddenError
+            Some may not leave; each is named with the reason.
+        """
+        from pool_server.wire.models.bundles import ExportRequest, ExportResponse
+
+        request = build_request(ExportRequest, addresses=list(addresses), with_parents=with_parents)
+        granted = self._connection.post("/api/v1/exports", ExportResponse, request).items
+        named = [each.address for each in granted]
+        for address in addresses:
+            require_same(address, address if address in named else ", ".join(named))
+        return granted
+
+    def portable_version(self, address: str, *, evaluations: bool = False) -> PortableVersion:
+        """Return all that goes with a version when it leaves the pool."""
+        from pool_server.wire.models.bundles import PortableVersion
+
+        parameters = {"evaluations": "true"} if evaluations else {}
+        return self._connection.get(f"{version_path(address)}/record", PortableVersion, parameters)
+
+    def take_in(
+        self, path: Path, start: int, request: UploadRequest, progress: Progress
+    ) -> Uploaded:
+        """Upload a model that lies at byte `start` of a file, as the request says."""
+        return send_version(self._connection, path, request, progress, start=start)
+
+    def repeat_evaluation(
+        self, address: str, site: str, evaluation: PortableEvaluation
+    ) -> EvaluationResponse:
+        """Post what another pool knows of a model, in the name of a site."""
+        request = build_request(
+            EvaluationRequest,
+            model=address,
+            site=site,
+            **evaluation.model_dump(exclude={"site", "created_at"}),
+        )
+        return self._connection.post("/api/v1/evaluations", EvaluationResponse, request)

@@ -1,8 +1,9 @@
-"""Models of a pool: search, lineage, states, aliases, cards and sharing."""
+"""Models of a pool: search, lineage, states, aliases, cards, sharing and withdrawals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import builtins
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -21,11 +22,29 @@ from pool_server.wire.models.receipts import PrivacyReceipt, ReceiptPage
 from pool_server.wire.models.sharing import SharingRequest, SharingResponse, Visibility
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.signatures import SignedStatement
+from pool_server.wire.withdrawals import (
+    CheckedFile,
+    CheckRequest,
+    CheckResponse,
+    SuccessorRequest,
+    SuccessorResponse,
+    Withdrawal,
+    WithdrawalEffect,
+    WithdrawalPage,
+    WithdrawalPreview,
+    WithdrawalReason,
+    WithdrawalRequest,
+    WithdrawalResponse,
+)
 from site_agent.errors import PoolAnswerError
-from site_agent.pool.addresses import model_path, parse_address, version_path
-from site_agent.pool.answers import require_field
 from site_agent.pool.connection import PoolConnection
-from site_agent.pool.requests import build_request
+from site_agent.pool.requests import (
+    build_request,
+    model_path,
+    parse_address,
+    require_field,
+    version_path,
+)
 
 Address = str | ModelAddress
 
@@ -276,3 +295,71 @@ class Models:
 
 def _sharing_path(address: Address) -> str:
     return f"{model_path(address)}/sharing"
+
+
+class Withdrawals:
+    """Withdrawals, and the files that they affect."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def preview(self, address: str | ModelAddress) -> WithdrawalPreview:
+        """Return what a withdrawal would flag and who would be told; changes nothing."""
+        path = f"{version_path(address)}/withdrawal-preview"
+        return self._connection.get(path, WithdrawalPreview)
+
+    def withdraw(
+        self,
+        address: str | ModelAddress,
+        reason: WithdrawalReason,
+        *,
+        explanation: str = "",
+        effect: WithdrawalEffect | None = None,
+        successor: str | None = None,
+    ) -> WithdrawalResponse:
+        """Withdraw a version, for good.
+
+        Parameters
+        ----------
+        reason : str
+            One of a fixed list (`pool_server.wire.withdrawals.EFFECT_OF_REASON`).
+        effect : str, optional
+            ``refuse`` where the reason would only mean ``warn``.
+        successor : str, optional
+            Address of the version to use instead.
+
+        Raises
+        ------
+        PoolClientError
+            `ConflictError` where it is withdrawn already.
+        """
+        request = build_request(
+            WithdrawalRequest,
+            reason=reason,
+            explanation=explanation,
+            effect=effect,
+            successor=successor,
+        )
+        return self._connection.post(
+            f"{version_path(address)}/withdraw", WithdrawalResponse, request
+        )
+
+    def name_successor(
+        self, address: str | ModelAddress, successor: str | ModelAddress
+    ) -> SuccessorResponse:
+        """Name the version that replaces another one of the site."""
+        request = build_request(SuccessorRequest, successor=str(successor))
+        path = f"{version_path(address)}/successors"
+        return self._connection.post(path, SuccessorResponse, request, repeatable=True)
+
+    def list(self, site: str = "") -> Iterator[Withdrawal]:
+        """Yield the withdrawals of visible models, newest first."""
+        return self._connection.pages(
+            "/api/v1/withdrawals", WithdrawalPage, {"site": site} if site else None
+        )
+
+    def check_digests(self, digests: Iterable[str]) -> builtins.list[CheckedFile]:
+        """Return those of these files that were withdrawn, or contain something that was."""
+        request = build_request(CheckRequest, digests=[*digests])
+        path = "/api/v1/withdrawals/check"
+        return self._connection.post(path, CheckResponse, request, repeatable=True).items

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from aggregators.whole_file import sync_folder
 from pool_server.wire.merges import MergeJobResponse
-from pool_server.wire.names import NAME_PATTERN, ModelAddress
+from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.rounds import (
     ContributionRequest,
     FinishRequest,
@@ -18,13 +19,22 @@ from pool_server.wire.rounds import (
     RoundResponse,
     SecureTerms,
 )
+from pool_server.wire.secure import (
+    SecureFileRequest,
+    SecurePostList,
+    SecurePostRequest,
+    SecurePostResponse,
+    SecureSessionPage,
+    SecureSessionRequest,
+    SecureSessionResponse,
+    SecureSessionSummary,
+)
 from site_agent.errors import PoolRefusedRequestError
 from site_agent.pool.connection import PoolConnection
+from site_agent.pool.receiving import RemoteFile, receive_file
 from site_agent.pool.requests import build_request
-from site_agent.pool.transfers.transfer import UploadPlace, hash_file, send_upload
+from site_agent.pool.sending import send_file
 from site_agent.runs.progress import Progress, no_progress
-
-_HASHING_SHARE = 0.1
 
 
 class Rounds:
@@ -47,7 +57,7 @@ class Rounds:
 
     def get(self, round_id: str) -> RoundResponse:
         """Return one round."""
-        return self._connection.get(_path(round_id), RoundResponse)
+        return self._connection.get(_round_path(round_id), RoundResponse)
 
     def start(
         self,
@@ -93,12 +103,12 @@ class Rounds:
 
     def close(self, round_id: str) -> RoundResponse:
         """Stop waiting for missing contributions (who started it, and admins)."""
-        path = f"{_path(round_id)}/close"
+        path = f"{_round_path(round_id)}/close"
         return self._connection.post(path, RoundResponse, repeatable=True)
 
     def cancel(self, round_id: str) -> RoundResponse:
         """Cancel a round (who started it, and admins)."""
-        path = f"{_path(round_id)}/cancel"
+        path = f"{_round_path(round_id)}/cancel"
         return self._connection.post(path, RoundResponse, repeatable=True)
 
     def send_contribution(
@@ -126,20 +136,16 @@ class Rounds:
         PoolClientError
             Other leaves.
         """
-        tell = progress or no_progress
-        request = build_request(
+        _, sent_bytes = send_file(
+            self._connection,
+            path,
+            f"{_round_path(round_id)}/contributions",
             ContributionRequest,
+            progress or no_progress,
             site=site,
-            size_bytes=path.stat().st_size,
-            digest=hash_file(path, tell, share=_HASHING_SHARE),
             file_name=path.name,
             despite_withdrawal=despite_withdrawal,
         )
-        place = UploadPlace(
-            f"{_path(round_id)}/contributions",
-            f"{_path(round_id)}/contributions/uploads/{{upload_id}}/complete",
-        )
-        _, sent_bytes = send_upload(self._connection, path, place, request, tell)
         return sent_bytes
 
     def take_back(self, round_id: str, site: str) -> RoundResponse:
@@ -154,7 +160,7 @@ class Rounds:
         """
         if not re.fullmatch(NAME_PATTERN, site):
             raise PoolRefusedRequestError(f"{site!r} is not a site name")
-        response = self._connection.send("DELETE", f"{_path(round_id)}/contributions/{site}")
+        response = self._connection.send("DELETE", f"{_round_path(round_id)}/contributions/{site}")
         return RoundResponse.model_validate_json(response.content)
 
     def finish(
@@ -179,13 +185,124 @@ class Rounds:
             name=address.name,
             despite_withdrawal=despite_withdrawal,
         )
-        path = f"{_path(round_id)}/finish"
+        path = f"{_round_path(round_id)}/finish"
         return self._connection.post(path, MergeJobResponse, request, repeatable=True)
 
 
-def _path(round_id: str) -> str:
+def _round_path(round_id: str) -> str:
     if not round_id.isalnum():
         raise PoolRefusedRequestError(
             f"{round_id!r} is not a round", hint="poolctl rounds ls lists your rounds"
         )
     return f"/api/v1/rounds/{round_id}"
+
+
+_SESSIONS = "/api/v1/secure/sessions"
+
+
+class SecureSessions:
+    """Sessions of the secure sum; `site_agent.secure` does what labs and servers do."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def open(
+        self,
+        descriptor: str,
+        sites: Sequence[str],
+        ends_at: datetime,
+        round_id: str | None = None,
+    ) -> SecureSessionResponse:
+        """Open a session, or return the one with this descriptor.
+
+        Raises
+        ------
+        ConflictError
+            It is there with other sites, or for another round.
+        """
+        request = build_request(
+            SecureSessionRequest,
+            descriptor=descriptor,
+            sites=[*sites],
+            ends_at=ends_at,
+            round_id=round_id,
+        )
+        return self._connection.post(_SESSIONS, SecureSessionResponse, request, repeatable=True)
+
+    def list(self, round_id: str = "") -> Iterator[SecureSessionSummary]:
+        """Yield the sessions that the site takes part in, newest first; of one round if given."""
+        return self._connection.pages(
+            _SESSIONS, SecureSessionPage, {"round": round_id} if round_id else None
+        )
+
+    def get(self, session: str) -> SecureSessionResponse:
+        """Return one session."""
+        return self._connection.get(_session_path(session), SecureSessionResponse)
+
+    def post(self, session: str, phase: str, sender: str, envelope: str) -> SecurePostResponse:
+        """Post a message; the same one again is no error.
+
+        Raises
+        ------
+        ConflictError
+            The sender has posted something else in this phase.
+        """
+        request = build_request(SecurePostRequest, sender=sender, phase=phase, envelope=envelope)
+        return self._connection.post(
+            f"{_session_path(session)}/posts", SecurePostResponse, request, repeatable=True
+        )
+
+    def posts(self, session: str, after: int = 0) -> Iterator[SecurePostResponse]:
+        """Yield the messages after a number, in the order of their arrival."""
+        while True:
+            page = self._connection.get(
+                f"{_session_path(session)}/posts", SecurePostList, {"after": after}
+            )
+            yield from page.items
+            if not page.more or not page.items:
+                return
+            after = page.items[-1].number
+
+    def send_file(
+        self, session: str, sender: str, path: Path, progress: Progress = no_progress
+    ) -> str:
+        """Send a file, going on where an earlier call stopped; return its SHA-256."""
+        folder = f"{_session_path(session)}/files"
+        digest, _ = send_file(
+            self._connection, path, folder, SecureFileRequest, progress, site=sender
+        )
+        return digest
+
+    def receive_file(
+        self, session: str, digest: str, target: Path, progress: Progress = no_progress
+    ) -> None:
+        """Write a file to `target`, whole or not at all; an interrupted download is resumed.
+
+        Raises
+        ------
+        DigestMismatchError
+            The bytes are not those asked for; nothing is kept.
+        NotFoundError
+        """
+        url = f"{_session_path(session)}/files/{_require_digest(digest)}"
+        asked = self._connection.send("HEAD", url)
+        remote = RemoteFile(
+            f"file {digest[:16]}", url, digest, int(asked.headers.get("Content-Length", "0"))
+        )
+        part = target.with_name(f"{target.name}.{digest[:16]}.part")
+        with part.open("a+b") as file:
+            receive_file(self._connection, remote, part, file, progress)
+        part.replace(target)
+        sync_folder(target.parent)
+
+
+def _session_path(session: str) -> str:
+    return f"{_SESSIONS}/{_require_digest(session)}"
+
+
+def _require_digest(text: str) -> str:
+    if not re.fullmatch(DIGEST_PATTERN, text):
+        raise PoolRefusedRequestError(
+            f"{text!r} is not a SHA-256", hint="poolctl secure status lists your sessions"
+        )
+    return text

@@ -31,18 +31,17 @@ from pool_server.wire.signatures.statements import Revocation
 from pool_server.wire.transfers.uploads import UploadRequest
 from site_agent.errors import InvalidInputError, PoolAnswerError, PoolRefusedRequestError
 from site_agent.pool import profiles
-from site_agent.pool.addresses import version_path
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
-from site_agent.pool.requests import build_request
-from site_agent.pool.trust.signing import (
+from site_agent.pool.requests import build_request, version_path
+from site_agent.pool.signing import (
     SigningKey,
     facts_of_request,
     facts_of_version,
     load_key,
     sign_facts,
 )
-from site_agent.pool.trust.verification import SignaturePolicy, Verification, Verifier
+from site_agent.pool.verification import SignaturePolicy, Verification, Verifier
 
 
 class Signatures:
@@ -188,7 +187,7 @@ class Signatures:
         card: str | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Verification:
-        """Check the signature of a version; see `site_agent.pool.trust.verification`."""
+        """Check the signature of a version; see `site_agent.pool.verification`."""
         verifier = Verifier(
             pool=profiles.host_of(self._connection.endpoint),
             policy=self.policy,

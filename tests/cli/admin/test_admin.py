@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import write_model
-from site_agent.pool.resources.people import accept_invitation
+from site_agent.pool.resources.administration import accept_invitation
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
 from tests.site_agent.live_pool import LivePool, live_pool

@@ -18,9 +18,8 @@ from site_agent.errors import (
     ForbiddenError,
     SignatureError,
 )
-from site_agent.pool import profiles
-from site_agent.pool.trust import decisions
-from site_agent.pool.trust.signing import create_key
+from site_agent.pool import profiles, trust
+from site_agent.pool.signing import create_key
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.pool_server.signatures.signers import register
@@ -205,12 +204,12 @@ def test_a_bundle_of_a_stolen_or_another_key_is_not_taken_in(
         created_at=MOMENT,
         created_by="site-a/desk",
     )
-    decisions.trust_keys("pool.example.org", "site-a", [pinned], "trusted")
+    trust.trust_keys("pool.example.org", "site-a", [pinned], "trusted")
     write_bundle(path, [good], [content])
     assert inspect_bundle(path).versions[0].trust == "changed"
     with pytest.raises(SignatureError, match="not one that this machine trusts"):
         import_bundle(admin, path)
-    decisions.forget_keys("pool.example.org", "site-a", [known.key_id])
+    trust.forget_keys("pool.example.org", "site-a", [known.key_id])
     assert import_bundle(admin, path).versions[0].signed
 
 

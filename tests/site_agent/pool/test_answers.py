@@ -14,9 +14,9 @@ import pytest
 from aggregators.formats import write_model
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import PoolAnswerError
-from site_agent.pool.answers import MOST_ANSWER_BYTES
 from site_agent.pool.client import ModelQuery
-from site_agent.pool.trust.signing import create_key
+from site_agent.pool.signing import create_key
+from site_agent.pool.storage_connection import MOST_ANSWER_BYTES
 from tests.aggregators.small_models import make_detector
 from tests.site_agent.live_pool import LivePool, live_pool
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import certifi
 import pytest
 
-from site_agent.pool.certificates import trusted_certificates
+from site_agent.pool.storage_connection import trusted_certificates
 
 
 def test_the_variables_name_other_certificates(

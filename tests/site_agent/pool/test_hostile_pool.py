@@ -14,8 +14,8 @@ from aggregators.methods import merge
 from pool_server.wire.data_use import Term
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import SignatureError
-from site_agent.pool.trust import decisions
-from site_agent.pool.trust.signing import create_key
+from site_agent.pool import trust
+from site_agent.pool.signing import create_key
 from tests.aggregators.small_models import make_detector
 from tests.site_agent.live_pool import LivePool, live_pool
 from tests.site_agent.pool.test_answers import LyingPool, liar
@@ -144,7 +144,7 @@ def test_what_was_signed_cannot_be_swapped(client: PoolClient, liar: LyingPool, 
         client.download(address)
     assert f"pool://{address}" in str(refused.value)
     assert client.cache.find(digest) is None, "nothing was fetched"
-    assert list(decisions.all_trusted_keys()) == [], "and nobody trusted"
+    assert list(trust.all_trusted_keys()) == [], "and nobody trusted"
 
 
 def forge_both(liar: LyingPool, ending: str, change: Callable[[dict[str, Any]], object]) -> None:

@@ -13,7 +13,7 @@ from aggregators.formats import write_model
 from aggregators.methods.refitting import read_contribution
 from pool_server.wire.rounds import RoundResponse
 from site_agent import PoolClient
-from site_agent.pool.trust.signing import create_key
+from site_agent.pool.signing import create_key
 from site_agent.rounds.kinds import LeafRefitPart
 from site_agent.rounds.secure import SumVisit, visit_sums
 from site_agent.secure.charter import Charter, accept_charter, create_charter

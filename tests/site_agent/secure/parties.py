@@ -15,7 +15,7 @@ from aggregators.secure_sum.layout import SumLayout, encode_network, network_lay
 from aggregators.secure_sum.sharing import UInt64
 from pool_server.wire.signatures.dsse import Envelope
 from pool_server.wire.signatures.keys import PrivateKey
-from site_agent.pool.trust.signing import create_key, load_key
+from site_agent.pool.signing import create_key, load_key
 from site_agent.secure.board import Board, FolderBoard, Post
 from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.contributions import EncodedContribution

@@ -8,7 +8,7 @@ import pytest
 
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent.errors import InvalidInputError
-from site_agent.pool.trust.signing import create_key
+from site_agent.pool.signing import create_key
 from site_agent.secure.board import FolderBoard
 from site_agent.secure.charter import (
     Charter,

@@ -3,7 +3,7 @@
 A pool, or whoever has broken into it, cannot pass a file off as one of a site, nor change its
 labels, metrics, terms, card, recipe or parents, because it cannot sign with the site's key; and it
 cannot come with a key of its own, because the site's keys were pinned when first met
-(`site_agent.pool.trust.decisions`). It can keep back newer versions; it can give one version of a
+(`site_agent.pool.trust`). It can keep back newer versions; it can give one version of a
 model the number of another, because numbers are not signed; and it can call a version older than
 it is: a version without a signature that claims to be from before the site signed anything is only
 warned of.
@@ -36,9 +36,9 @@ from pool_server.wire.signatures.statements import (
     open_statement,
 )
 from site_agent.errors import InvalidInputError, SignatureError
+from site_agent.pool import trust
 from site_agent.pool.cache import ModelCache
-from site_agent.pool.trust import decisions
-from site_agent.pool.trust.signing import facts_of_version
+from site_agent.pool.signing import facts_of_version
 
 SignaturePolicy = Literal["check", "require", "ignore"]
 POLICIES: tuple[SignaturePolicy, ...] = ("check", "require", "ignore")
@@ -156,7 +156,7 @@ class Verifier:
         """
         if self.policy == "ignore":
             return Verification("unchecked")
-        pinned = decisions.trusted_keys(self.pool, version.site)
+        pinned = trust.trusted_keys(self.pool, version.site)
         summary = version.signed_by
         if summary is None:
             return self._unsigned(version, pinned)
@@ -187,11 +187,11 @@ class Verifier:
         key = known.public if known is not None else _key_of(version, summary, answer)
         statement = _open(version, answer, key)
         # What was compared once is not fetched again: only this machine can change the cache.
-        trusted = statement.predicate if kept is not None else None
+        agreed = statement.predicate if kept is not None else None
         facts = facts_of_version(
             version,
-            card_digest=self._card_digest(version, card, trusted),
-            recipe_digest=self._recipe_digest(version, recipe, trusted),
+            card_digest=self._card_digest(version, card, agreed),
+            recipe_digest=self._recipe_digest(version, recipe, agreed),
         )
         if problems := differences(statement, facts):
             raise SignatureError(
@@ -206,7 +206,7 @@ class Verifier:
         return Verification("verified", summary.key_id, summary.origin or "", note)
 
     def _unsigned(
-        self, version: ModelVersionResponse, pinned: dict[str, decisions.TrustedKey]
+        self, version: ModelVersionResponse, pinned: dict[str, trust.TrustedKey]
     ) -> Verification:
         own = [each for each in pinned.values() if not each.origin]
         signs_since = min(
@@ -249,26 +249,26 @@ class Verifier:
         return kept if is_meant else None
 
     def _card_digest(
-        self, version: ModelVersionResponse, card: str | None, trusted: ModelPredicate | None
+        self, version: ModelVersionResponse, card: str | None, agreed: ModelPredicate | None
     ) -> str | None:
         if card is not None:
             return text_digest(card)
         if not version.has_card:
             return None
-        if trusted is not None or self.source is None:
-            return None if trusted is None else trusted.card_digest
+        if agreed is not None or self.source is None:
+            return None if agreed is None else agreed.card_digest
         return text_digest(self.source.card(version))
 
     def _recipe_digest(
         self,
         version: ModelVersionResponse,
         recipe: Mapping[str, Any] | None,
-        trusted: ModelPredicate | None,
+        agreed: ModelPredicate | None,
     ) -> str | None:
         if recipe is None and not version.has_recipe:
             return None
-        if recipe is None and trusted is not None:
-            return trusted.recipe_digest
+        if recipe is None and agreed is not None:
+            return agreed.recipe_digest
         if recipe is None and self.source is not None:
             recipe = self.source.recipe(version)
         return None if recipe is None else recipe_digest(recipe)
@@ -297,10 +297,10 @@ class Verifier:
                 for each in self.source.keys(version.site)
                 if not each.origin and each.revoked_as != "compromised"
             ]
-        decisions.trust_keys(self.pool, version.site, keys, "first use")
+        trust.trust_keys(self.pool, version.site, keys, "first use")
         elsewhere = [
             f"{site} at {pool}"
-            for pool, site, each in decisions.all_trusted_keys()
+            for pool, site, each in trust.all_trusted_keys()
             if each.key_id == key.key_id and (pool, site) != (self.pool, version.site)
         ]
         where = f" (imported from {key.origin})" if key.origin else ""

@@ -38,12 +38,11 @@ from site_agent.errors import (
     PoolRefusedRequestError,
     SignatureError,
 )
-from site_agent.pool import profiles
+from site_agent.pool import profiles, trust
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
-from site_agent.pool.trust import decisions
-from site_agent.pool.trust.signing import create_key, load_key, local_keys
-from site_agent.pool.trust.verification import chosen_policy
+from site_agent.pool.signing import create_key, load_key, local_keys
+from site_agent.pool.verification import chosen_policy
 from tests.aggregators.small_models import make_detector
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 
@@ -191,10 +190,10 @@ def test_uploads_are_signed_and_downloads_verified(lab: Lab, reader: PoolClient)
     assert "met for the first time" in first.signature.note
     again = reader.download(address)
     assert (again.signature.status, again.signature.note) == ("verified", "")
-    [(pool, site, key)] = decisions.all_trusted_keys()
+    [(pool, site, key)] = trust.all_trusted_keys()
     assert (pool, site) == (profiles.host_of(lab.driver.url), lab.site)
     assert (key.how, key.key_id) == ("first use", first.signature.key_id)
-    assert decisions.trust_file().stat().st_mode & 0o077 == 0
+    assert trust.trust_file().stat().st_mode & 0o077 == 0
 
 
 def test_without_a_key_nothing_is_signed(driver: PoolDriver, tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_nothing_that_was_signed_can_be_changed(lab: Lab, reader: PoolClient, wa
         reader.download(address)
     assert address in str(refused.value)
     assert reader.cache.find(version.digest) is None, "nothing was fetched"
-    assert list(decisions.all_trusted_keys()) == [], "and nobody trusted"
+    assert list(trust.all_trusted_keys()) == [], "and nobody trusted"
 
 
 def test_another_file_cannot_take_a_name(lab: Lab, reader: PoolClient) -> None:
@@ -311,12 +310,12 @@ def test_a_changed_key_is_refused_until_it_is_trusted(lab: Lab, reader: PoolClie
         reader.download(address)
     assert f"poolctl keys trust {lab.site} {successor.public.key_id[:16]}" in refused.value.hint
     assert successor.public.key_id[:8] in str(refused.value)
-    decisions.trust_keys(profiles.host_of(lab.driver.url), lab.site, [known], "trusted")
+    trust.trust_keys(profiles.host_of(lab.driver.url), lab.site, [known], "trusted")
     assert reader.download(address).signature.status == "verified"
-    decisions.forget_keys(
+    trust.forget_keys(
         profiles.host_of(lab.driver.url),
         lab.site,
-        decisions.trusted_keys(profiles.host_of(lab.driver.url), lab.site),
+        trust.trusted_keys(profiles.host_of(lab.driver.url), lab.site),
     )
     assert "met for the first time" in reader.download(address).signature.note
 

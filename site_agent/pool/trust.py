@@ -1,9 +1,10 @@
-"""Whose signatures are trusted on this machine: keys of sites, pinned when first met.
+"""Trust on this machine: the keys of sites, pinned when first met, and the sites to work with.
 
 ``trust.toml`` beside the profiles holds, for each pool and site, the keys that its signatures may
 be made with. Where nothing is known of a site, the keys that the pool names are taken, and that
 is said; from then on any other key is refused until somebody says, having asked the site, that
-it is to be trusted.
+it is to be trusted. ``trusted_sites.toml`` has, for each pool, the sites whose models may be in
+a model that one's own faces are fitted to.
 """
 
 from __future__ import annotations
@@ -157,3 +158,25 @@ def _table(parent: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInputError(f"{trust_file()}: {name!r} should be a table, found {value!r}")
     return value
+
+
+def trusted_sites(pool: str) -> frozenset[str]:
+    """Return the sites that are trusted here, of a pool's host and port (`profiles.host_of`)."""
+    sites = profiles.read_toml(_sites_file()).get(pool, [])
+    if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
+        raise InvalidInputError(f"{_sites_file()}: {pool!r} should be a list of names of sites")
+    return frozenset(sites)
+
+
+def set_trusted_sites(pool: str, sites: Iterable[str]) -> None:
+    """Replace the list of a pool."""
+    file = _sites_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with locked(file.with_name(f".{file.name}.lock")):
+        content = profiles.read_toml(file)
+        content[pool] = sorted(set(sites))
+        profiles.write_private_toml(content, file)
+
+
+def _sites_file() -> Path:
+    return profiles.config_folder() / "trusted_sites.toml"

@@ -1,15 +1,19 @@
 """Requests to the storage of a pool, where that takes and gives the bytes itself.
 
 An address there carries its own permission, for some minutes. Nothing of the pool's is sent
-along, least of all the token.
+along, least of all the token. `connection` opens and reads its requests by the same functions.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,11 +24,11 @@ from site_agent.errors import (
     PoolRefusedRequestError,
     PoolUnreachableError,
 )
-from site_agent.pool.answers import read_whole
-from site_agent.pool.certificates import trusted_certificates
 
 # After a large part some servers think for a while.
 _LEAST_TIMEOUT_S = 60.0
+MOST_ANSWER_BYTES = 64 * 1024 * 1024
+"""The family of a model with thousands of recipes takes a few megabytes."""
 _GONE_STATUS = 404
 _PASSING_STATUS = frozenset({408, 429})
 # What S3 says of bytes that do not have the checksum that was announced.
@@ -98,13 +102,7 @@ class StorageConnection:
         # Several threads send their first parts at once.
         with self._lock:
             if host not in self._clients:
-                # One on this machine is not reached through a proxy.
-                is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
-                self._clients[host] = httpx.Client(
-                    timeout=self._timeout,
-                    verify=trusted_certificates(trust_env=not is_local),
-                    trust_env=not is_local,
-                )
+                self._clients[host] = open_http_client(url, self._timeout)
             return self._clients[host]
 
 
@@ -131,10 +129,73 @@ def _failure(response: httpx.Response) -> PoolUnreachableError | PoolRefusedRequ
         return PoolUnreachableError(f"{said}: the bytes were damaged on the way")
     if status in {401, 403} or code == "ExpiredToken":
         return PoolUnreachableError(
-            said, hint="is the clock of this machine right? Otherwise tell the pool's admin"
+            said, hint="is the clock of this machine right? Otherwise notify the pool's admin"
         )
     if status == _GONE_STATUS:
-        return AddressGoneError(said, hint="tell the pool's admin if it stays so")
+        return AddressGoneError(said, hint="notify the pool's admin if it stays so")
     if status in _PASSING_STATUS or status >= 500:
         return PoolUnreachableError(said, hint="run the same command again")
-    return PoolRefusedRequestError(said, hint="tell the pool's admin")
+    return PoolRefusedRequestError(said, hint="notify the pool's admin")
+
+
+def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.Client:
+    """Return a client for the server of an address.
+
+    A server on this machine is not reached through a proxy.
+    """
+    is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
+    certificates = trusted_certificates(trust_env=not is_local)
+    return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)
+
+
+def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:
+    """Return what connections verify servers with; the same object as long as nothing changes.
+
+    To read the certificates takes longer than to send a request, so they are read once, however
+    many connections a process opens.
+
+    Parameters
+    ----------
+    trust_env : bool
+        Whether the variables SSL_CERT_FILE and SSL_CERT_DIR may name other certificates.
+    """
+    named = ("SSL_CERT_FILE", "SSL_CERT_DIR") if trust_env else ()
+    return _read_certificates(tuple(os.environ.get(name, "") for name in named))
+
+
+@cache
+def _read_certificates(places: tuple[str, ...]) -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=bool(places))
+
+
+def read_whole(response: httpx.Response) -> httpx.Response:
+    """Read the body of an answer that was begun, and return the complete answer.
+
+    Raises
+    ------
+    PoolAnswerError
+        The body is too large, or compressed, which nobody asked for.
+    """
+    host = f"{response.url.scheme}://{response.url.netloc.decode()}"
+    body = bytearray()
+    try:
+        encoding = response.headers.get("Content-Encoding", "identity")
+        if encoding != "identity":
+            raise PoolAnswerError(
+                f"{host} sent a compressed answer ({encoding[:40]}), although none was asked for",
+                hint="a proxy between here and the pool may have compressed it",
+            )
+        for chunk in response.iter_raw():
+            body += chunk
+            if len(body) > MOST_ANSWER_BYTES:
+                raise PoolAnswerError(
+                    f"{host} sent more than {MOST_ANSWER_BYTES:,} bytes as one answer"
+                )
+    finally:
+        response.close()
+    return httpx.Response(
+        response.status_code,
+        headers=response.headers,
+        content=bytes(body),
+        request=response.request,
+    )
