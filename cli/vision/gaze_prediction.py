@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from math import degrees
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +73,10 @@ def predict_gaze(
             picture.save(path)
         text.append(f"pictures {pictures}")
     if output is not None:
-        _write_table(output, items)
+        from site_agent.tables import Table, columns_of
+
+        table = Table(output.stem, columns_of(items[0]))
+        table.write_csv(output, ([item[name] for name in table.header] for item in items))
         text.append(f"table {output}")
     data = {"items": items, "output": output, "pictures": written}
     return Reply(data, text, [" ".join(map(str, item.values())) for item in items])
@@ -154,13 +155,3 @@ def _of_images(
     if len(drawn) < len(images):
         raise UsageError("two of the pictures have the same name")
     return items, drawn
-
-
-def _write_table(path: Path, items: list[dict[str, Any]]) -> None:
-    from aggregators.whole_file import write_whole
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(items[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(items)
-    write_whole(path, text.getvalue())

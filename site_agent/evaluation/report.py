@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,15 @@ from site_agent.evaluation.plots import (
     plot_landmark_errors,
     plot_precision_recall,
 )
+from site_agent.tables import Table, columns_of
 
 SCHEMA = "poolctl-evaluation-report/1"
+CURVES = Table("precision_recall", columns_of(("model", "score", "precision", "recall")))
+LANDMARKS = Table("landmark_error", columns_of(("model", "landmark", "mean_error")))
+PERSONS = Table(
+    "persons",
+    columns_of(("model", "person", "samples", "mean_error_deg", "constant_error_deg")),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,21 +84,21 @@ def write_report(
         folder.mkdir(parents=True, exist_ok=True)
         plain = report_data(models, dataset_name, dataset_digest, per_image=per_image)
         written[0].write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        _write_rows(written[1], _csv_rows(models))
+        _scores_table(models).write_csv(written[1], _score_rows(models))
         written[2].write_text(markdown(models, dataset_name, dataset_digest), "utf-8")
         if detectors:
             first = detectors[0][1]
             plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
             curves = [(legends[name], scores) for name, scores in detectors]
             plot_precision_recall(curves, plot, title=title.format(first.faces, first.images))
-            _write_rows(table, _curve_rows(detectors))
+            CURVES.write_csv(table, _curve_rows(detectors))
             written += [plot, table]
         if landmarks:
             counts = (landmarks[0][1].faces, landmarks[0][1].images)
             plot, table = folder / "cumulative_error.png", folder / "landmark_error.csv"
             shown = [(legends[name], scores) for name, scores in landmarks]
             plot_cumulative_errors(shown, plot, title=title.format(*counts))
-            _write_rows(table, _landmark_rows(landmarks))
+            LANDMARKS.write_csv(table, _landmark_rows(landmarks))
             written += [plot, table]
             if len({scores.names for _, scores in landmarks}) == 1:
                 plot = folder / "landmark_error.png"
@@ -114,15 +120,14 @@ def _write_gaze(
     table, bars, directions = (
         folder / name for name in ("persons.csv", "persons.png", "directions.png")
     )
-    rows: list[list[object]] = [
-        ["model", "person", "samples", "mean_error_deg", "constant_error_deg"]
-    ]
-    rows += [
-        [name, each.person, each.samples, each.mean_error_deg, each.constant_error_deg]
-        for name, scores in models
-        for each in scores.persons
-    ]
-    _write_rows(table, rows)
+    PERSONS.write_csv(
+        table,
+        (
+            [name, each.person, each.samples, each.mean_error_deg, each.constant_error_deg]
+            for name, scores in models
+            for each in scores.persons
+        ),
+    )
     first = models[0][1]
     title = f"{dataset_name} ({first.images} samples of {len(first.persons)} persons)"
     plot_persons(models, bars, title=title)
@@ -177,15 +182,18 @@ def markdown(models: Sequence[ScoredModel], dataset_name: str, dataset_digest: s
         some = [model for model in models if isinstance(model.scores, kind)]
         if not some:
             continue
-        names = list(dict.fromkeys(name for model in some for name in model.scores.metrics))
-        header = ["model", *(name.replace("_", " ") for name in names), "faces", "images"]
-        lines.append("| " + " | ".join(header) + " |")
-        lines.append("|---" + "|---:" * (len(header) - 1) + "|")
-        for model in some:
-            cells = [_cell(model.scores, name) for name in names]
-            counts = [str(model.scores.faces), str(model.scores.images)]
-            lines.append("| " + " | ".join([_escaped(model.name), *cells, *counts]) + " |")
-        lines.append("")
+        names = _metric_names(some)
+        table = Table("scores", columns_of(["model", *names, "faces", "images"]))
+        rows = [
+            [
+                model.name,
+                *(_cell(model.scores, name) for name in names),
+                model.scores.faces,
+                model.scores.images,
+            ]
+            for model in some
+        ]
+        lines += [*table.markdown(rows), ""]
         if kind is LandmarkScores:
             kinds = {m.scores.normaliser for m in some if isinstance(m.scores, LandmarkScores)}
             lines += [f"Errors are divided by: {', '.join(sorted(kinds))}.", ""]
@@ -202,48 +210,34 @@ def _cell(scores: DetectionScores | LandmarkScores | GazeScores, name: str) -> s
     return f"{value:.4f} ({interval[0]:.4f}–{interval[1]:.4f})"
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|")
+def _scores_table(models: Sequence[ScoredModel]) -> Table:
+    ends = (f"{name}{end}" for name in _metric_names(models) for end in ("", "_low", "_high"))
+    return Table("scores", columns_of(["model", "digest", "kind", *ends, "faces", "images"]))
 
 
-def _csv_rows(models: Sequence[ScoredModel]) -> list[list[object]]:
-    names = list(dict.fromkeys(name for model in models for name in model.scores.metrics))
-    header: list[object] = ["model", "digest", "kind"]
-    for name in names:
-        header += [name, f"{name}_low", f"{name}_high"]
-    rows = [[*header, "faces", "images"]]
+def _score_rows(models: Sequence[ScoredModel]) -> Iterator[list[object]]:
     for model in models:
         scores = model.scores
         row: list[object] = [model.name, model.digest, scores.to_dict()["kind"]]
-        for name in names:
-            low, high = scores.intervals.get(name, ("", ""))
-            row += [scores.metrics.get(name, ""), low, high]
-        rows.append([*row, scores.faces, scores.images])
-    return rows
+        for name in _metric_names(models):
+            row += [scores.metrics.get(name), *scores.intervals.get(name, (None, None))]
+        yield [*row, scores.faces, scores.images]
 
 
-def _curve_rows(detectors: Sequence[tuple[str, DetectionScores]]) -> list[list[object]]:
-    rows: list[list[object]] = [["model", "score", "precision", "recall"]]
+def _metric_names(models: Sequence[ScoredModel]) -> list[str]:
+    return list(dict.fromkeys(name for model in models for name in model.scores.metrics))
+
+
+def _curve_rows(detectors: Sequence[tuple[str, DetectionScores]]) -> Iterator[list[object]]:
     for name, scores in detectors:
-        rows += [
-            [name, *map(float, point)] for point in zip(*scores.precision_recall(), strict=True)
-        ]
-    return rows
+        for point in zip(*scores.precision_recall(), strict=True):
+            yield [name, *map(float, point)]
 
 
-def _landmark_rows(models: Sequence[tuple[str, LandmarkScores]]) -> list[list[object]]:
-    rows: list[list[object]] = [["model", "landmark", "mean_error"]]
+def _landmark_rows(models: Sequence[tuple[str, LandmarkScores]]) -> Iterator[list[object]]:
     for name, scores in models:
-        rows += [
-            [name, landmark, "" if math.isnan(error) else float(error)]
-            for landmark, error in zip(scores.names, scores.per_landmark, strict=True)
-        ]
-    return rows
-
-
-def _write_rows(path: Path, rows: Sequence[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows(rows)
+        for landmark, error in zip(scores.names, scores.per_landmark, strict=True):
+            yield [name, landmark, float(error)]
 
 
 def without_nan(value: Any) -> Any:

@@ -38,6 +38,7 @@ from site_agent.datasets.gaze.records import (
     as_left_eyes,
 )
 from site_agent.errors import AnnotationFileError
+from site_agent.tables import Table, columns_of
 
 TABLE_NAME = "gaze.csv"
 COLUMNS = ("file", "person", "session", "frame", "eye", "yaw", "pitch", "head_yaw", "head_pitch")
@@ -224,10 +225,7 @@ def write_samples(folder: Path, parts: Iterable[GazeSamples]) -> tuple[Path, int
         angles = np.stack([samples.gaze, samples.head], axis=1)
         as_left_eyes(patches, angles, right)
         lines += [_write_one(images, samples, i, patches[i], angles[i]) for i in range(len(right))]
-    with table.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(lines)
+    Table("gaze", columns_of(COLUMNS, ".6f")).write_csv(table, lines)
     return table, len(lines)
 
 
@@ -241,7 +239,7 @@ def _write_one(
     file = own / f"{session}-{frame:05d}-{eye}.png"
     Image.fromarray(patch).save(file, compress_level=1)
     place = f"images/{person}/{file.name}"
-    return [place, person, session, frame, eye, *(f"{angle:.6f}" for angle in angles.ravel())]
+    return [place, person, session, frame, eye, *angles.ravel().tolist()]
 
 
 GENERIC = GazeLayout(

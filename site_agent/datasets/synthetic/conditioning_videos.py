@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable
@@ -20,8 +19,9 @@ from site_agent.datasets.synthetic.conditioning import (
 )
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import SyntheticFaceError
+from site_agent.tables import Table, columns_of
 
-TRIAL_COLUMNS = ("trial", "trial_type", "cs_onset_s", "us_onset_s")
+TRIALS = Table("trials", columns_of(("trial", "trial_type", "cs_onset_s", "us_onset_s"), ".6f"))
 # The lids are drawn at this rate, whatever the camera's is.
 _CURVE_RATE_HZ = 1000.0
 
@@ -104,7 +104,13 @@ def write_conditioning_video(
     )
     listed = trials_file(path)
     try:
-        _write_trials(listed, drawn)
+        TRIALS.write_csv(
+            listed,
+            (
+                [trial.trial, trial.trial_type.value, trial.cs_onset_s, trial.us_onset_s]
+                for trial in drawn.trials
+            ),
+        )
         content = json.loads(truth.read_text(encoding="utf-8")) | _described(drawn)
         text = json.dumps(content, indent=1, allow_nan=False)
         truth.write_text(text + "\n", encoding="utf-8")
@@ -112,16 +118,6 @@ def write_conditioning_video(
         where = error.filename or path
         raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
     return ConditioningVideo(path, listed, truth.with_suffix(".csv"), truth, seconds)
-
-
-def _write_trials(path: Path, drawn: SyntheticConditioning) -> None:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        rows = csv.writer(stream, lineterminator="\n")
-        rows.writerow(TRIAL_COLUMNS)
-        for trial in drawn.trials:
-            onsets = (trial.cs_onset_s, trial.us_onset_s)
-            cells = ["" if math.isnan(onset_s) else f"{onset_s:.6f}" for onset_s in onsets]
-            rows.writerow([trial.trial, str(trial.trial_type), *cells])
 
 
 def _described(drawn: SyntheticConditioning) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,24 +24,18 @@ from site_agent.datasets.synthetic.portraits import (
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.datasets.synthetic.scenes import Background
 from site_agent.errors import SyntheticFaceError
+from site_agent.tables import Column, Table, columns_of
 
-TRUTH_COLUMNS = (
-    "file",
-    "face",
-    "person",
-    "age_group",
-    "yaw_deg",
-    "pitch_deg",
-    "roll_deg",
-    "closure_right",
-    "closure_left",
-    "ear_right",
-    "ear_left",
-    "mouth_open",
-    "box_left",
-    "box_top",
-    "box_width",
-    "box_height",
+TRUTH = Table(
+    "truth",
+    (
+        *columns_of(("file", "face", "person", "age_group")),
+        *columns_of(("yaw_deg", "pitch_deg", "roll_deg"), ".3f"),
+        *columns_of(("closure_right", "closure_left"), ".4f"),
+        *columns_of(("ear_right", "ear_left"), ".5f"),
+        Column("mouth_open", format=".3f"),
+        *columns_of(("box_left", "box_top", "box_width", "box_height")),
+    ),
 )
 
 
@@ -214,7 +207,7 @@ def write_face_dataset(
             relative = f"{name}/{file.name}"
             faces = zip(portraits, points, boxes, strict=True)
             rows += [_truth(relative, k, *face) for k, face in enumerate(faces)]
-        _write_truth(table, rows)
+        TRUTH.write_csv(table, rows)
     except OSError as error:
         where = error.filename or folder
         raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
@@ -335,19 +328,11 @@ def _truth(
         face,
         portrait.person.number,
         portrait.person.age_group,
-        *(f"{angle:.3f}" for angle in (pose.yaw_deg, pose.pitch_deg, pose.roll_deg)),
-        *(f"{value:.4f}" for value in (portrait.closure_right, portrait.closure_left)),
-        *(f"{value:.5f}" for value in (ear_right, ear_left)),
-        f"{portrait.expression.mouth_open:.3f}",
+        *map(float, (pose.yaw_deg, pose.pitch_deg, pose.roll_deg)),
+        *map(float, (portrait.closure_right, portrait.closure_left, ear_right, ear_left)),
+        float(portrait.expression.mouth_open),
         box.left,
         box.top,
         box.width,
         box.height,
     ]
-
-
-def _write_truth(path: Path, rows: list[list[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        table = csv.writer(stream, lineterminator="\n")
-        table.writerow(TRUTH_COLUMNS)
-        table.writerows(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,12 +32,20 @@ from site_agent.datasets.synthetic.portraits import (
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
 from site_agent.datasets.synthetic.scenes import Background, background
 from site_agent.errors import SyntheticFaceError
+from site_agent.tables import Column, Table, columns_of
 
 # Fine enough that any frame rate, constant or not, keeps its times to 11 microseconds.
 _TICKS_PER_S = 90_000
 _Drawn = tuple[UInt8, tuple[float, float]]
 _Region = tuple[slice, slice]
-FRAME_COLUMNS = ("frame", "timestamp_s", "closure", "ear_right", "ear_left", "ear")
+FRAMES = Table(
+    "frames",
+    (
+        Column("frame"),
+        Column("timestamp_s", format=".6f"),
+        *columns_of(("closure", "ear_right", "ear_left", "ear"), ".5f"),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -122,16 +129,16 @@ def write_blink_video(
     frames = _frames(someone, times, lids, scene, size=size, rng=rng)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with table.open("w", encoding="utf-8", newline="") as stream:
-            rows = csv.writer(stream, lineterminator="\n")
-            rows.writerow(FRAME_COLUMNS)
+        with FRAMES.open_csv(table) as write:
             ticks = np.round(times * _TICKS_PER_S).astype(int)
 
             def counted() -> Iterator[tuple[int, UInt8]]:
                 for index, (image, ears) in enumerate(_drawn_ahead(frames)):
                     if progress is not None and index % 10 == 0:
                         progress(index / len(times), f"drawing frame {index} of {len(times)}")
-                    rows.writerow(_frame_row(index, times[index], lids[index], ears))
+                    right, left = ears
+                    eyes = map(float, (lids[index], right, left, (right + left) / 2))
+                    write([[index, float(times[index]), *eyes]])
                     yield int(ticks[index]), image
 
             _encode(path, counted(), size, frame_rate_hz)
@@ -182,18 +189,6 @@ def _frame_times(
     kept[0] = True
     # What is written is what the container can hold.
     return np.round(times[kept] * _TICKS_PER_S) / _TICKS_PER_S
-
-
-def _frame_row(
-    index: int, time_s: float, closure: float, ears: tuple[float, float]
-) -> list[object]:
-    right, left = ears
-    mean = (right + left) / 2
-    return [
-        index,
-        f"{time_s:.6f}",
-        *(f"{value:.5f}" for value in (closure, right, left, mean)),
-    ]
 
 
 def _frames(

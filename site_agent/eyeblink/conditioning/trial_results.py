@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from site_agent.eyeblink.conditioning.settings import Rejection
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.tables import Column
 
 
 @dataclass(frozen=True)
@@ -32,59 +32,45 @@ class TrialResult:
         return self.measures.trial_type is not TrialType.US_ONLY
 
 
-@dataclass(frozen=True)
-class TableColumn:
-    """A column of a table: its JSON table schema type, unit (empty for none) and meaning."""
-
-    name: str
-    type: Literal["string", "integer", "number", "boolean"]
-    unit: str
-    description: str
-
-
-TRIAL_COLUMNS: tuple[TableColumn, ...] = (
-    TableColumn("trial", "string", "", "Number or name of the trial"),
-    TableColumn("trial_type", "string", "", "cs_only, us_only or paired"),
-    TableColumn("cs_onset_s", "number", "s", "Onset of the CS on the video's clock"),
-    TableColumn(
+TRIAL_COLUMNS: tuple[Column, ...] = (
+    Column("trial", "string", "", "Number or name of the trial"),
+    Column("trial_type", "string", "", "cs_only, us_only or paired"),
+    Column("cs_onset_s", "number", "s", "Onset of the CS on the video's clock"),
+    Column(
         "us_onset_s",
         "number",
         "s",
         "Onset of the US; for cs_only trials when it would have come by the CS-US interval",
     ),
-    TableColumn("valid", "boolean", "", "Whether the trial enters the session's results"),
-    TableColumn(
+    Column("valid", "boolean", "", "Whether the trial enters the session's results"),
+    Column(
         "rejections", "string", "", "Why not: reasons separated by ';', empty for a valid trial"
     ),
-    TableColumn("missing_share", "number", "", "Share of the trial's time without valid samples"),
-    TableColumn("baseline", "number", "FEC", "Median FEC of the baseline window"),
-    TableColumn("baseline_mean", "number", "FEC", "Mean FEC of the baseline window"),
-    TableColumn("baseline_sd", "number", "FEC", "Standard deviation of FEC in the baseline window"),
-    TableColumn(
+    Column("missing_share", "number", "", "Share of the trial's time without valid samples"),
+    Column("baseline", "number", "FEC", "Median FEC of the baseline window"),
+    Column("baseline_mean", "number", "FEC", "Mean FEC of the baseline window"),
+    Column("baseline_sd", "number", "FEC", "Standard deviation of FEC in the baseline window"),
+    Column(
         "before_cs_peak", "number", "FEC", "Highest smoothed FEC in the last 100 ms before the CS"
     ),
-    TableColumn("startle", "boolean", "", "A closure began within 60 ms after the CS"),
-    TableColumn("cr_window_fec", "number", "FEC", "Mean FEC of the CR window before the US"),
-    TableColumn("cr_amplitude", "number", "FEC", "The same, less the baseline"),
-    TableColumn(
-        "cr", "boolean", "", "Whether the trial holds a CR; empty where that cannot be said"
-    ),
-    TableColumn(
-        "cr_onset_ms", "number", "ms", "Estimated begin of the CR after the CS, of CR trials"
-    ),
-    TableColumn("cr_onset_sd_ms", "number", "ms", "Standard deviation of that estimate"),
-    TableColumn(
+    Column("startle", "boolean", "", "A closure began within 60 ms after the CS"),
+    Column("cr_window_fec", "number", "FEC", "Mean FEC of the CR window before the US"),
+    Column("cr_amplitude", "number", "FEC", "The same, less the baseline"),
+    Column("cr", "boolean", "", "Whether the trial holds a CR; empty where that cannot be said"),
+    Column("cr_onset_ms", "number", "ms", "Estimated begin of the CR after the CS, of CR trials"),
+    Column("cr_onset_sd_ms", "number", "ms", "Standard deviation of that estimate"),
+    Column(
         "cr_onset_criterion_ms",
         "number",
         "ms",
         "First of two samples of the CR whose velocity passes the threshold, after the CS",
     ),
-    TableColumn(
+    Column(
         "cr_peak_ms", "number", "ms", "Time of the CR's peak after the CS, of cs_only CR trials"
     ),
-    TableColumn("cr_peak_amplitude", "number", "FEC", "FEC at that peak, less the baseline"),
-    TableColumn("ur_amplitude", "number", "FEC", "FEC at the UR's peak, less the baseline"),
-    TableColumn("ur_peak_ms", "number", "ms", "Time of the UR's peak after the US"),
+    Column("cr_peak_amplitude", "number", "FEC", "FEC at that peak, less the baseline"),
+    Column("ur_amplitude", "number", "FEC", "FEC at the UR's peak, less the baseline"),
+    Column("ur_peak_ms", "number", "ms", "Time of the UR's peak after the US"),
 )
 """Columns of ``*_trials.csv``; empty cells are missing values."""
 

@@ -23,12 +23,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from site_agent.eyeblink.conditioning.trial_results import TableColumn
 from site_agent.eyeblink.outputs.datapackage import describe_column
 from site_agent.eyeblink.outputs.plain_json import write_json
 from site_agent.eyeblink.outputs.provenance import versions
-from site_agent.eyeblink.outputs.tables import BLINKS, MISSING_VALUE, TRIALS, Table, tables_of
+from site_agent.eyeblink.outputs.tables import BLINKS, TRIALS, tables_of
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.tables import MISSING_VALUE, Column, Table
 
 BIDS_VERSION = "1.10.0"
 IGNORED = ("*_desc-blink_*",)
@@ -103,7 +103,7 @@ def _write_tsv(path: Path, header: list[str], rows: Iterable[Mapping[str, str]])
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _sidecar(tables: list[Table], columns: list[tuple[Table, TableColumn]]) -> dict[str, Any]:
+def _sidecar(tables: list[Table], columns: list[tuple[Table, Column]]) -> dict[str, Any]:
     kinds = dict(BLINKS.levels["kind"])
     if TRIALS in tables:
         kinds.update(TRIALS.levels["trial_type"])

@@ -11,18 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from site_agent.eyeblink.conditioning.trial_results import TableColumn
 from site_agent.eyeblink.outputs.plain_json import write_json
 from site_agent.eyeblink.outputs.provenance import versions
-from site_agent.eyeblink.outputs.tables import (
-    BLINKS,
-    FRAMES,
-    MISSING_VALUE,
-    UNITS,
-    Table,
-    tables_of,
-)
+from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, UNITS, tables_of
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.tables import MISSING_VALUE, Column, Table
 
 
 def write_data_package(session: AnalysedSession, path: Path) -> None:
@@ -76,7 +69,7 @@ def _resource(table: Table, session: AnalysedSession) -> dict[str, Any]:
     }
 
 
-def _field(table: Table, column: TableColumn) -> dict[str, Any]:
+def _field(table: Table, column: Column) -> dict[str, Any]:
     described: dict[str, Any] = {
         "name": column.name,
         "type": column.type,
@@ -94,7 +87,7 @@ def _field(table: Table, column: TableColumn) -> dict[str, Any]:
     return described
 
 
-def describe_column(table: Table, column: TableColumn) -> str:
+def describe_column(table: Table, column: Column) -> str:
     """Return the column's meaning, with its unit and its values in words."""
     text = column.description
     if column.unit in UNITS:

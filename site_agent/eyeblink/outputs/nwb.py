@@ -19,12 +19,13 @@ import numpy as np
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
-from site_agent.eyeblink.conditioning.trial_results import TableColumn, trial_rows
+from site_agent.eyeblink.conditioning.trial_results import trial_rows
 from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.outputs.provenance import versions
 from site_agent.eyeblink.outputs.tables import BLINKS, TRIALS
 from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from pynwb import NWBFile, ProcessingModule
@@ -194,9 +195,7 @@ def _add_trials(nwb_file: NWBFile, conditioning: ConditioningResult) -> None:
         )
 
 
-def _known_columns(
-    columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]]
-) -> list[TableColumn]:
+def _known_columns(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Leave out columns of numbers that are not known in any row."""
     return [
         column
@@ -205,11 +204,11 @@ def _known_columns(
     ]
 
 
-def _cell(value: str | float | bool | None, column: TableColumn) -> str | float | bool:
+def _cell(value: str | float | bool | None, column: Column) -> str | float | bool:
     if column.type == "number":
         return float("nan") if value is None else float(value)
     return "" if value is None else value
 
 
-def _meaning(column: TableColumn) -> str:
+def _meaning(column: Column) -> str:
     return f"{column.description} ({column.unit})" if column.unit else column.description

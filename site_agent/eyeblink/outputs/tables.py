@@ -5,18 +5,14 @@ The CSV files are written from it, and what describes them (data package, BIDS s
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 
-from site_agent.eyeblink.conditioning.trial_results import TRIAL_COLUMNS, TableColumn
+from site_agent.eyeblink.conditioning.trial_results import TRIAL_COLUMNS
 from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.records import FaceSource, Gap
 from site_agent.eyeblink.session import AnalysedSession
-
-MISSING_VALUE = ""
-"""What stands in a cell of which nothing is known."""
+from site_agent.tables import Column, Table
 
 UNITS: Mapping[str, str] = {
     "s": "seconds",
@@ -28,67 +24,49 @@ UNITS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Table:
-    """One CSV file.
+# Digits of numbers by unit, for columns that state none: microseconds, hundredths of a pixel.
+_FORMATS = {"s": ".6f", "ms": ".3f", "px": ".2f", "FEC": ".5f", "FEC/s": ".3f", "%": ".3f"}
 
-    Attributes
-    ----------
-    columns : tuple of TableColumn
-        In the order of the file.
-    key : str
-        The column that is unique and never empty.
-    levels : mapping of str to mapping of str to str
-        The values that a column of words can have, and what they mean.
-    """
 
-    name: str
-    title: str
-    columns: tuple[TableColumn, ...]
-    key: str
-    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.name}.csv"
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
+def _columns(*columns: Column) -> tuple[Column, ...]:
+    return tuple(
+        column if column.format else replace(column, format=_FORMATS.get(column.unit, ".5f"))
+        for column in columns
+    )
 
 
 FRAMES = Table(
     "frames",
-    "The eyes in every frame",
-    (
-        TableColumn("frame", "integer", "", "Number of the frame in presentation order, from 0"),
-        TableColumn("timestamp_s", "number", "s", "Presentation time from the recording's start"),
-        TableColumn("face_found", "boolean", "", "Whether a face was found"),
-        TableColumn("face_score", "number", "", "The detector's score, where it was run"),
-        TableColumn("face_left_px", "number", "px", "Left edge of the face box"),
-        TableColumn("face_top_px", "number", "px", "Upper edge of the face box"),
-        TableColumn("face_right_px", "number", "px", "Right edge of the face box, inclusive"),
-        TableColumn("face_bottom_px", "number", "px", "Lower edge of the face box, inclusive"),
-        TableColumn("source", "string", "", "Where the face box comes from"),
-        TableColumn("ear_left", "number", "", "Eye aspect ratio of the subject's left eye"),
-        TableColumn("ear_right", "number", "", "Eye aspect ratio of the subject's right eye"),
-        TableColumn("ear", "number", "", "Mean eye aspect ratio of the eyes seen, not filtered"),
-        TableColumn("fec_left", "number", "FEC", "Eyelid closure of the subject's left eye"),
-        TableColumn("fec_right", "number", "FEC", "Eyelid closure of the subject's right eye"),
-        TableColumn("fec", "number", "FEC", "Eyelid closure from the mean eye aspect ratio"),
-        TableColumn(
+    _columns(
+        Column("frame", "integer", "", "Number of the frame in presentation order, from 0"),
+        Column("timestamp_s", "number", "s", "Presentation time from the recording's start"),
+        Column("face_found", "boolean", "", "Whether a face was found"),
+        Column("face_score", "number", "", "The detector's score, where it was run", ".4f"),
+        Column("face_left_px", "number", "px", "Left edge of the face box"),
+        Column("face_top_px", "number", "px", "Upper edge of the face box"),
+        Column("face_right_px", "number", "px", "Right edge of the face box, inclusive"),
+        Column("face_bottom_px", "number", "px", "Lower edge of the face box, inclusive"),
+        Column("source", "string", "", "Where the face box comes from"),
+        Column("ear_left", "number", "", "Eye aspect ratio of the subject's left eye", ".6f"),
+        Column("ear_right", "number", "", "Eye aspect ratio of the subject's right eye", ".6f"),
+        Column("ear", "number", "", "Mean eye aspect ratio of the eyes seen, not filtered", ".6f"),
+        Column("fec_left", "number", "FEC", "Eyelid closure of the subject's left eye"),
+        Column("fec_right", "number", "FEC", "Eyelid closure of the subject's right eye"),
+        Column("fec", "number", "FEC", "Eyelid closure from the mean eye aspect ratio"),
+        Column(
             "closure_paper_pct",
             "number",
             "%",
             "100 - (ear - min) * 100 / max over the session; for comparison with earlier results",
         ),
-        TableColumn(
-            "confidence", "number", "", "From 0 to 1; lower for a face that is turned away"
+        Column(
+            "confidence", "number", "", "From 0 to 1; lower for a face that is turned away", ".3f"
         ),
-        TableColumn("valid", "boolean", "", "Whether there is an eye aspect ratio"),
-        TableColumn("reason", "string", "", "Why there is none; empty for a valid frame"),
-        TableColumn("blink_id", "integer", "", "The blink that the frame belongs to"),
+        Column("valid", "boolean", "", "Whether there is an eye aspect ratio"),
+        Column("reason", "string", "", "Why there is none; empty for a valid frame"),
+        Column("blink_id", "integer", "", "The blink that the frame belongs to"),
     ),
+    title="The eyes in every frame",
     key="frame",
     levels={
         "source": {
@@ -111,40 +89,38 @@ FRAMES = Table(
 
 BLINKS = Table(
     "blinks",
-    "The blinks and longer closures",
-    (
-        TableColumn("blink_id", "integer", "", "1, 2, ... in the order of time"),
-        TableColumn("kind", "string", "", "Blink, or a closure that lasted longer than one"),
-        TableColumn("onset_s", "number", "s", "The lids begin to fall"),
-        TableColumn("peak_s", "number", "s", "The lids are lowest"),
-        TableColumn("offset_s", "number", "s", "The eye is open again, as far as it opens"),
-        TableColumn("onset_frame", "integer", "", "Frame nearest to the onset"),
-        TableColumn("peak_frame", "integer", "", "Frame of the lowest lids"),
-        TableColumn("offset_frame", "integer", "", "Frame nearest to the offset"),
-        TableColumn("shut_from_s", "number", "s", "The lids are 80 % of the way down"),
-        TableColumn("shut_until_s", "number", "s", "The lids leave the lowest 20 % of their way"),
-        TableColumn(
-            "cut", "string", "", "Where the eyes were not seen as a closure began or ended"
-        ),
-        TableColumn("duration_ms", "number", "ms", "From onset to offset"),
-        TableColumn("half_closed_ms", "number", "ms", "The lids are at least half of the way down"),
-        TableColumn("closing_ms", "number", "ms", "From onset to peak"),
-        TableColumn("opening_ms", "number", "ms", "From peak to offset"),
-        TableColumn("amplitude_fec", "number", "FEC", "Depth from the level just before"),
-        TableColumn("peak_fec", "number", "FEC", "Closure at the peak"),
-        TableColumn("completeness", "string", "", "Whether the lids met"),
-        TableColumn("peak_velocity_fec_per_s", "number", "FEC/s", "Highest speed of closing"),
-        TableColumn(
+    _columns(
+        Column("blink_id", "integer", "", "1, 2, ... in the order of time"),
+        Column("kind", "string", "", "Blink, or a closure that lasted longer than one"),
+        Column("onset_s", "number", "s", "The lids begin to fall"),
+        Column("peak_s", "number", "s", "The lids are lowest"),
+        Column("offset_s", "number", "s", "The eye is open again, as far as it opens"),
+        Column("onset_frame", "integer", "", "Frame nearest to the onset"),
+        Column("peak_frame", "integer", "", "Frame of the lowest lids"),
+        Column("offset_frame", "integer", "", "Frame nearest to the offset"),
+        Column("shut_from_s", "number", "s", "The lids are 80 % of the way down"),
+        Column("shut_until_s", "number", "s", "The lids leave the lowest 20 % of their way"),
+        Column("cut", "string", "", "Where the eyes were not seen as a closure began or ended"),
+        Column("duration_ms", "number", "ms", "From onset to offset"),
+        Column("half_closed_ms", "number", "ms", "The lids are at least half of the way down"),
+        Column("closing_ms", "number", "ms", "From onset to peak"),
+        Column("opening_ms", "number", "ms", "From peak to offset"),
+        Column("amplitude_fec", "number", "FEC", "Depth from the level just before"),
+        Column("peak_fec", "number", "FEC", "Closure at the peak"),
+        Column("completeness", "string", "", "Whether the lids met"),
+        Column("peak_velocity_fec_per_s", "number", "FEC/s", "Highest speed of closing"),
+        Column(
             "confidence",
             "number",
             "",
             "Probability that it is one; lower for a face that is turned away",
         ),
-        TableColumn("eyes", "string", "", "Which eyes took part"),
-        TableColumn(
+        Column("eyes", "string", "", "Which eyes took part"),
+        Column(
             "lag_ms", "number", "ms", "When the right eye was half closed minus when the left was"
         ),
     ),
+    title="The blinks and longer closures",
     key="blink_id",
     levels={
         "eyes": {
@@ -165,8 +141,8 @@ BLINKS = Table(
 
 TRIALS = Table(
     "trials",
-    "The trials of the conditioning session",
-    TRIAL_COLUMNS,
+    _columns(*TRIAL_COLUMNS),
+    title="The trials of the conditioning session",
     key="trial",
     levels={
         "trial_type": {
@@ -181,12 +157,3 @@ TRIALS = Table(
 def tables_of(session: AnalysedSession) -> tuple[Table, ...]:
     """Return the tables that a session has."""
     return (FRAMES, BLINKS) if session.conditioning is None else (FRAMES, BLINKS, TRIALS)
-
-
-def write_csv(path: Path, table: Table, blocks: Iterable[Iterable[Sequence[str]]]) -> None:
-    """Write a table of texts, header first; `blocks` are rows in portions."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table.header)
-        for rows in blocks:
-            writer.writerows(rows)

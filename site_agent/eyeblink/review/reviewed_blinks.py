@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 import numpy as np
 
-from aggregators.whole_file import write_whole
 from site_agent.errors import ReviewFolderError
 from site_agent.eyeblink.blinks.extents import SHUT_SHARE
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, FrameColumns
 from site_agent.eyeblink.review.replay import ReviewEvent, ReviewState, ReviewStatus
+from site_agent.tables import Table, columns_of
 
 FILE_NAME = "blinks_reviewed.csv"
 STATUS_COLUMN = "review_status"
@@ -83,12 +81,11 @@ def reviewed_rows(result: AutomaticResult, state: ReviewState) -> list[dict[str,
 def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: Path) -> Path:
     """Write the table of `reviewed_rows`, with their status."""
     path = folder / FILE_NAME
+    # The columns of blinks.csv as it was written, which may be older than this program.
+    table = Table("blinks_reviewed", columns_of((*result.columns, STATUS_COLUMN)))
+    rows = reviewed_rows(result, state)
     try:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [*result.columns, STATUS_COLUMN], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(reviewed_rows(result, state))
-        write_whole(path, text.getvalue())
+        table.write_csv(path, ([row[name] for name in table.header] for row in rows))
     except OSError as error:
         raise ReviewFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path

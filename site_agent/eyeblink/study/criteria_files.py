@@ -40,25 +40,15 @@ def write_criteria(
     rows = []
     for row, criterion in zip(comparison.rows, criteria, strict=True):
         settings, effect = criterion.settings, row.effect
-        rule = [settings.cr_rule, settings.cr_threshold, str(settings.cr_needs_onset).lower()]
+        rule = [settings.cr_rule, settings.cr_threshold, settings.cr_needs_onset]
         onset = settings.onset_floor_ms if settings.cr_needs_onset else None
         counts = [row.n_valid, row.n_rejected, row.n_cr, row.cr_percent]
         numbers: list[object] = [None] * 5
         if effect is not None:
             numbers = [effect.estimate, effect.low, effect.high, effect.p_value, effect.verdict]
         rejecting = " ".join(settings.reject_rules)
-        rows.append(
-            [
-                row.criterion,
-                *rule,
-                onset,
-                rejecting,
-                *counts,
-                *numbers,
-                str(row.agrees).lower(),
-                row.problem,
-            ]
-        )
+        head = [row.criterion, *rule, onset, rejecting]
+        rows.append([*head, *counts, *numbers, row.agrees, row.problem])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_table(files["csv"], COLUMNS, rows)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from aggregators.whole_file import write_whole
 from site_agent.eyeblink.batch.outcome import SessionOutcome
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.study.learning_curve import MEASURE_UNITS, LearningCurve
 from site_agent.eyeblink.study.record import SessionRecord
+from site_agent.tables import Table, columns_of
 
 BATCH_COLUMNS = ("session", "state", "reason", "frames", "blinks", "seconds", "warnings")
 _SESSION_COLUMNS = ("session", "participant", "session_number", "group")
@@ -104,14 +101,4 @@ def write_curve_table(path: Path, curves: Mapping[str, Sequence[LearningCurve]])
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table, whole or not at all; empty cells for what is not known."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    write_whole(path, text.getvalue())
-
-
-def _cell(value: object) -> str:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    return f"{value:.7g}" if isinstance(value, float) else str(value)
+    Table(path.stem, columns_of(columns, ".7g")).write_csv(path, rows)
