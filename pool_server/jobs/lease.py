@@ -7,7 +7,7 @@ writes its result decides.
 
 from __future__ import annotations
 
-import logging
+
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,6 @@ from pool_server.errors import TransactionError
 from pool_server.logs import in_this_context
 from pool_server.settings import PoolSettings
 
-log = logging.getLogger("pool_server.leases")
 
 RENEWALS_PER_LEASE = 3
 """Two of them may fail."""

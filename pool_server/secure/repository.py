@@ -41,7 +41,7 @@ def lock_session(session: Session, session_id: int) -> None:
     )
 
 
-def list_sessions(
+def find_sessions(
     session: Session,
     *,
     site_id: int | None,
@@ -93,7 +93,7 @@ def count_posts(session: Session, session_id: int, site_id: int) -> int:
     return session.scalar(query) or 0
 
 
-def list_posts(
+def find_posts(
     session: Session, session_id: int, after_id: int, limit: int
 ) -> Sequence[SecurePostRecord]:
     """Return messages in the order of their arrival."""

@@ -123,7 +123,7 @@ def list_sessions(
     session: Session, caller: Caller, *, round_key: str | None, before_id: int | None, limit: int
 ) -> SecureSessionPage:
     """Return one page of the caller's sessions, newest first; an admin sees all."""
-    found = repository.list_sessions(
+    found = repository.find_sessions(
         session,
         site_id=None if caller.is_admin else caller.site_id,
         round_key=round_key,
@@ -190,7 +190,7 @@ def post(
 def list_posts(session: Session, caller: Caller, key: str, after: int) -> SecurePostList:
     """Return the messages after a number, in the order of their arrival."""
     found = get_session(session, caller, key)
-    posts = repository.list_posts(session, found.id, after, POSTS_AT_ONCE + 1)
+    posts = repository.find_posts(session, found.id, after, POSTS_AT_ONCE + 1)
     items = [describe_post(each) for each in posts[:POSTS_AT_ONCE]]
     return SecurePostList(items=items, more=len(posts) > POSTS_AT_ONCE)
 

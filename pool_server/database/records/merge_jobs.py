@@ -11,7 +11,7 @@ from pool_server.database.records.base import BigKey, JsonObject, NameText, Reco
 from pool_server.database.records.people import SiteRecord, TokenRecord
 from pool_server.database.records.rounds import RoundRecord
 
-IS_OPEN = text("state IN ('queued', 'running')")
+JOB_IS_OPEN = text("state IN ('queued', 'running')")
 
 
 class MergeJobRecord(Record):
@@ -33,8 +33,8 @@ class MergeJobRecord(Record):
             "uq_merge_jobs_round",
             "round_id",
             unique=True,
-            sqlite_where=IS_OPEN,
-            postgresql_where=IS_OPEN,
+            sqlite_where=JOB_IS_OPEN,
+            postgresql_where=JOB_IS_OPEN,
         ),
     )
 

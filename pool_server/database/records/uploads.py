@@ -14,7 +14,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from pool_server.database.records.base import DigestText, JsonObject, NameText, Record, now_utc
 from pool_server.database.records.people import SiteRecord, TokenRecord
 
-IS_OPEN = text("state IN ('receiving', 'checking')")
+UPLOAD_IS_OPEN = text("state IN ('receiving', 'checking')")
 
 
 class UploadRecord(Record):
@@ -40,8 +40,8 @@ class UploadRecord(Record):
             "model_name",
             "digest",
             unique=True,
-            sqlite_where=IS_OPEN,
-            postgresql_where=IS_OPEN,
+            sqlite_where=UPLOAD_IS_OPEN,
+            postgresql_where=UPLOAD_IS_OPEN,
         ),
         Index(None, "state", "expires_at"),
     )
