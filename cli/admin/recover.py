@@ -33,7 +33,7 @@ def recover(
     (POOL_SERVER_...). The secret is shown only once, and the audit records it. The pool may keep
     serving. Existing tokens stay valid until they are revoked.
     """
-    from pool_server.operations.recovering import make_admin_token
+    from pool_server.operations.maintenance import make_admin_token
 
     settings = settings_of_pool(data, database_url, config)
     made = make_admin_token(settings)

@@ -55,9 +55,8 @@ def backup(
     files are missing or damaged: the snapshot lacks only those, and no older one is deleted. The
     folder holds hashes of tokens: protect it like the pool.
     """
-    from pool_server.operations.backup import check_snapshot, make_backup
-    from pool_server.operations.dropping import drop_snapshots
-    from pool_server.operations.inventory import opened_pool
+    from pool_server.operations.backup import check_snapshot, drop_snapshots, make_backup
+    from pool_server.operations.maintenance import opened_pool
 
     with (
         opened_pool(settings_of_pool(data, database_url, config)) as pool,
@@ -168,8 +167,7 @@ def gc(
 
     Deleted versions and crashed servers leave such files. The pool may keep serving.
     """
-    from pool_server.operations.garbage import collect_garbage
-    from pool_server.operations.inventory import opened_pool
+    from pool_server.operations.maintenance import collect_garbage, opened_pool
 
     with (
         opened_pool(settings_of_pool(data, database_url, config)) as pool,
@@ -205,7 +203,7 @@ def fsck(
     The pool may keep serving.
     """
     from pool_server.operations.checking import check_pool
-    from pool_server.operations.inventory import opened_pool
+    from pool_server.operations.maintenance import opened_pool
 
     with (
         opened_pool(settings_of_pool(data, database_url, config)) as pool,

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DatabaseError
 
 from pool_server.database.engine import advisory_key, first_line, open_engine
 from pool_server.database.records import AuditRecord, now_utc
-from pool_server.database.records.audit import FIRST_SITE, local_act
+from pool_server.database.records.activity import FIRST_SITE, local_act
 from pool_server.errors import DatabaseUnusableError, StartError
 from pool_server.settings import PoolSettings, setting_name
 

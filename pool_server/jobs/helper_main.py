@@ -35,8 +35,8 @@ TOO_LARGE = errno.EFBIG
 """Exit codes of a child."""
 # Nothing else is run, whoever may get hold of the socket.
 PROGRAMS = (
-    "pool_server.transfers.model_check",
-    "pool_server.rounds.contribution_check",
+    "pool_server.transfers.checking",
+    "pool_server.rounds.methods",
     "pool_server.jobs.merging",
 )
 

@@ -41,13 +41,11 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller, caller_of, require_valid
 from pool_server.http.session import ServerParts
-from pool_server.jobs.helper import StoppedError
-from pool_server.jobs.lease import lease_end, renewing
+from pool_server.jobs.background import lease_end, renewing, working
+from pool_server.jobs.limited import StoppedError
 from pool_server.jobs.merging import merge_by_recipe
-from pool_server.jobs.worker import working
 from pool_server.merges import repository
-from pool_server.merges.inputs import find_inputs
-from pool_server.merges.service import require_size_of_inputs
+from pool_server.merges.service import find_inputs, require_size_of_inputs
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.receiving import receive
 from pool_server.transfers.versions import MergedVersions, with_canonical_recipe

@@ -3,7 +3,7 @@
 ::
 
     blobs/ab/ab12...                        files, shared by all snapshots
-    snapshots/20260301T120000Z/tables/      `pool_server.operations.tables`
+    snapshots/20260301T120000Z/tables/      `pool_server.operations.restore`
     snapshots/20260301T120000Z/manifest.json   written last: with it the snapshot is whole
     backup.lock                             held while something is written or dropped
 
@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from sqlalchemy import Connection, text
 from pool_server.database.records import now_utc
 from pool_server.database.schema import current_revision
 from pool_server.errors import BackupUnusableError, ContentMissingError
-from pool_server.operations.inventory import Pool, known_files
+from pool_server.operations.maintenance import Pool, known_files
 from pool_server.operations.tables import TableFile, tables_of, write_table
 from pool_server.storage.local import flush_folder
 
@@ -308,3 +309,71 @@ def translated(place: Path) -> Iterator[None]:
             f"the backup {place} cannot be written: {error.strerror or error}",
             hint=f"{free:,} bytes are free there." if free else "Name another folder.",
         ) from error
+
+
+# Dropping the oldest snapshots of a backup folder, and the files that only they had.
+# A copy, or one that was not finished.
+_COPY = re.compile(r"^([0-9a-f]{64})(\.[0-9a-f]+\.tmp)?$")
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What `drop_snapshots` removed.
+
+    Attributes
+    ----------
+    snapshots : tuple of str
+        Names, oldest first.
+    files : int
+    size_bytes : int
+        Of the files.
+    """
+
+    snapshots: tuple[str, ...]
+    files: int
+    size_bytes: int
+
+
+def drop_snapshots(target: Path, keep: int) -> Dropped:
+    """Keep the newest snapshots of a backup folder, and every file that one of them names.
+
+    A snapshot goes before its files: whenever this ends early, those that are listed are whole,
+    and the next call goes on. What an interrupted backup has left goes as well.
+
+    Parameters
+    ----------
+    keep : int
+        At least 1.
+
+    Raises
+    ------
+    BackupUnusableError
+        A backup is being made there at this moment, a manifest cannot be read, or the folder
+        cannot be written.
+    """
+    with alone_in(target), translated(target):
+        whole = list_snapshots(target)
+        kept, old = whole[-keep:], whole[:-keep]
+        for snapshot in old:
+            (snapshot.folder / MANIFEST).unlink()
+            flush_folder(snapshot.folder)
+        names = {snapshot.name for snapshot in kept}
+        for folder in (target / "snapshots").iterdir():
+            if folder.name not in names and not (folder / MANIFEST).exists():
+                shutil.rmtree(folder)
+        needed = {digest for snapshot in kept for digest in snapshot.files}
+        sizes = [_remove(path) for path in _copies_without(target / "blobs", needed)]
+    return Dropped(tuple(snapshot.name for snapshot in old), len(sizes), sum(sizes))
+
+
+def _copies_without(blobs: Path, needed: set[str]) -> Iterator[Path]:
+    for path in list(blobs.glob("[0-9a-f][0-9a-f]/*")):
+        match = _COPY.fullmatch(path.name)
+        if match is not None and (match[2] or match[1] not in needed):
+            yield path
+
+
+def _remove(path: Path) -> int:
+    size_bytes = path.stat().st_size
+    path.unlink()
+    return size_bytes

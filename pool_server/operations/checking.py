@@ -19,8 +19,8 @@ from pool_server.database.records import (
     SiteRecord,
 )
 from pool_server.errors import ContentMissingError, StorageFailedError
-from pool_server.operations.inventory import DELETED, Pool, arriving_files, known_files
-from pool_server.operations.search_check import find_wrong_entries, write_entries
+from pool_server.operations.maintenance import DELETED, Pool, arriving_files, known_files
+from pool_server.operations.search import find_wrong_entries, write_entries
 
 Progress = Callable[[float, str], None]
 ProblemKind = Literal[

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pool_server.database.schema import require_newest_schema
 from pool_server.errors import PoolError
-from pool_server.operations.text_index import NO_TEXT_INDEX, find_text_index
+from pool_server.operations.search import NO_TEXT_INDEX, find_text_index
 from pool_server.settings import (
     CONFIG_VARIABLE,
     ENVIRONMENT_PREFIX,

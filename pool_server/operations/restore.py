@@ -16,7 +16,7 @@ from sqlalchemy import Connection, func, insert, inspect, select, table, text
 
 from pool_server.database.engine import Database
 from pool_server.database.records import AuditRecord, SiteRecord
-from pool_server.database.records.audit import FIRST_SITE, local_act
+from pool_server.database.records.activity import FIRST_SITE, local_act
 from pool_server.database.schema import (
     current_revision,
     migration_settings,
@@ -30,7 +30,7 @@ from pool_server.operations.backup import Snapshot, blob_path
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
-from pool_server.transfers.plan import PartPlan
+from pool_server.storage.contract import PartPlan
 
 CHUNK_BYTES = 1024 * 1024
 Progress = Callable[[float, str], None]

@@ -30,8 +30,8 @@ from pool_server.jobs.limited import run_limited
 from pool_server.people.sites.quotas import require_room
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
-from pool_server.rounds.describing import describe_round
 from pool_server.rounds.methods import find_round_method
+from pool_server.rounds.repository import describe_round
 from pool_server.transfers.checking import check_limits
 from pool_server.transfers.receiving import (
     Announcement,
@@ -289,7 +289,7 @@ def check_contribution(
     base, method = found.base_version, find_round_method(found.method)
     with parts.storage.content_file(base.digest) as base_path:
         answer = run_limited(
-            "pool_server.rounds.contribution_check",
+            "pool_server.rounds.methods",
             {
                 "path": str(path),
                 "name": file_name,

@@ -22,8 +22,8 @@ from pool_server.rounds.contributing import (
     complete_contribution,
     take_back_contribution,
 )
-from pool_server.rounds.describing import describe_round
 from pool_server.rounds.finishing import request_finish
+from pool_server.rounds.repository import describe_round
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.wire.merges import MergeJobResponse

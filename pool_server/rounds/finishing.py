@@ -38,17 +38,16 @@ from pool_server.models.registry import repository as registry
 from pool_server.models.sharing.service import share_alike
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
-from pool_server.rounds.describing import address_of, files_to_combine, missing_sites
 from pool_server.rounds.methods import find_round_method
+from pool_server.rounds.repository import address_of, files_to_combine, missing_sites
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import CheckedModel
-from pool_server.transfers.descriptions import (
+from pool_server.transfers.conditions import (
     arrives_as_draft,
     require_description,
     take_description,
 )
-from pool_server.transfers.notifying import tell_curators
-from pool_server.transfers.publishing import add_version
+from pool_server.transfers.publishing import add_version, tell_curators
 from pool_server.transfers.receiving import Announcement, Arrival, Destination, receive
 from pool_server.transfers.versions import check_merged
 from pool_server.wire.merges import MergeJobResponse

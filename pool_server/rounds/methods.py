@@ -1,15 +1,278 @@
-"""Look up the server's side of a method's rounds, by the kind of contribution it declares."""
+"""The server's side of the rounds of each method: options, bases, and checking contributions.
+
+`aggregators.methods.registry` lists the methods. Each declares a kind of contribution, and the
+server has one class for each kind (`find_round_method`), so a new method needs nothing here.
+
+`run` is the program by which a limited child process compares a contribution with its round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aggregators.methods.contract import ContributionKind
 from aggregators.methods.registry import METHODS, list_round_methods
-from pool_server.errors import RoundRefusedError
-from pool_server.rounds.contract import RoundMethod
-from pool_server.rounds.leaf_refit import LeafRefitRounds
-from pool_server.rounds.networks import NetworkRounds
+from pool_server.errors import RefusedError, RoundRefusedError
+
+if TYPE_CHECKING:
+    from aggregators.methods.contract import AggregationMethod
+    from aggregators.methods.networks.round_options import RoundOptions
+
+    # Not at run time: the child process that checks contributions does without a database.
+    from pool_server.database.records import ModelVersionRecord
+
+
+ONE_SHOT = "one-shot"
+
+
+@dataclass(frozen=True)
+class RoundMethod:
+    """The rounds of one aggregation method; subclasses serve one kind of contribution each.
+
+    Attributes
+    ----------
+    aggregation : AggregationMethod
+        Combines the contributions with the base, by `aggregators.merge`.
+    modes : tuple of str
+        Ways to hold a round of it through a pool.
+    data : str
+        The data that sites contribute with, in examples of commands.
+    alone : str
+        The command that does the same on one machine.
+    """
+
+    aggregation: AggregationMethod[Any]
+    modes: ClassVar[tuple[str, ...]] = (ONE_SHOT,)
+    data: ClassVar[str]
+    alone: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.aggregation.name
+
+    def check_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options in full, as all sites are to use them."""
+        if mode not in self.modes:
+            raise RoundRefusedError(
+                f"a round of {self.name} cannot be held {mode}; through a pool it can be: "
+                f"{', '.join(self.modes)}",
+            )
+        return self.full_options(mode, options)
+
+    def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options in full; raise `RoundRefusedError` for one that is unknown or bad."""
+        raise NotImplementedError
+
+    def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return those options of a round that `aggregators.merge` takes."""
+        return {}
+
+    def require_base(self, base: ModelVersionRecord) -> None:
+        """Raise `RoundRefusedError` unless rounds can be held with this base."""
+        raise NotImplementedError
+
+    def rounds_to_hold(
+        self,
+        mode: str,  # noqa: ARG002
+        rounds: int,
+        base: ModelVersionRecord,  # noqa: ARG002
+    ) -> int:
+        """Return how many rounds in the pool those that were asked for make."""
+        return rounds
+
+    def options_of_next(
+        self,
+        options: Mapping[str, Any],
+        base: ModelVersionRecord,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return the options of the round that goes on with a result."""
+        return dict(options)
+
+    def examine(
+        self, path: Path, base: Path, base_digest: str, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Compare a contribution with its round, and return what its participants may see of it.
+
+        Raises
+        ------
+        RefusedError, AggregatorError
+            The contribution does not fit.
+        """
+        raise NotImplementedError
+
+
+def require_settings(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Raise `RefusedError` for the first setting of a contribution that the round has otherwise."""
+    for field, wanted in expected.items():
+        if found.get(field) != wanted:
+            raise RefusedError(
+                f"was made with {field} {found.get(field)}, the round asks for {wanted}"
+            )
+
+
+def require_same_base(expected: str, found: str) -> None:
+    """Raise `RefusedError` for a contribution to another base."""
+    if found != expected:
+        raise RefusedError(
+            f"was made from another base: found {found[:16]}..., expected {expected[:16]}..."
+        )
+
+
+LEVEL_BY_LEVEL = "level-by-level"
+
+
+@dataclass(frozen=True)
+class LeafRefitRounds(RoundMethod):
+    """Sites fit the leaves of a landmark model to their faces, and send how these change."""
+
+    modes: ClassVar[tuple[str, ...]] = (ONE_SHOT, LEVEL_BY_LEVEL)
+    data: ClassVar[str] = "FACES.XML"
+    alone: ClassVar[str] = "poolctl refine"
+
+    def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        from aggregators.errors import OptionError
+        from aggregators.methods.refitting import refit_settings
+
+        if "seed" in options:
+            raise RoundRefusedError(
+                "option seed: every site draws its own starting shapes, so it stays at the site"
+            )
+        if "level" in options:
+            raise RoundRefusedError(
+                "option level: the pool counts the levels itself, from the first",
+                hint="Leave it out; --mode level-by-level holds one round for each level.",
+            )
+        first = {"level": 1} if mode == LEVEL_BY_LEVEL else {}
+        try:
+            return refit_settings(**{**options, **first, "mode": mode}).shared()
+        except OptionError as error:
+            raise RoundRefusedError(str(error)) from error
+
+    def require_base(self, base: ModelVersionRecord) -> None:
+        members = base.fingerprint.get("members", 1)
+        if base.kind != "ert" or members != 1:
+            found = f"a WBA ensemble of {members}" if base.kind == "ert" else f"of kind {base.kind}"
+            raise RoundRefusedError(
+                f"{self.name} refines one landmark model; the base is {found}",
+                hint="Merge the sub-models with wba-cascade first.",
+            )
+
+    def rounds_to_hold(self, mode: str, rounds: int, base: ModelVersionRecord) -> int:
+        # Level by level, sites meet once for each level of the base.
+        return rounds * _levels_of(base) if mode == LEVEL_BY_LEVEL else rounds
+
+    def options_of_next(
+        self, options: Mapping[str, Any], base: ModelVersionRecord
+    ) -> dict[str, Any]:
+        # The first round has thinned the model; its result has no trees to spare.
+        following = {**options, "thin": None}
+        if options["level"] is not None:
+            following["level"] = options["level"] % _levels_of(base) + 1
+        return following
+
+    def examine(
+        self,
+        path: Path,
+        base: Path,
+        base_digest: str,  # noqa: ARG002 - its leaves change, so its forest is compared
+        options: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        from aggregators.formats import read_model
+        from aggregators.methods.refitting import (
+            RefitSettings,
+            forest_digest,
+            read_contribution,
+            thinned_base,
+        )
+        from aggregators.models import ShapePredictor
+
+        contribution = read_contribution(path)
+        model = read_model(base, max_bytes=base.stat().st_size)
+        if not isinstance(model, ShapePredictor):
+            raise RefusedError("the base is no single landmark model")
+        require_same_base(forest_digest(model), contribution.base_digest)
+        settings = RefitSettings.model_validate(dict(options))
+        forest = thinned_base(model, settings.thin)
+        require_settings(settings.resolved(forest).shared(), contribution.settings)
+        if contribution.changes.shape != forest.leaves.shape:
+            raise RefusedError(
+                f"changes leaves of shape {contribution.changes.shape}, "
+                f"the base has {forest.leaves.shape} (leaves, landmarks, 2)"
+            )
+        return {
+            "leaves": int(contribution.changes.shape[0]),
+            "parts": contribution.part_count,
+            "leaves_changed": int((contribution.counts > 0).sum()),
+            "settings": dict(contribution.settings),
+        }
+
+
+def _levels_of(base: ModelVersionRecord) -> int:
+    return int(base.fingerprint.get("levels", 1))
+
+
+_FORMAT = "safetensors"
+
+
+@dataclass(frozen=True)
+class NetworkRounds(RoundMethod):
+    """Sites train a network on their data, and send the differences from the base with samples.
+
+    Options of the method, such as ``eta``, and settings of the sites' training, such as
+    ``epochs``, are given together.
+    """
+
+    data: ClassVar[str] = "GAZE"
+    alone: ClassVar[str] = "poolctl federated simulate"
+
+    def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        from aggregators.errors import OptionError
+
+        try:
+            return self._split(options).together()
+        except OptionError as error:
+            raise RoundRefusedError(str(error)) from error
+
+    def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return self._split(options).own.model_dump(mode="json")
+
+    def require_base(self, base: ModelVersionRecord) -> None:
+        if base.kind != "network" or base.format != _FORMAT:
+            raise RoundRefusedError(
+                f"{self.name} trains networks in safetensors files; the base is of kind "
+                f"{base.kind}, in the format {base.format}",
+                hint="`poolctl federated init` makes a network.",
+            )
+
+    def examine(
+        self, path: Path, base: Path, base_digest: str, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        from aggregators.formats import read_model
+        from aggregators.methods.networks import read_network_contribution
+        from aggregators.methods.networks.round_files import check_network_contribution
+        from aggregators.models import StateDict
+
+        contribution = read_network_contribution(path)
+        settings = self._split(options).training.shared()
+        network = read_model(base, max_bytes=base.stat().st_size)
+        assert isinstance(network, StateDict), "require_base() lets networks through alone"
+        check_network_contribution(
+            contribution, network, base_digest=base_digest, settings=settings
+        )
+        return {
+            "samples": contribution.samples,
+            "entries": len(network.infos),
+            "settings": settings,
+        }
+
+    def _split(self, options: Mapping[str, Any]) -> RoundOptions:
+        from aggregators.methods.networks.round_options import split_options
+
+        return split_options(self.name, options)
+
 
 _BY_CONTRIBUTION: Mapping[ContributionKind, type[RoundMethod]] = {
     "leaf-changes": LeafRefitRounds,
@@ -26,3 +289,25 @@ def find_round_method(name: str) -> RoundMethod:
             f"{', '.join(list_round_methods())}"
         )
     return _BY_CONTRIBUTION[method.contribution](method)
+
+
+def run(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the contribution `path` and compare it with the round's base and options.
+
+    Messages call the file `name`; its path means nothing to the uploader. The answer is one of::
+
+        {"accepted": true, "summary": {"samples": ..., ...}}
+        {"accepted": false, "message": "what was found and what was expected"}
+    """
+    from aggregators.errors import AggregatorError, FormatError
+
+    name = plan["name"]
+    try:
+        summary = find_round_method(plan["method"]).examine(
+            Path(plan["path"]), Path(plan["base"]), plan["base_digest"], plan["options"]
+        )
+        return {"accepted": True, "summary": summary}
+    except FormatError as error:
+        return {"accepted": False, "message": str(error.about(name))}
+    except (AggregatorError, RefusedError) as error:
+        return {"accepted": False, "message": f"{name}: {error}"}

@@ -35,8 +35,8 @@ from pool_server.models.registry.standing import refusal_of, successors_of
 from pool_server.models.states import DELETED
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository
-from pool_server.rounds.contract import RoundMethod
-from pool_server.rounds.describing import (
+from pool_server.rounds.methods import RoundMethod, find_round_method
+from pool_server.rounds.repository import (
     address_of,
     base_warning,
     describe_round,
@@ -44,7 +44,6 @@ from pool_server.rounds.describing import (
     missing_sites,
     state_of,
 )
-from pool_server.rounds.methods import find_round_method
 from pool_server.wire.rounds import RoundPage, RoundRequest, RoundResponse, RoundState, SecureTerms
 
 ASKED_EVENT = "round.asked"

@@ -24,10 +24,10 @@ from pool_server.http.audit import record_act
 from pool_server.http.content import send_content
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.jobs.worker import working
+from pool_server.jobs.background import working
 from pool_server.people.sites.quotas import require_room
 from pool_server.rounds.repository import is_needed
-from pool_server.secure import repository, service
+from pool_server.secure import service
 from pool_server.transfers.receiving import (
     Announcement,
     Arrival,
@@ -67,7 +67,7 @@ class SessionFiles(Destination[SecureFileRequest, None]):
         known = session.get(SecureFileRecord, (self.session.id, upload.site_id, upload.digest))
         if known is not None:
             return self.parts.storage.has_content(known.digest)
-        if repository.count_files(session, self.session.id, upload.site_id) >= MOST_FILES:
+        if service.count_files(session, self.session.id, upload.site_id) >= MOST_FILES:
             raise ConflictError(
                 f"site {offer.site!r} has sent {MOST_FILES} files to session {self.session.key}, "
                 "which is the most allowed",
@@ -86,7 +86,7 @@ class SessionFiles(Destination[SecureFileRequest, None]):
         caller, upload = arrived.caller, arrived.upload
         if upload.secure_session_id is None:
             raise ConflictError("the session of this file was deleted", code="session_not_found")
-        repository.lock_session(session, upload.secure_session_id)
+        service.lock_session(session, upload.secure_session_id)
         key = (upload.secure_session_id, upload.site_id, upload.digest)
         if session.get(SecureFileRecord, key) is not None:
             return
@@ -145,7 +145,7 @@ def send_file(parts: ServerParts, caller: Caller, key: str, digest: str) -> Resp
     """Return the answer with a file of a session."""
     with parts.database.read() as session:
         found = service.get_session(session, caller, key)
-        file = repository.find_file(session, found.id, digest)
+        file = service.find_file(session, found.id, digest)
     if file is None:
         raise MissingError(f"session {key} has no file {digest}", code="file_not_found")
     return send_content(parts, digest, file.size_bytes, f"{digest[:16]}.bin")
@@ -157,7 +157,7 @@ def delete_ended_sessions(parts: ServerParts) -> int:
         if not is_first:
             return 0
         with parts.database.write() as session:
-            digests = repository.delete_ended(session, now_utc() - KEPT)
+            digests = service.delete_ended(session, now_utc() - KEPT)
         with parts.database.read() as session:
             unneeded = [each for each in sorted(digests) if not is_needed(session, each)]
         for digest in unneeded:

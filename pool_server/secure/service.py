@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy.orm import Session, joinedload, selectinload
 
 from pool_server.database.records import (
+    RoundRecord,
+    SecureFileRecord,
     SecureParticipantRecord,
     SecurePostRecord,
     SecureSessionRecord,
+    UploadRecord,
     now_utc,
 )
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, RefusedError
@@ -19,7 +24,6 @@ from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import service as rounds
-from pool_server.secure import repository
 from pool_server.wire.secure import (
     SecurePostList,
     SecurePostRequest,
@@ -46,7 +50,7 @@ def get_session(session: Session, caller: Caller, key: str) -> SecureSessionReco
     MissingError
         There is none; one of other sites looks the same.
     """
-    found = repository.find_session(session, key)
+    found = find_session(session, key)
     if found is None or not (caller.is_admin or caller.site in sites_of(found)):
         raise MissingError(
             f"the pool has no session {key} that site {caller.site!r} takes part in",
@@ -79,7 +83,7 @@ def open_session(
     if not caller.is_admin and caller.site not in names:
         raise NotAllowedError(f"site {caller.site!r} is not among the sites of the session")
     key = hashlib.sha256(request.descriptor.encode()).hexdigest()
-    known = repository.find_session(session, key)
+    known = find_session(session, key)
     if known is not None:
         if sites_of(known) != names or _round_key(known) != request.round_id:
             raise ConflictError(
@@ -93,7 +97,7 @@ def open_session(
             f"the end {request.ends_at:%Y-%m-%d %H:%M %Z} is not between now and "
             f"{LONGEST.days} days from now"
         )
-    if repository.count_unended(session, caller.site_id, now) >= MOST_SESSIONS:
+    if count_unended(session, caller.site_id, now) >= MOST_SESSIONS:
         raise ConflictError(
             f"site {caller.site!r} has {MOST_SESSIONS} sessions under way, which is the most "
             "allowed",
@@ -123,7 +127,7 @@ def list_sessions(
     session: Session, caller: Caller, *, round_key: str | None, before_id: int | None, limit: int
 ) -> SecureSessionPage:
     """Return one page of the caller's sessions, newest first; an admin sees all."""
-    found = repository.find_sessions(
+    found = find_sessions(
         session,
         site_id=None if caller.is_admin else caller.site_id,
         round_key=round_key,
@@ -155,9 +159,9 @@ def post(
     """
     found = get_session(session, caller, key)
     require_participant(caller, found, request.sender)
-    repository.lock_session(session, found.id)
+    lock_session(session, found.id)
     site = get_site(session, request.sender)
-    known = repository.find_post(session, found.id, request.phase, site.id)
+    known = find_post(session, found.id, request.phase, site.id)
     if known is not None:
         if known.envelope == request.envelope:
             return describe_post(known), False
@@ -166,7 +170,7 @@ def post(
             f"{key}",
             code="post_exists",
         )
-    if repository.count_posts(session, found.id, site.id) >= MOST_POSTS:
+    if count_posts(session, found.id, site.id) >= MOST_POSTS:
         raise ConflictError(
             f"site {site.name!r} has posted {MOST_POSTS} messages in session {key}, which is the "
             "most allowed",
@@ -190,7 +194,7 @@ def post(
 def list_posts(session: Session, caller: Caller, key: str, after: int) -> SecurePostList:
     """Return the messages after a number, in the order of their arrival."""
     found = get_session(session, caller, key)
-    posts = repository.find_posts(session, found.id, after, POSTS_AT_ONCE + 1)
+    posts = find_posts(session, found.id, after, POSTS_AT_ONCE + 1)
     items = [describe_post(each) for each in posts[:POSTS_AT_ONCE]]
     return SecurePostList(items=items, more=len(posts) > POSTS_AT_ONCE)
 
@@ -234,3 +238,128 @@ def sites_of(found: SecureSessionRecord) -> list[str]:
 
 def _round_key(found: SecureSessionRecord) -> str | None:
     return None if found.round is None else found.round.key
+
+
+# Sessions of the secure sum in the database.
+def whole_sessions() -> Select[SecureSessionRecord]:
+    """Select sessions with all that a response needs."""
+    return select(SecureSessionRecord).options(
+        joinedload(SecureSessionRecord.round),
+        selectinload(SecureSessionRecord.participants).joinedload(SecureParticipantRecord.site),
+    )
+
+
+def find_session(session: Session, key: str) -> SecureSessionRecord | None:
+    return session.scalar(whole_sessions().where(SecureSessionRecord.key == key))
+
+
+def lock_session(session: Session, session_id: int) -> None:
+    """Keep others from adding to a session until the transaction ends.
+
+    So messages become visible in the order of their numbers, and whoever asks for those after
+    the last one that they know misses none.
+    """
+    session.execute(
+        select(SecureSessionRecord.id).where(SecureSessionRecord.id == session_id).with_for_update()
+    )
+
+
+def find_sessions(
+    session: Session,
+    *,
+    site_id: int | None,
+    round_key: str | None,
+    before_id: int | None,
+    limit: int,
+) -> Sequence[SecureSessionRecord]:
+    """Return sessions newest first, one more than `limit` where there are more."""
+    query = whole_sessions()
+    if site_id is not None:
+        taken_part = select(SecureParticipantRecord.session_id).where(
+            SecureParticipantRecord.site_id == site_id
+        )
+        query = query.where(SecureSessionRecord.id.in_(taken_part))
+    if round_key is not None:
+        rounds = select(RoundRecord.id).where(RoundRecord.key == round_key)
+        query = query.where(SecureSessionRecord.round_id.in_(rounds))
+    if before_id is not None:
+        query = query.where(SecureSessionRecord.id < before_id)
+    return session.scalars(query.order_by(SecureSessionRecord.id.desc()).limit(limit + 1)).all()
+
+
+def count_unended(session: Session, site_id: int, now: datetime) -> int:
+    """Count the sessions that a site opened and that are not over."""
+    query = select(func.count()).where(
+        SecureSessionRecord.site_id == site_id, SecureSessionRecord.ends_at > now
+    )
+    return session.scalar(query) or 0
+
+
+def find_post(
+    session: Session, session_id: int, phase: str, site_id: int
+) -> SecurePostRecord | None:
+    return session.scalar(
+        select(SecurePostRecord)
+        .options(joinedload(SecurePostRecord.site))
+        .where(
+            SecurePostRecord.session_id == session_id,
+            SecurePostRecord.phase == phase,
+            SecurePostRecord.site_id == site_id,
+        )
+    )
+
+
+def count_posts(session: Session, session_id: int, site_id: int) -> int:
+    query = select(func.count()).where(
+        SecurePostRecord.session_id == session_id, SecurePostRecord.site_id == site_id
+    )
+    return session.scalar(query) or 0
+
+
+def find_posts(
+    session: Session, session_id: int, after_id: int, limit: int
+) -> Sequence[SecurePostRecord]:
+    """Return messages in the order of their arrival."""
+    return session.scalars(
+        select(SecurePostRecord)
+        .options(joinedload(SecurePostRecord.site))
+        .where(SecurePostRecord.session_id == session_id, SecurePostRecord.id > after_id)
+        .order_by(SecurePostRecord.id)
+        .limit(limit)
+    ).all()
+
+
+def find_file(session: Session, session_id: int, digest: str) -> SecureFileRecord | None:
+    """Return a file of a session, whoever sent it."""
+    return session.scalars(
+        select(SecureFileRecord)
+        .where(SecureFileRecord.session_id == session_id, SecureFileRecord.digest == digest)
+        .limit(1)
+    ).first()
+
+
+def count_files(session: Session, session_id: int, site_id: int) -> int:
+    query = select(func.count()).where(
+        SecureFileRecord.session_id == session_id, SecureFileRecord.site_id == site_id
+    )
+    return session.scalar(query) or 0
+
+
+def delete_ended(session: Session, before: datetime) -> set[str]:
+    """Delete the sessions that ended before a moment; return the digests of their files."""
+    ended = list(
+        session.scalars(select(SecureSessionRecord.id).where(SecureSessionRecord.ends_at < before))
+    )
+    of_files = SecureFileRecord.session_id.in_(ended)
+    digests = set(session.scalars(select(SecureFileRecord.digest).where(of_files)))
+    session.execute(
+        update(UploadRecord)
+        .where(UploadRecord.secure_session_id.in_(ended))
+        .values(secure_session_id=None)
+    )
+    session.execute(delete(SecureFileRecord).where(of_files))
+    session.execute(delete(SecurePostRecord).where(SecurePostRecord.session_id.in_(ended)))
+    participants = SecureParticipantRecord.session_id.in_(ended)
+    session.execute(delete(SecureParticipantRecord).where(participants))
+    session.execute(delete(SecureSessionRecord).where(SecureSessionRecord.id.in_(ended)))
+    return digests

@@ -7,12 +7,25 @@ an object store with addresses of limited life; the rest of the server does not 
 
 from __future__ import annotations
 
+import errno
+import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
+
+from pool_server.errors import (
+    ContentMissingError,
+    DigestMismatchError,
+    PartMismatchError,
+    StorageError,
+    StorageFailedError,
+    StorageFullError,
+    UploadClosedError,
+)
+from pool_server.settings import MIB
 
 Checksum = Literal["md5", "sha256"]
 """What a part is checked by on arrival."""
@@ -222,3 +235,145 @@ class Storage(Protocol):
 
     def check(self) -> None:
         """Raise `StorageFailedError` when files cannot be written at this moment."""
+
+
+FEW_PARTS = 16
+MOST_GROWTH = 4
+MOST_PARTS = 1000
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """Parts 1 to `count` of `part_bytes` each, the last one shorter.
+
+    Examples
+    --------
+    >>> PartPlan(size_bytes=10, part_bytes=4).count
+    3
+    >>> PartPlan(size_bytes=10, part_bytes=4).size_of(3)
+    2
+    """
+
+    size_bytes: int
+    part_bytes: int
+
+    @classmethod
+    def choose(cls, size_bytes: int, part_bytes: int, most_parts: int = MOST_PARTS) -> PartPlan:
+        """Cut a file into parts of `part_bytes`, or larger ones where they would be many.
+
+        Each part costs a few requests, and when a transfer is interrupted some parts are sent
+        again: so they grow with the file, up to `MOST_GROWTH` times, and beyond that only as far
+        as `most_parts` demands.
+        """
+        wanted = -(-size_bytes // (FEW_PARTS * part_bytes)) * part_bytes
+        part_bytes = max(part_bytes, min(wanted, MOST_GROWTH * part_bytes))
+        least = -(-size_bytes // most_parts)
+        if least > part_bytes:
+            part_bytes = -(-least // MIB) * MIB
+        return cls(size_bytes, part_bytes)
+
+    @property
+    def count(self) -> int:
+        return -(-self.size_bytes // self.part_bytes)
+
+    def offset_of(self, number: int) -> int:
+        return (number - 1) * self.part_bytes
+
+    def size_of(self, number: int) -> int:
+        """Return the size of a part.
+
+        Raises
+        ------
+        PartMismatchError
+            The file has no such part.
+        """
+        if not 1 <= number <= self.count:
+            raise PartMismatchError(
+                f"the upload has parts 1 to {self.count}, not {number}",
+                hint="`GET /api/v1/uploads/{id}` lists the parts that are wanted.",
+            )
+        return min(self.part_bytes, self.size_bytes - self.offset_of(number))
+
+
+class PartCheck:
+    """Counts and hashes the bytes of one part as they come.
+
+    Parameters
+    ----------
+    number : int
+    size_bytes : int
+        What the part has to have in the end.
+    """
+
+    def __init__(self, number: int, size_bytes: int) -> None:
+        self.number = number
+        self.size_bytes = size_bytes
+        self._taken_bytes = 0
+        self._hash = hashlib.sha256()
+
+    def take(self, chunk: bytes) -> None:
+        """Count bytes in, before they are kept.
+
+        Raises
+        ------
+        PartMismatchError
+            They are too many.
+        """
+        self._taken_bytes += len(chunk)
+        if self._taken_bytes > self.size_bytes:
+            raise self._refusal(f"more than {self.size_bytes:,} bytes")
+        self._hash.update(chunk)
+
+    def require_whole(self, digest: str | None) -> None:
+        """Raise `PartMismatchError` for too few bytes, or for other ones than `digest` says."""
+        if self._taken_bytes != self.size_bytes:
+            raise self._refusal(f"{self._taken_bytes:,} bytes")
+        if digest is not None and digest != self.digest:
+            raise self._refusal(f"SHA-256 {self.digest}", f"SHA-256 {digest}")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes so far."""
+        return self._hash.hexdigest()
+
+    def _refusal(self, found: str, expected: str = "") -> PartMismatchError:
+        return PartMismatchError(
+            f"part {self.number} has {found}, expected {expected or f'{self.size_bytes:,} bytes'}",
+            hint="Send the part again.",
+        )
+
+
+def require_digest(found: str, expected: str) -> None:
+    """Raise `DigestMismatchError` for an assembled file with another SHA-256."""
+    if found != expected:
+        raise DigestMismatchError(
+            f"the uploaded bytes have SHA-256 {found}, announced was {expected}",
+            hint="The file changed while it was sent, or was damaged on the way; upload it again.",
+            details={"found": found, "expected": expected},
+        )
+
+
+def content_missing(digest: str) -> ContentMissingError:
+    return ContentMissingError(
+        f"the file with digest {digest} is not in the pool's storage",
+        hint="Tell the pool's admin: the storage has lost a file, or a backup of the "
+        "database was put back without its files.",
+    )
+
+
+def upload_given_up() -> UploadClosedError:
+    return UploadClosedError("the upload was given up meanwhile", hint="Announce the file again.")
+
+
+def disk_refusal(act: str, error: OSError) -> StorageError:
+    """Tell a full disk from a broken one."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return no_room()
+    return StorageFailedError(f"cannot {act}: {error.strerror or error}")
+
+
+def no_room() -> StorageFullError:
+    return StorageFullError(
+        "the pool has no room for more files",
+        hint="Ask the pool's admin to make room; the upload can go on afterwards.",
+    )

@@ -34,25 +34,30 @@ from urllib.parse import quote
 
 from pool_server.errors import PartMismatchError, StorageFailedError, UploadIncompleteError
 from pool_server.settings import PoolSettings
-from pool_server.storage.contract import Checksum, PartAddress
-from pool_server.storage.s3_bucket import (
-    CHECKSUM_FIELDS,
-    CHECKSUM_HEADERS,
-    MultipartGoneError,
-    S3Bucket,
-    encoded,
-)
-from pool_server.storage.s3_connection import S3Connection
-from pool_server.storage.s3_part import S3PartWriter
-from pool_server.storage.s3_places import S3Places, S3Upload
-from pool_server.storage.s3_reading import ObjectReader, fetch_and_hash
-from pool_server.storage.scratch import ScratchFolder
-from pool_server.storage.verification import (
+from pool_server.storage.contract import (
+    Checksum,
+    PartAddress,
     PartCheck,
     content_missing,
     require_digest,
     upload_given_up,
 )
+from pool_server.storage.s3_bucket import (
+    CHECKSUM_FIELDS,
+    CHECKSUM_HEADERS,
+    MultipartGoneError,
+    S3Bucket,
+    S3Connection,
+    encoded,
+)
+from pool_server.storage.s3_objects import (
+    ObjectReader,
+    S3PartWriter,
+    S3Places,
+    S3Upload,
+    fetch_and_hash,
+)
+from pool_server.storage.scratch import ScratchFolder
 
 _CHECKSUM = {"md5": re.compile("^[0-9a-f]{32}$"), "sha256": re.compile("^[0-9a-f]{64}$")}
 MOST_POINTER_BYTES = 4096

@@ -1,14 +1,21 @@
-"""The check of an uploaded model file, in a process of its own."""
+"""Check an uploaded model file in a limited child process.
+
+Reading untrusted bytes may crash or take much memory; only the child process ends then. It needs
+no network, no database and no secret. `run` is its program.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pool_server.errors import FormatRefusedError
 from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
-from pool_server.settings import PoolSettings
+
+if TYPE_CHECKING:
+    from pool_server.settings import PoolSettings
 
 _HINT = "`poolctl inspect FILE` reads the file in the same way on your machine."
 
@@ -45,7 +52,7 @@ def run_check(path: Path, file_name: str, size_bytes: int, settings: PoolSetting
         The file is no well-formed model, or the check did not end well within its limits.
     """
     answer = run_limited(
-        "pool_server.transfers.model_check",
+        "pool_server.transfers.checking",
         {"path": str(path), "name": file_name},
         check_limits(settings, size_bytes),
         activity=f"{file_name}: reading the file",
@@ -64,3 +71,33 @@ def check_limits(settings: PoolSettings, size_bytes: int) -> Limits:
     """Return what a program may use that reads files of `size_bytes` together."""
     memory_bytes = settings.check_memory_bytes + MEMORY_FACTOR * size_bytes
     return Limits(memory_bytes, settings.check_time_s)
+
+
+def run(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the model file `path` of any known format; messages call it `name`.
+
+    The answer is one of::
+
+        {"accepted": true, "kind": ..., "format": ..., "fingerprint": {...}, "merge_keys": {...}}
+        {"accepted": false, "message": "what was found and what was expected"}
+    """
+    from aggregators.errors import AggregatorError, FormatError
+    from aggregators.formats import fingerprint, read_model, recognise
+    from aggregators.methods import merge_keys
+
+    path, name = Path(plan["path"]), plan["name"]
+    try:
+        format_name = recognise(path).name
+        model = read_model(path, max_bytes=path.stat().st_size)
+        described = fingerprint(model, format_name)
+        return {
+            "accepted": True,
+            "kind": described["kind"],
+            "format": described["format"],
+            "fingerprint": described,
+            "merge_keys": merge_keys(described),
+        }
+    except FormatError as error:
+        return {"accepted": False, "message": str(error.about(name))}
+    except AggregatorError as error:
+        return {"accepted": False, "message": f"{name}: {error}"}

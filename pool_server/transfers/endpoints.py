@@ -17,7 +17,7 @@ from pool_server.http.pagination import read_moment_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.models.registry.endpoints import Cursor, Limit
-from pool_server.transfers import listing, service
+from pool_server.transfers import service
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.parts import address_parts, receive_part
 from pool_server.transfers.receiving import announce_upload, complete_upload
@@ -85,7 +85,7 @@ def list_uploads(
     A site may have so many under way and no more; what nobody goes on with can be given up.
     """
     before = None if cursor is None else read_moment_cursor(cursor)
-    return listing.list_uploads(session, caller, site, before, limit)
+    return service.list_uploads(session, caller, site, before, limit)
 
 
 @router.get("/{upload_id}", summary="Show the progress of an upload")

@@ -11,7 +11,7 @@ from pool_server.database.records import UploadRecord
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.storage import PartWriter
-from pool_server.transfers.plan import PartPlan
+from pool_server.storage.contract import PartPlan
 from pool_server.transfers.service import get_receiving_upload, get_upload
 from pool_server.wire.transfers.parts import (
     OfferedPart,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.orm import Session
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session, contains_eager
 
+from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
     LabelRecord,
     MergeKeyRecord,
@@ -15,7 +18,9 @@ from pool_server.database.records import (
     ModelVersionRecord,
     ParentRecord,
     RecipeRecord,
+    TokenRecord,
     UploadRecord,
+    now_utc,
 )
 from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
@@ -24,15 +29,16 @@ from pool_server.lineage.withdrawals.flagging import flag_published
 from pool_server.lineage.withdrawals.repository import limit_withdrawals
 from pool_server.lineage.withdrawals.successors import link_published
 from pool_server.models.registry import repository
+from pool_server.models.registry.sql import among
+from pool_server.models.registry.standing import address_of, name_for_site
 from pool_server.models.registry.terms import add_terms
 from pool_server.models.states import AVAILABLE, DELETED, DRAFT
 from pool_server.people.sites.quotas import require_room
+from pool_server.settings import PoolSettings
 from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
-from pool_server.transfers.descriptions import read_recipe
-from pool_server.transfers.notifying import tell_owners
-from pool_server.transfers.permissions import require_copy_right, require_not_wider
+from pool_server.transfers.conditions import read_recipe, require_copy_right, require_not_wider
 from pool_server.wire.data_use import Term
 
 if TYPE_CHECKING:
@@ -255,3 +261,79 @@ def _add_recipe(
         # A merge of one model may give the same bytes again; that makes nothing its own parent.
         if each.digest != version.digest
     )
+
+
+# Events of uploads: for owners whose models were merged or handed on, and for curators.
+MERGED_EVENT = "version.merged"
+HANDED_ON_EVENT = "version.handed-on"
+WAITING_EVENT = "version.waiting"
+
+
+def tell_owners(session: Session, version: ModelVersionRecord, recipe: Recipe | None) -> None:
+    """Tell the first publisher of each input of a new version; of a copy, that of its file.
+
+    They hear which site did it, and its name for the result if they may see that.
+    """
+    kind, word = (HANDED_ON_EVENT, "as") if recipe is None else (MERGED_EVENT, "into")
+    digests = [version.digest] if recipe is None else recipe.input_digests
+    write_events(
+        session,
+        [
+            NewEvent(
+                owned.model.site_id,
+                kind,
+                address_of(owned),
+                {word: name_for_site(owned.model.site_id, version), "by": version.model.site.name},
+            )
+            for owned in _first_versions(session, digests, version.id)
+            if owned.model.site_id != version.model.site_id
+        ],
+    )
+
+
+def tell_curators(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:
+    """Tell the sites of the pool's curators of a draft that only they can publish."""
+    if version.state != DRAFT or not (settings.curated or version.state_reason):
+        return
+    curators = select(TokenRecord.site_id).where(
+        TokenRecord.pool_wide,
+        TokenRecord.role.in_(("curator", "admin")),
+        TokenRecord.revoked_at.is_(None),
+        or_(TokenRecord.expires_at.is_(None), TokenRecord.expires_at > now_utc()),
+    )
+    write_events(
+        session,
+        [
+            NewEvent(
+                site_id,
+                WAITING_EVENT,
+                name_for_site(site_id, version),
+                {"digest": version.digest, "see": "poolctl models queue"},
+            )
+            for site_id in session.scalars(curators.distinct().order_by(TokenRecord.site_id))
+        ],
+    )
+
+
+def _first_versions(
+    session: Session, digests: Sequence[str], other_than: int
+) -> Sequence[ModelVersionRecord]:
+    """Return the oldest version of each file that is not deleted, with its model and site."""
+    oldest = (
+        select(func.min(ModelVersionRecord.id))
+        .where(
+            among(ModelVersionRecord.digest, "digests"),
+            ModelVersionRecord.state != DELETED,
+            ModelVersionRecord.id != other_than,
+        )
+        .group_by(ModelVersionRecord.digest)
+    )
+    return session.scalars(
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site))
+        .where(ModelVersionRecord.id.in_(oldest))
+        .order_by(ModelVersionRecord.id),
+        {"digests": list(digests)},
+    ).all()

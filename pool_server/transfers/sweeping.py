@@ -11,7 +11,7 @@ from datetime import timedelta
 from pool_server.database.records import now_utc
 from pool_server.errors import StorageError
 from pool_server.http.session import ServerParts
-from pool_server.jobs.worker import working
+from pool_server.jobs.background import working
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
 

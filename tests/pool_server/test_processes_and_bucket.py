@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pool_server.operations.checking import check_pool
-from pool_server.operations.inventory import opened_pool
+from pool_server.operations.maintenance import opened_pool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,

@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from pool_server.operations.checking import check_pool
-from pool_server.operations.inventory import opened_pool
+from pool_server.operations.maintenance import opened_pool
 from site_agent.errors import PoolClientError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from pool_server.database.records.audit import AuditRecord
+from pool_server.database.records.activity import AuditRecord, EventRecord
 from pool_server.database.records.base import Record, now_utc
-from pool_server.database.records.evaluations import EvaluationRecord, EvaluationScoreRecord
-from pool_server.database.records.events import EventRecord
-from pool_server.database.records.merge_jobs import MergeJobRecord
-from pool_server.database.records.model_versions import (
+from pool_server.database.records.jobs import MergeJobRecord, UploadRecord
+from pool_server.database.records.models import (
+    AliasRecord,
     DownloadRecord,
+    GrantRecord,
     LabelRecord,
     MergeKeyRecord,
     MetricRecord,
+    ModelRecord,
     ModelVersionRecord,
     ParentRecord,
     RecipeRecord,
+    SearchEntryRecord,
     SuccessorRecord,
     TermRecord,
     WithdrawalFlagRecord,
     WithdrawalRecord,
 )
-from pool_server.database.records.models import AliasRecord, GrantRecord, ModelRecord
 from pool_server.database.records.people import (
     InvitationRecord,
     SiteRecord,
@@ -32,16 +33,17 @@ from pool_server.database.records.rounds import (
     RoundContributionRecord,
     RoundParticipantRecord,
     RoundRecord,
-)
-from pool_server.database.records.search import SearchEntryRecord
-from pool_server.database.records.secure import (
     SecureFileRecord,
     SecureParticipantRecord,
     SecurePostRecord,
     SecureSessionRecord,
 )
-from pool_server.database.records.signatures import SiteKeyRecord, StatementRecord
-from pool_server.database.records.uploads import UploadRecord
+from pool_server.database.records.statements import (
+    EvaluationRecord,
+    EvaluationScoreRecord,
+    SiteKeyRecord,
+    StatementRecord,
+)
 
 __all__ = [
     "AliasRecord",

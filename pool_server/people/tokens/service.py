@@ -9,7 +9,7 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import AuditRecord, SiteRecord, TokenRecord, UserRecord, now_utc
-from pool_server.database.records.audit import FIRST_SITE, local_act
+from pool_server.database.records.activity import FIRST_SITE, local_act
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import SECRET_PREFIX, Caller, hash_secret, new_secret, rank

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from pool_server.errors import FormatRefusedError
-from pool_server.jobs.helper import HELPER, helper_environment
-from pool_server.jobs.limited import Limits, run_limited
+from pool_server.jobs.limited import HELPER, Limits, helper_environment, run_limited
 from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import detector_bytes
 
-CHECK = "pool_server.transfers.model_check"
+CHECK = "pool_server.transfers.checking"
 LIMITS = Limits(4 * 1024**3, 60)
 
 
@@ -115,7 +114,7 @@ def test_a_program_that_exceeds_its_limits_is_ended(
 def test_the_helper_has_no_secrets_and_ends_with_the_server() -> None:
     program = """
 import tempfile, time
-from pool_server.jobs.helper import HELPER
+from pool_server.jobs.limited import HELPER
 with tempfile.TemporaryFile() as file:
     HELPER.run((file, file, file), timeout_s=60)
 print(HELPER._process.pid, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from pool_server.errors import DatabaseUnavailableError
-from pool_server.jobs.lease import renewing
+from pool_server.jobs.background import renewing
 from pool_server.settings import PoolSettings
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.jobs.helper import StoppedError
-from pool_server.jobs.limited import Limits, run_limited
+from pool_server.jobs.limited import Limits, StoppedError, run_limited
 from tests.pool_server.http.test_metrics import samples
 from tests.pool_server.merges.merge_driver import (
     OVER,

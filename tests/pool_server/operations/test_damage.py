@@ -15,8 +15,7 @@ import pytest
 
 from pool_server.operations.backup import MANIFEST, check_snapshot, list_snapshots, make_backup
 from pool_server.operations.checking import Problem, check_pool
-from pool_server.operations.garbage import collect_garbage
-from pool_server.operations.inventory import Pool, opened_pool
+from pool_server.operations.maintenance import Pool, collect_garbage, opened_pool
 from pool_server.operations.restore import restore_snapshot
 from pool_server.settings import PoolSettings
 from pool_server.storage import LocalStorage

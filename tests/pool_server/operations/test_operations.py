@@ -17,13 +17,12 @@ from pool_server.operations.backup import (
     alone_in,
     blob_path,
     check_snapshot,
+    drop_snapshots,
     list_snapshots,
     make_backup,
 )
 from pool_server.operations.checking import check_pool
-from pool_server.operations.dropping import drop_snapshots
-from pool_server.operations.garbage import collect_garbage
-from pool_server.operations.inventory import opened_pool
+from pool_server.operations.maintenance import collect_garbage, opened_pool
 from pool_server.operations.restore import restore_snapshot
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings

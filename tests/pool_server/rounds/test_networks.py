@@ -16,8 +16,7 @@ from aggregators.methods.merging import encode_input
 from aggregators.methods.networks import state_path
 from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from pool_server.operations.garbage import collect_garbage
-from pool_server.operations.inventory import opened_pool
+from pool_server.operations.maintenance import collect_garbage, opened_pool
 from pool_server.storage import open_storage
 from tests.aggregators.methods.networks.small_rounds import make_base, make_state_dict
 from tests.pool_server.model_files import sha256

@@ -14,8 +14,7 @@ from sqlalchemy import update
 from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import SecureSessionRecord, now_utc
-from pool_server.operations.garbage import collect_garbage
-from pool_server.operations.inventory import opened_pool
+from pool_server.operations.maintenance import collect_garbage, opened_pool
 from pool_server.secure import files, service
 from pool_server.secure.files import delete_ended_sessions
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pool_server.settings import MIB
-from pool_server.storage.s3_reading import cut_ranges
+from pool_server.storage.s3_objects import cut_ranges
 
 
 @pytest.mark.parametrize("part_bytes", [1000, 16 * MIB, 48 * MIB, 64 * MIB])

@@ -7,10 +7,17 @@ import pwd
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, String, false, text
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy import ForeignKey, Index, String, false, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import BigKey, JsonObject, NameText, Record, now_utc
+from pool_server.database.records.base import (
+    BigKey,
+    JsonObject,
+    NameText,
+    Record,
+    now_utc,
+)
+from pool_server.database.records.people import SiteRecord
 
 # Whom the audit names for what is done on the pool's own machine, which needs no token: the site
 # that every pool begins with.
@@ -65,3 +72,20 @@ def _system_user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # as in containers that run under any number
         return str(os.getuid())
+
+
+# Events: what a site should hear of, and the addresses that are called.
+class EventRecord(Record):
+    """Something that concerns one site; written in the transaction of the act itself."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index(None, "site_id", "id"),)
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=now_utc)
+    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
+    kind: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(String(256))
+    details: Mapped[JsonObject]
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 import urllib3
 from botocore.exceptions import BotoCoreError
 
-from pool_server.storage.s3_connection import S3Connection, translated
-from pool_server.storage.verification import disk_refusal
+from pool_server.errors import PartMismatchError, StorageFailedError
+from pool_server.storage.contract import Checksum, PartCheck, disk_refusal, upload_given_up
+from pool_server.storage.s3_bucket import (
+    CHECKSUM_FIELDS,
+    MultipartGoneError,
+    S3Bucket,
+    S3Connection,
+    encoded,
+    translated,
+)
+from pool_server.storage.scratch import ScratchFolder, write_all
 
 # What is read, written and hashed at a time stays in the processor's own memory.
 BUFFER_BYTES = 256 * 1024
@@ -173,3 +185,176 @@ def _in_order(fetch: Callable[[int, int], int], ranges: list[tuple[int, int]]) -
         finally:
             for future in under_way:
                 future.cancel()
+
+
+# Parts that the server itself puts into a bucket, of files that it made.
+class S3PartWriter:
+    """Keeps a part on the disk until it is whole, and sends it then."""
+
+    def __init__(
+        self,
+        bucket: S3Bucket,
+        key: str,
+        upload: S3Upload,
+        check: PartCheck,
+        scratch: ScratchFolder,
+    ) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._upload = upload
+        self._check = check
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._opened = ExitStack()
+        self._file: BinaryIO | None = self._opened.enter_context(scratch.file(check.size_bytes))[1]
+
+    def write(self, chunk: bytes) -> None:
+        file = self._open_file()
+        with self._discarded_when_refused():
+            self._check.take(chunk)
+        self._md5.update(chunk)
+        try:
+            write_all(file, chunk)
+        except OSError as error:
+            raise disk_refusal("write a part", error) from error
+
+    def finish(self, digest: str | None = None) -> None:
+        file = self._open_file()
+        with self._discarded_when_refused():
+            self._check.require_whole(digest)
+        file.seek(0)
+        arguments = {}
+        if self._upload.checksum is not None:
+            checksums = {"md5": self._md5.hexdigest(), "sha256": self._check.digest}
+            arguments[CHECKSUM_FIELDS[self._upload.checksum]] = encoded(
+                checksums[self._upload.checksum]
+            )
+        try:
+            self._bucket.put_part(
+                self._key,
+                self._upload.multipart_id,
+                self._check.number,
+                file,
+                ContentLength=self._check.size_bytes,
+                **arguments,
+            )
+        except MultipartGoneError as error:
+            raise upload_given_up() from error
+        self.discard()
+
+    def discard(self) -> None:
+        self._file = None
+        self._opened.close()
+
+    def _open_file(self) -> BinaryIO:
+        if self._file is None:
+            raise StorageFailedError("the part is closed already")
+        return self._file
+
+    @contextmanager
+    def _discarded_when_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except PartMismatchError:
+            self.discard()
+            raise
+
+
+# Where things lie in a bucket, and what the server keeps to find them again.
+_UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
+_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+
+
+@dataclass(frozen=True)
+class S3Upload:
+    """An upload as its handle describes it.
+
+    Attributes
+    ----------
+    multipart_id : str
+        The S3 server's word for it.
+    checksum : Checksum or None
+        What each part is checked by on arrival.
+    """
+
+    upload_id: str
+    size_bytes: int
+    part_bytes: int
+    multipart_id: str
+    checksum: Checksum | None
+
+    def handle(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, handle: str) -> S3Upload:
+        """Read a handle.
+
+        Raises
+        ------
+        StorageFailedError
+            It is none of this storage: the pool kept its files elsewhere when it was made.
+        """
+        try:
+            return cls(**json.loads(handle))
+        except (ValueError, TypeError) as error:
+            raise StorageFailedError(f"{handle!r} is no upload in a bucket") from error
+
+    def planned_parts(self) -> dict[int, int]:
+        """Return the sizes of all parts by number."""
+        starts = range(0, self.size_bytes, self.part_bytes)
+        return {
+            number: min(self.part_bytes, self.size_bytes - start)
+            for number, start in enumerate(starts, start=1)
+        }
+
+
+@dataclass(frozen=True)
+class S3Places:
+    """The keys of a pool's objects; what does not look as it should never becomes one.
+
+    Attributes
+    ----------
+    prefix : str
+        What all of them begin with: nothing, or something with a slash at the end.
+    """
+
+    prefix: str
+
+    @classmethod
+    def below(cls, prefix: str) -> S3Places:
+        return cls(f"{prefix.rstrip('/')}/" if prefix else "")
+
+    def mark(self, upload_id: str) -> str:
+        return f"{self.marks}{_required(_UPLOAD_ID, upload_id)}"
+
+    def verified(self, upload_id: str) -> str:
+        return f"{self.prefix}verified/{_required(_UPLOAD_ID, upload_id)}"
+
+    def blob(self, upload_id: str) -> str:
+        return f"{self.blobs}{_required(_UPLOAD_ID, upload_id)[:2]}/{upload_id}"
+
+    def published(self, digest: str) -> str:
+        return f"{self.all_published}{_required(_DIGEST, digest)[:2]}/{digest}"
+
+    @property
+    def marks(self) -> str:
+        return f"{self.prefix}uploads/"
+
+    @property
+    def blobs(self) -> str:
+        return f"{self.prefix}blobs/"
+
+    @property
+    def all_published(self) -> str:
+        return f"{self.prefix}published/"
+
+    @property
+    def probe(self) -> str:
+        return f"{self.prefix}probe"
+
+
+def _required(pattern: re.Pattern[str], word: str) -> str:
+    # They come from the database or the bucket; a wrong one must still never be a key.
+    if not pattern.fullmatch(word):
+        raise StorageFailedError(f"{word!r} is no identifier or digest of the pool")
+    return word

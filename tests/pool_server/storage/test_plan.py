@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool_server.errors import PartMismatchError
-from pool_server.transfers.plan import PartPlan
+from pool_server.storage.contract import PartPlan
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**7), st.integers(1, 1000))

@@ -1,0 +1,93 @@
+"""Work in the background of a server process: threads, and leases that share it among processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from pool_server.database.records import now_utc
+from pool_server.errors import PoolError, TransactionError
+from pool_server.logs import in_this_context
+from pool_server.settings import PoolSettings
+
+log = logging.getLogger("pool_server.workers")
+
+
+@asynccontextmanager
+async def working(
+    name: str,
+    step: Callable[[threading.Event], bool],
+    *,
+    interval_s: float,
+    longest_stop_s: float,
+) -> AsyncIterator[None]:
+    """Call `step` again and again in a thread while the block runs.
+
+    Parameters
+    ----------
+    step : callable
+        Given an event that is set when the block ends; False where there was nothing to do. If
+        it raises because the database or storage does not answer, it is called again later.
+    interval_s : float
+        Wait before the first call, and after one that had nothing to do.
+    longest_stop_s : float
+        How long to wait for a step under way when the block ends.
+    """
+    stopping = threading.Event()
+
+    def run() -> None:
+        is_busy = False
+        while not stopping.wait(0 if is_busy else interval_s):
+            try:
+                is_busy = step(stopping)
+            except (PoolError, SQLAlchemyError):
+                log.exception("%s failed; tried again later", name)
+                is_busy = False
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.to_thread(thread.join, longest_stop_s)
+
+
+# Work that one process at a time does: a lease in the database, good as long as it is renewed.
+#
+# When the process dies, the lease runs out, and the next to ask takes the work over. Two that both
+# believe to hold it (one was asleep) do no harm: every step may be repeated, and the first that
+# writes its result decides.
+RENEWALS_PER_LEASE = 3
+"""Two of them may fail."""
+
+
+def lease_end(settings: PoolSettings) -> datetime:
+    return now_utc() + timedelta(seconds=settings.lease_s)
+
+
+@contextmanager
+def renewing(settings: PoolSettings, subject: str, renew: Callable[[], object]) -> Iterator[None]:
+    """Call `renew` in a thread, well before each lease ends, while the block runs."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(settings.lease_s / RENEWALS_PER_LEASE):
+            try:
+                renew()
+            except TransactionError:
+                log.exception("the lease of %s could not be renewed", subject)
+
+    thread = threading.Thread(target=in_this_context(keep), name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,143 @@
+"""Which files the database speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, insert, select, text
+
+from pool_server.database.engine import Database, write_with_retry
+from pool_server.database.kept_files import kept_files
+from pool_server.database.records import AuditRecord, UploadRecord
+from pool_server.database.records.activity import FIRST_SITE, local_act
+from pool_server.database.schema import require_newest_schema
+from pool_server.people.tokens.service import recover_admin, with_secret
+from pool_server.settings import PoolSettings
+from pool_server.storage import Storage, open_storage
+from pool_server.wire.people.tokens import TokenCreatedResponse
+
+DELETED = "deleted"
+OPEN_UPLOADS = ("receiving", "checking")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Database and storage of a pool, opened without a server."""
+
+    settings: PoolSettings
+    database: Database
+    storage: Storage
+
+    @property
+    def engine(self) -> Engine:
+        return self.database.engine
+
+
+@contextmanager
+def opened_pool(settings: PoolSettings) -> Iterator[Pool]:
+    """Open a pool that is there."""
+    require_newest_schema(settings)
+    database = Database.open(settings)
+    try:
+        yield Pool(settings, database, open_storage(settings))
+    finally:
+        database.close()
+
+
+def known_files(connection: Connection) -> dict[str, int]:
+    """Return the size of every file that must be there, by digest.
+
+    Those of versions that are not deleted, of rounds, and of secure sessions.
+    """
+    rows = connection.execute(kept_files())
+    return {row.digest: row.size_bytes for row in rows}
+
+
+def arriving_files(connection: Connection) -> set[str]:
+    """Return the digests of files that are on their way in."""
+    return set(
+        connection.scalars(select(UploadRecord.digest).where(UploadRecord.state.in_(OPEN_UPLOADS)))
+    )
+
+
+# Files that no record speaks of any more.
+Progress = Callable[[float, str], None]
+AT_ONCE = 50
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What was found.
+
+    Attributes
+    ----------
+    digests : tuple of str
+        Files that no record speaks of.
+    removed : tuple of str
+        Those that were removed; the others are needed again since.
+    """
+
+    digests: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def collect_garbage(pool: Pool, *, remove: bool, progress: Progress | None = None) -> Garbage:
+    """Find files without a record, and remove them if asked to.
+
+    They come about when versions are deleted, and when a server dies between keeping a file and
+    writing its record. Servers may run meanwhile: a file that is on its way in again is spared.
+    """
+    tell = progress or (lambda _fraction, _text: None)
+    tell(0.0, "listing files")
+    # In this order: what is published after the listing is not in it.
+    there = list(pool.storage.published_digests())
+    with pool.engine.connect() as connection:
+        needed = known_files(connection).keys() | arriving_files(connection)
+    digests = tuple(digest for digest in there if digest not in needed)
+    removed: list[str] = []
+    if remove:
+        for first in range(0, len(digests), AT_ONCE):
+            tell(first / len(digests), f"removing {len(digests)} files")
+            removed += _remove(pool, digests[first : first + AT_ONCE])
+    return Garbage(digests, tuple(removed))
+
+
+def _remove(pool: Pool, digests: Sequence[str]) -> list[str]:
+    """Remove files while no upload can begin, so that none comes to rely on one of them.
+
+    The audit names those that go.
+    """
+    with pool.database.writing_engine.begin() as connection:
+        _hold_back_uploads(connection)
+        needed = known_files(connection).keys() | arriving_files(connection)
+        chosen = [digest for digest in digests if digest not in needed]
+        if chosen:
+            act = local_act("pool.collect-garbage", FIRST_SITE, removed=chosen)
+            connection.execute(insert(AuditRecord).values(**act))
+        for digest in chosen:
+            pool.storage.remove_content(digest)
+    return chosen
+
+
+def _hold_back_uploads(connection: Connection) -> None:
+    # SQLite lets one transaction write at a time anyway.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE uploads, model_versions IN SHARE MODE"))
+
+
+# Letting in again who runs a pool and has lost its admin's token.
+def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
+    """Make another admin token of the whole pool; those that are there stay as they are.
+
+    Who can reach the database could change it anyway, so nothing more is asked. The audit tells
+    of it. Servers may run meanwhile, and take the token at once.
+    """
+    require_newest_schema(settings)
+    database = Database.open(settings)
+    try:
+        token, secret = write_with_retry(database, recover_admin)
+    finally:
+        database.close()
+    return with_secret(token, secret)
