@@ -157,7 +157,6 @@ def _add_up(counts: list[list[int]], levels: int) -> list[int]:
     return [sum(row[level] for row in counts if level < len(row)) for level in range(levels)]
 
 
-# Loading the compiled code of the formats before it is needed.
 def load_kernels() -> None:
     """Write and read the smallest model of each dlib format once.
 

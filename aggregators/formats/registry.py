@@ -1,4 +1,4 @@
-"""The table of formats; recognising, reading and writing model files."""
+"""The table of formats; recognising, reading, writing and converting model files."""
 
 from __future__ import annotations
 
@@ -244,7 +244,6 @@ def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:
     return digest.hexdigest()
 
 
-# Advice for files that are not model files, by their first bytes.
 _EXPORT = (
     "parameters saved with safetensors.torch.save_file(network.state_dict(), ...), "
     "or a file saved by dlib's save method"
@@ -290,7 +289,6 @@ def describe_unknown_file(head: bytes) -> tuple[str, str]:
     return f"bytes {head[:8].hex(' ')}", ""
 
 
-# Preparing a model for another file format or kind; what it computes does not change.
 DetectorKind = Literal["object_detector", "simple_object_detector"]
 """The two kinds of `.svm` files: that of C++ (``fhog_object_detector`` in Python), and that of
 Python, which also stores how often an image is doubled first."""

@@ -307,9 +307,8 @@ def lay_out(
     return len(text).to_bytes(8, "little") + text, names
 
 
-# State dicts of networks in safetensors files.
 class TensorsFormat:
-    """The entry in `FORMATS`."""
+    """State dicts of networks in safetensors files: the entry in `FORMATS`."""
 
     name = "safetensors"
     suffixes = (".safetensors",)

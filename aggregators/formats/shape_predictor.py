@@ -1,4 +1,22 @@
-"""Checks of a landmark model's arrays, independent of the file format."""
+"""dlib's shape predictor (`.dat`): a cascade of regression trees that places landmarks.
+
+====================  ===================================================================
+item                  content
+====================  ===================================================================
+version               integer, 1
+initial shape         column of 2 * parts floats: x0 y0 x1 y1 ..., in the box's coordinates
+forests               vector of levels; a level is a vector of trees; a tree is a vector of
+                      splits {integer idx1, integer idx2, float threshold} and a vector of
+                      leaves, each a column of 2 * parts floats
+anchors               vector of levels, each a vector of integers
+deltas                vector of levels, each a vector of pairs of floats
+====================  ===================================================================
+
+A tree with L leaves, L a power of two, has L - 1 splits in heap order.
+
+`find_forest_problem` and `find_number_problem` check the arrays of a landmark model from any file
+format.
+"""
 
 from __future__ import annotations
 
@@ -143,21 +161,6 @@ def _find_index_problem(model: ShapePredictor) -> Problem | None:
     return None
 
 
-# dlib's shape predictor (`.dat`): a cascade of regression trees that places landmarks.
-#
-# ====================  ===================================================================
-# item                  content
-# ====================  ===================================================================
-# version               integer, 1
-# initial shape         column of 2 * parts floats: x0 y0 x1 y1 ..., in the box's coordinates
-# forests               vector of levels; a level is a vector of trees; a tree is a vector of
-# splits {integer idx1, integer idx2, float threshold} and a vector of
-# leaves, each a column of 2 * parts floats
-# anchors               vector of levels, each a vector of integers
-# deltas                vector of levels, each a vector of pairs of floats
-# ====================  ===================================================================
-#
-# A tree with L leaves, L a power of two, has L - 1 splits in heap order.
 VERSION = 1
 
 # Order of the constants TREE_COUNT .. LEAF_VALUE in dlib_kernels.

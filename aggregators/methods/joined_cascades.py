@@ -1,4 +1,8 @@
-"""Joining cascades into one, level by level."""
+"""Joining cascades into one, level by level, and thinning the levels of the result.
+
+A level's update is a sum over trees, so the trees of all members form one level whose update is
+the weighted mean. Thinning then keeps some of the trees, to make it as small as one member.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +161,6 @@ def _kept_trees(share: _Share) -> tuple[CascadeLevel, Float64]:
     return thinned, factors[:, np.newaxis, np.newaxis]
 
 
-# Choosing the trees of a merged cascade level to keep, to make it as small as one model.
 def kept_tree_counts(trees: Sequence[int], weights: Sequence[float], kept: int) -> list[int]:
     """Distribute `kept` trees among the members of one level.
 

@@ -104,7 +104,6 @@ def _initial_shape(model: LandmarkModel) -> Float32:
     return first.initial_shape
 
 
-# A common initial shape for landmark models.
 def mean_initial_shape(shapes: Sequence[Float32], copies: Sequence[int]) -> Float32:
     """Return the mean of initial shapes, each counted `copies` times, computed in float64.
 

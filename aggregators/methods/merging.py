@@ -1,4 +1,8 @@
-"""Reading and writing all that methods combine: models, contributions, optimiser states."""
+"""Merging models and files, with a recipe that gives the same bytes again.
+
+`read_input` and `encode_input` read and write all that methods combine: models, contributions of
+rounds, and states of optimisers.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +117,6 @@ def _find_decoder(head: bytes) -> Callable[[Buffer], MergeInput] | None:
     )
 
 
-# Merging models and files, with a recipe that gives the same bytes again.
 _READ, _COMBINED, _WRITTEN = 0.6, 0.7, 0.85
 """Fractions done when inputs are read, the result is computed, and the model is written."""
 

@@ -1,7 +1,11 @@
-"""Real vectors and weights as numbers of the field, and sums of such numbers as means.
+"""What the numbers of a secure sum stand for, and the way there and back.
 
 A vector has groups of values, and each group has an integer weight w. A value x is encoded as
 round(2^f w x) and a weight as itself, so a sum over labs gives the weighted mean of each group.
+
+There are three sorts of sums: the updates of a network, weighted by samples; which leaves of a
+forest a lab reaches at all (0 or 1); and the changes of leaves, weighted by the samples that reach
+them.
 """
 
 from __future__ import annotations
@@ -144,10 +148,6 @@ def decode_sum(total: UInt64, groups: int, labs: int, budget: BitBudget) -> tupl
     return sums / divisor[:, np.newaxis], weights
 
 
-# Which number of a secure sum stands for what, and the combined contribution of a sum.
-#
-# Three sorts of sums: the updates of a network, weighted by samples; which leaves of a forest a lab
-# reaches at all (0 or 1); and the changes of leaves, weighted by the samples that reach them.
 _Count = Annotated[int, Field(ge=0, le=2**31)]
 
 

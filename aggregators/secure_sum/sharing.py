@@ -1,7 +1,16 @@
-"""The prime field of the secure sum: vectors of numbers modulo 2^61 - 1.
+"""The secure sum's field, shares of vectors, and checks of sums that are not opened yet.
 
-Functions take the modulus as an argument, so that tests can count every case of a small field. It
-is 2^61 - 1, or a prime below 2^32.
+The field is that of the prime 2^61 - 1. Functions take the modulus as an argument, so that tests
+can count every case of a small field: it is 2^61 - 1, or a prime below 2^32.
+
+A vector is split into one share for each server; together they add up to it. All shares but one
+are expanded from seeds of 32 bytes, so a lab sends one vector whatever the number of servers. Any
+shares but all of them are uniform and reveal nothing of the vector.
+
+To be checked, a vector ends with K masks. Its check values are <chi_k, vector> + mask_k, with a
+public challenge chi_k. They are linear, so those of all labs' vectors add up to those of all
+servers' sums of shares, unless one of them is altered: then they agree with probability p^-K. The
+challenge follows from a hash of all that was fixed before.
 """
 
 from __future__ import annotations
@@ -146,10 +155,6 @@ def from_bytes(content: bytes, count: int, p: int = P) -> UInt64:
     return numbers
 
 
-# Shares of a vector: one for each server, which together add up to it.
-#
-# All shares but one are expanded from seeds of 32 bytes, so a lab sends one vector whatever the
-# number of servers. Any shares but all of them are uniform and tell nothing of the vector.
 SEED_BYTES = 32
 
 
@@ -215,12 +220,6 @@ def commitment(
     return digest_of("commitment", session, labs, server, opener, to_bytes(total)).hex()
 
 
-# Checking a sum before anything is opened: masked inner products with a public challenge.
-#
-# A vector here ends with K masks. Its check values are <chi_k, vector> + mask_k. They are linear,
-# so those of all labs' vectors add up to those of all servers' sums of shares, unless one of them
-# is altered: then they agree with probability p^-K. The challenge follows from a hash of all that
-# was fixed before.
 def challenges(transcript: bytes, count: int, size: int, p: int = P) -> Iterator[UInt64]:
     """Yield `count` public random vectors that follow from the transcript.
 

@@ -1,4 +1,6 @@
-"""The file of a site's contribution to a network: a safetensors container.
+"""The files of rounds of networks: contributions and states of optimisers, in safetensors.
+
+A site's contribution:
 
 ======================  ================================================================
 entry                   content
@@ -12,7 +14,21 @@ metadata ``settings``   JSON object of texts, numbers, true, false and null
 each tensor             as in the base: same name, type and shape
 ======================  ================================================================
 
-Numbers may be infinite or NaN: each method decides what becomes of such a contribution.
+Numbers in it may be infinite or NaN for `merge`, where each method decides what becomes of such a
+contribution; rounds refuse it (`check_network_contribution`).
+
+The state of a server optimiser:
+
+======================  ================================================================
+entry                   content
+======================  ================================================================
+metadata ``format``     ``poolctl-optimiser-state``
+metadata ``version``    ``1``
+metadata ``method``     the method, ``fedadam`` ...
+metadata ``network``    SHA-256 of the network's file that was made with the state
+``momentum/NAME``       F64 for an F64 entry NAME of the network, else F32; same shape
+``variance/NAME``       the same; not for ``fedavgm``
+======================  ================================================================
 """
 
 from __future__ import annotations
@@ -144,21 +160,9 @@ def _checked_settings(text: str) -> Mapping[str, Any]:
 
 
 def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
-# The file of a server optimiser's state: a safetensors container.
-#
-# ======================  ================================================================
-# entry                   content
-# ======================  ================================================================
-# metadata ``format``     ``poolctl-optimiser-state``
-# metadata ``version``    ``1``
-# metadata ``method``     the method, ``fedadam`` ...
-# metadata ``network``    SHA-256 of the network's file that was made with the state
-# ``momentum/NAME``       F64 for an F64 entry NAME of the network, else F32; same shape
-# ``variance/NAME``       the same; not for ``fedavgm``
-# ======================  ================================================================
 OPTIMISER_STATE = "poolctl-optimiser-state"
 STATE_SUFFIX = ".state"
 
@@ -215,10 +219,6 @@ def state_as_network(state: OptimiserState) -> StateDict:
     return StateDict(state.moments.tensors, state.moments.infos, metadata)
 
 
-# Whether a contribution to a network belongs into a round, wherever the round is held.
-#
-# Who may lie here is the site that sends it. A contribution that is let through can still be wrong,
-# but it cannot end the round, or leave a result that no network can have.
 LARGEST_DIFFERENCE = 1e6
 """Of a weight. Trained weights are around 1; sums of some more than this leave float32 useless."""
 
@@ -235,6 +235,9 @@ def check_network_contribution(
     settings: Mapping[str, Any],
 ) -> None:
     """Raise unless a contribution holds a usable difference from the base of its round.
+
+    The site that sends it may lie. A contribution that passes can still be wrong, but it cannot
+    end the round, or leave a result that no network can have.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How each site trains a network in a round: settings that all sites of a round share."""
+"""The options of rounds of networks: the method's own, and how sites train, given together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class LocalTraining(MethodOptions):
         return self.model_dump(mode="json")
 
 
-# The options of rounds of networks: the method's own, and how sites train, given together.
 @dataclass(frozen=True)
 class RoundOptions:
     """The options of a round, taken apart.

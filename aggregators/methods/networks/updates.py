@@ -1,4 +1,11 @@
-"""What networks must agree in to be combined."""
+"""The updates of sites, and computing a network from them block by block.
+
+Sites give whole networks, or contributions to a base. A method's arithmetic is a function of
+one block of one entry: an array (sites, numbers) in float64. Entries are computed when they are
+read, and a block of all sites takes 1 MiB, so memory does not grow with networks or sites (with
+networks it does for FedOpt, which keeps the mean update). The files of the inputs must stay in
+place until the result is written.
+"""
 
 from __future__ import annotations
 
@@ -100,13 +107,6 @@ def _described(info: TensorInfo | None) -> str:
     return f"{info.dtype} [{', '.join(str(size) for size in info.shape)}]"
 
 
-# The updates of sites, and computing a network from them block by block.
-#
-# Sites give whole networks, or contributions to a base. A method's arithmetic is a function of
-# one block of one entry: an array (sites, numbers) in float64. Entries are computed when they are
-# read, and a block of all sites takes 1 MiB, so memory does not grow with networks or sites (with
-# networks it does for FedOpt, which keeps the mean update). The files of the inputs must stay in
-# place until the result is written.
 Site = SubModel[StateDict | NetworkContribution]
 
 _BLOCK_NUMBERS = 1 << 17

@@ -1,4 +1,20 @@
-"""Settings of leaf refinement."""
+"""The file of a site's contribution: a safetensors container.
+
+======================  ================================================================
+entry                   content
+======================  ================================================================
+metadata ``format``     ``poolctl-leaf-contribution``
+metadata ``version``    ``1``
+metadata ``base``       `forest_digest` of the base before thinning
+metadata ``settings``   JSON: `RefitSettings` without the seed
+``changes``             F32 (leaves, parts, 2), of all levels
+``counts``              U32 (leaves,)
+======================  ================================================================
+
+It holds sums over samples and their counts, and no images. As a leaf that very few faces reach
+reveals something about them, it stays at the site (`RefitSettings.min_faces`). A face has as many
+samples as it has starting shapes.
+"""
 
 from __future__ import annotations
 
@@ -111,22 +127,6 @@ def thinned_base(base: ShapePredictor, thin: int | None) -> ShapePredictor:
     return join_cascades([base], [1.0], step=1.0, kept_trees_per_level=thin, progress=no_progress)
 
 
-# The file of a site's contribution: a safetensors container.
-#
-# ======================  ================================================================
-# entry                   content
-# ======================  ================================================================
-# metadata ``format``     ``poolctl-leaf-contribution``
-# metadata ``version``    ``1``
-# metadata ``base``       `forest_digest` of the base before thinning
-# metadata ``settings``   JSON: `RefitSettings` without the seed
-# ``changes``             F32 (leaves, parts, 2), of all levels
-# ``counts``              U32 (leaves,)
-# ======================  ================================================================
-#
-# It holds sums over samples and their counts, and no images. As a leaf that very few faces reach
-# reveals something about them, it stays at the site (`RefitSettings.min_faces`). A face has as many
-# samples as it has starting shapes.
 CONTRIBUTION_SUFFIX = ".contribution"
 LEAF_CONTRIBUTION = "poolctl-leaf-contribution"
 _VERSION = "1"
