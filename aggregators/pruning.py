@@ -14,7 +14,7 @@ from aggregators.errors import OptionError
 from aggregators.formats.safetensors_file import ITEM_BYTES
 from aggregators.formats.sparse_tensors import (
     Storage,
-    kept_numbers,
+    count_kept,
     smallest_form,
     storage_bytes,
 )
@@ -120,7 +120,7 @@ def entry_sizes(network: StateDict) -> list[EntrySize]:
     found = []
     for name, info in sorted(network.infos.items()):
         numbers, item_bytes = math.prod(info.shape), ITEM_BYTES[info.dtype]
-        kept = kept_numbers(network, name)
+        kept = count_kept(network, name)
         sizes = storage_bytes(numbers, kept, item_bytes)
         form = smallest_form(sizes)
         coordinates = kept * (8 * len(info.shape) + item_bytes)

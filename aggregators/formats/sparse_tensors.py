@@ -91,7 +91,7 @@ class SparseTensorsFormat:
             check_entry(f"values/{name}", contents)
             info = contents.entries[f"values/{name}"].info
             if form != "dense":
-                info = TensorInfo(info.dtype, _checked_shape(name, shapes[name]))
+                info = TensorInfo(info.dtype, _require_shape(name, shapes[name]))
             infos[name] = info
         _require_moderate(infos)
         for name, form in forms.items():
@@ -118,7 +118,7 @@ class SparseTensorsFormat:
         infos: dict[str, TensorInfo] = {}
         shapes = {}
         for name, info in model.infos.items():
-            size, kept = math.prod(info.shape), kept_numbers(model, name)
+            size, kept = math.prod(info.shape), count_kept(model, name)
             form = smallest_form(storage_bytes(size, kept, ITEM_BYTES[info.dtype]))
             infos[f"values/{name}"] = info
             if form == "dense":
@@ -160,7 +160,7 @@ def smallest_form(sizes: Mapping[Storage, int]) -> Storage:
     return min(sizes, key=sizes.__getitem__)
 
 
-def kept_numbers(model: StateDict, name: str) -> int:
+def count_kept(model: StateDict, name: str) -> int:
     """Return how many numbers of an entry are not zero."""
     return int(np.count_nonzero(_words(model, name)))
 
@@ -220,7 +220,7 @@ def _find_forms(contents: Contents, shapes: Mapping[str, Any]) -> dict[str, Stor
     }
 
 
-def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+def _require_shape(name: str, shape: Any) -> tuple[int, ...]:
     if not is_shape(shape):
         raise header_error(
             f"metadata shapes, entry {name[:80]!r}", str(shape)[:80], "a list of at most 32 sizes"

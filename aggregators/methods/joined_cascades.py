@@ -52,10 +52,10 @@ def join_cascades(
         Keep this many trees of each level.
     """
     shares_by_level = [
-        _level_shares(list(levels), weights, step, kept_trees_per_level)
+        _share_levels(list(levels), weights, step, kept_trees_per_level)
         for levels in zip(*(predictor.levels() for predictor in predictors), strict=True)
     ]
-    joined = _empty_cascade(predictors[0].initial_shape, shares_by_level)
+    joined = _allocate_cascade(predictors[0].initial_shape, shares_by_level)
     for number, (target, shares) in enumerate(
         zip(joined.levels(), shares_by_level, strict=True), start=1
     ):
@@ -64,7 +64,7 @@ def join_cascades(
     return joined
 
 
-def _level_shares(
+def _share_levels(
     levels: Sequence[CascadeLevel],
     weights: Sequence[float],
     step: float,
@@ -77,7 +77,7 @@ def _level_shares(
             _Share(level, step * (weight / total_weight))
             for level, weight in zip(levels, weights, strict=True)
         ]
-    kept_counts = kept_tree_counts(tree_counts, weights, kept_trees)
+    kept_counts = distribute_trees(tree_counts, weights, kept_trees)
     present_weight = math.fsum(
         weight for weight, kept in zip(weights, kept_counts, strict=True) if kept > 0
     )
@@ -85,7 +85,7 @@ def _level_shares(
         _Share(
             level,
             step * (weight / present_weight),
-            thinned_level(level, kept) if kept < count else None,
+            thin_level(level, kept) if kept < count else None,
         )
         for level, weight, count, kept in zip(
             levels, weights, tree_counts, kept_counts, strict=True
@@ -94,7 +94,7 @@ def _level_shares(
     ]
 
 
-def _empty_cascade(initial_shape: Float32, by_level: list[list[_Share]]) -> ShapePredictor:
+def _allocate_cascade(initial_shape: Float32, by_level: list[list[_Share]]) -> ShapePredictor:
     depths = [share.depths for shares in by_level for share in shares]
     tree_depths = np.concatenate(depths) if depths else np.empty(0, dtype=np.uint8)
     leaf_count = int(np.left_shift(np.int64(1), tree_depths.astype(np.int64)).sum())
@@ -119,7 +119,7 @@ def _fill_level(target: CascadeLevel, shares: Sequence[_Share]) -> None:
     """Copy the members' trees and pools into views of the joined arrays."""
     leaf = split = pixel = 0
     for share in shares:
-        kept, factors = _kept_trees(share)
+        kept, factors = _choose_trees(share)
         leaves = slice(leaf, leaf + len(kept.leaves))
         splits = slice(split, split + len(kept.split_thresholds))
         pool = slice(pixel, pixel + kept.pool_size)
@@ -139,7 +139,7 @@ def _fill_level(target: CascadeLevel, shares: Sequence[_Share]) -> None:
         leaf, split, pixel = leaves.stop, splits.stop, pool.stop
 
 
-def _kept_trees(share: _Share) -> tuple[CascadeLevel, Float64]:
+def _choose_trees(share: _Share) -> tuple[CascadeLevel, Float64]:
     """Return the level with only the kept trees, and the factors of its leaves."""
     level = share.level
     if share.thinned is None:
@@ -161,7 +161,7 @@ def _kept_trees(share: _Share) -> tuple[CascadeLevel, Float64]:
     return thinned, factors[:, np.newaxis, np.newaxis]
 
 
-def kept_tree_counts(trees: Sequence[int], weights: Sequence[float], kept: int) -> list[int]:
+def distribute_trees(trees: Sequence[int], weights: Sequence[float], kept: int) -> list[int]:
     """Distribute `kept` trees among the members of one level.
 
     A member's part is proportional to its weight times its number of trees, which minimises the
@@ -218,7 +218,7 @@ class Thinned:
     factors: Float64
 
 
-def thinned_level(level: CascadeLevel, kept: int) -> Thinned:
+def thin_level(level: CascadeLevel, kept: int) -> Thinned:
     """Choose `kept` trees of a level and the factors of their leaves.
 
     The level is split, in its order, into stretches with about equal sums of tree sizes. Each
@@ -236,8 +236,8 @@ def thinned_level(level: CascadeLevel, kept: int) -> Thinned:
     kept : int
         At least 1 and less than the number of trees.
     """
-    sizes = tree_sizes(level)
-    starts = _stretch_starts(sizes, kept)
+    sizes = measure_trees(level)
+    starts = _find_stretches(sizes, kept)
     trees = np.empty(kept, dtype=np.int64)
     factors = np.ones(kept, dtype=np.float64)
     ends = [*starts[1:], len(sizes)]
@@ -250,7 +250,7 @@ def thinned_level(level: CascadeLevel, kept: int) -> Thinned:
     return Thinned(trees, factors)
 
 
-def _stretch_starts(sizes: Float64, kept: int) -> list[int]:
+def _find_stretches(sizes: Float64, kept: int) -> list[int]:
     """Return the starts of `kept` stretches with about equal sums, none empty."""
     total = math.fsum(sizes)
     weights = sizes if total > 0 else np.ones_like(sizes)
@@ -264,7 +264,7 @@ def _stretch_starts(sizes: Float64, kept: int) -> list[int]:
     return starts
 
 
-def tree_sizes(level: CascadeLevel) -> Float64:
+def measure_trees(level: CascadeLevel) -> Float64:
     """Return the root mean square of each tree's leaf values.
 
     Only elementwise operations in a fixed order are used, as numpy's sums may differ in the last
@@ -277,11 +277,11 @@ def tree_sizes(level: CascadeLevel) -> Float64:
         trees = np.flatnonzero(leaf_counts == leaf_count)
         rows = first_leaves[trees, np.newaxis] + np.arange(leaf_count)
         values = level.leaves[rows].reshape(len(trees), -1).astype(np.float64)
-        sizes[trees] = np.sqrt(_folded_sums(values * values) / values.shape[1])
+        sizes[trees] = np.sqrt(_fold_sums(values * values) / values.shape[1])
     return sizes
 
 
-def _folded_sums(values: Float64) -> Float64:
+def _fold_sums(values: Float64) -> Float64:
     """Sum each row by repeatedly adding its second half to its first."""
     while values.shape[1] > 1:
         half = values.shape[1] // 2

@@ -35,14 +35,14 @@ class Member:
     name: str
 
 
-def landmark_models(sub_models: SubModels[Model]) -> SubModels[LandmarkModel]:
+def require_landmark_models(sub_models: SubModels[Model]) -> SubModels[LandmarkModel]:
     """Return the inputs, checked to be landmark models with equal numbers of parts."""
-    landmarks: SubModels[LandmarkModel] = sub_models.narrowed(ShapePredictor, ForestEnsemble)
+    landmarks: SubModels[LandmarkModel] = sub_models.narrow(ShapePredictor, ForestEnsemble)
     require_equal(landmarks.given, lambda model: {"parts": f"{model.part_count}"})
     return landmarks
 
 
-def differing_orders(landmarks: SubModels[LandmarkModel]) -> tuple[str, ...]:
+def find_other_orders(landmarks: SubModels[LandmarkModel]) -> tuple[str, ...]:
     """Return a warning if the landmarks of some inputs seem to be in another order."""
     inputs = landmarks.in_sum_order
     shapes = [_initial_shape(sub_model.model) for sub_model in inputs]
@@ -59,7 +59,7 @@ def differing_orders(landmarks: SubModels[LandmarkModel]) -> tuple[str, ...]:
     )
 
 
-def members_of(sub_model: SubModel[LandmarkModel]) -> tuple[Member, ...]:
+def split_members(sub_model: SubModel[LandmarkModel]) -> tuple[Member, ...]:
     """Return the cascades of one input; an ensemble has several."""
     model, weight, name = sub_model.model, sub_model.weight, sub_model.name
     if isinstance(model, ShapePredictor):
@@ -73,7 +73,7 @@ def members_of(sub_model: SubModel[LandmarkModel]) -> tuple[Member, ...]:
     )
 
 
-def reanchored_members(landmarks: SubModels[LandmarkModel]) -> tuple[Member, ...]:
+def reanchor_members(landmarks: SubModels[LandmarkModel]) -> tuple[Member, ...]:
     """Return all cascades in summation order, re-anchored to the mean initial shape.
 
     The mean is not weighted, but an input given twice counts twice (the paper's formula).
@@ -83,9 +83,9 @@ def reanchored_members(landmarks: SubModels[LandmarkModel]) -> tuple[Member, ...
         [sub_model.copies for sub_model in landmarks.in_sum_order],
     )
     return tuple(
-        Member(reanchored(member.predictor, initial_shape), member.weight, member.name)
+        Member(reanchor(member.predictor, initial_shape), member.weight, member.name)
         for sub_model in landmarks.in_sum_order
-        for member in members_of(sub_model)
+        for member in split_members(sub_model)
     )
 
 
@@ -120,7 +120,7 @@ def mean_initial_shape(shapes: Sequence[Float32], copies: Sequence[int]) -> Floa
     return total.astype(np.float32)
 
 
-def reanchored(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredictor:
+def reanchor(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredictor:
     """Return the predictor with another initial shape and its pixels in the same places.
 
     Each pixel of the pools, at ``own shape[anchor] + delta`` in box coordinates, is anchored to

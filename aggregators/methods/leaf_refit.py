@@ -10,7 +10,7 @@ import numpy as np
 
 from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import AggregationMethod, Combined, NoOptions, Progress
-from aggregators.methods.refitting import forest_digest, thinned_base
+from aggregators.methods.refitting import forest_digest, thin_base
 from aggregators.methods.sub_models import SubModel, SubModels, require_equal
 from aggregators.models import (
     Float32,
@@ -59,16 +59,16 @@ class LeafRefit(AggregationMethod[NoOptions]):
             digest = forest_digest(forest)
             fitting = [item for item in left if item.model.base_digest == digest]
             if not fitting:
-                raise _other_base(left[0], digest, name)
+                raise _other_base_error(left[0], digest, name)
             left = [item for item in left if item.model.base_digest != digest]
             done = 1 - len(left) / len(contributions)
             progress(done, f"{len(fitting)} contributions to {name}")
-            forest = refined(forest, fitting)
+            forest = refine(forest, fitting)
             name = f"{base.name}, refined"
-        return Combined(forest, _differing_settings(contributions))
+        return Combined(forest, _warn_of_settings(contributions))
 
 
-def refined(
+def refine(
     base: ShapePredictor, contributions: Sequence[SubModel[LeafContribution]]
 ) -> ShapePredictor:
     """Return the base with the weighted mean of the contributions added to its leaves.
@@ -83,7 +83,7 @@ def refined(
         lambda item: {"thin": f"{item.settings.get('thin')}"},
         hint="all sites of a round must fit the same trees",
     )
-    forest = thinned_base(base, contributions[0].model.settings.get("thin"))
+    forest = thin_base(base, contributions[0].model.settings.get("thin"))
     for item in contributions:
         found = item.model.changes.shape
         if found != forest.leaves.shape or item.model.counts.shape != found[:1]:
@@ -121,7 +121,7 @@ def _split_inputs(
     sub_models: SubModels[MergeInput],
 ) -> tuple[SubModel[ShapePredictor], list[SubModel[LeafContribution]]]:
     """Return the base, and the contributions in summation order."""
-    known = sub_models.narrowed(ShapePredictor, LeafContribution)
+    known = sub_models.narrow(ShapePredictor, LeafContribution)
     bases = [item for item in known.given if isinstance(item.model, ShapePredictor)]
     if len(bases) != 1:
         raise IncompatibleModelsError(
@@ -140,7 +140,7 @@ def _split_inputs(
     return bases[0], contributions  # type: ignore[return-value]
 
 
-def _other_base(
+def _other_base_error(
     contribution: SubModel[LeafContribution], digest: str, name: str
 ) -> IncompatibleModelsError:
     return IncompatibleModelsError(
@@ -153,7 +153,9 @@ def _other_base(
     )
 
 
-def _differing_settings(contributions: Sequence[SubModel[LeafContribution]]) -> tuple[str, ...]:
+def _warn_of_settings(
+    contributions: Sequence[SubModel[LeafContribution]],
+) -> tuple[str, ...]:
     """Return a warning for each setting in which the sites of a round differ."""
     warnings = []
     for base in dict.fromkeys(item.model.base_digest for item in contributions):

@@ -103,7 +103,7 @@ def encode_input(item: MergeInput) -> bytes:
     return encode_model(item)
 
 
-def encoded_digest(item: MergeInput) -> str:
+def digest_input(item: MergeInput) -> str:
     """Return the SHA-256 of an input's file in its default format."""
     return sha256(encode_input(item)).hexdigest()
 
@@ -206,9 +206,9 @@ def merge(
     chosen = find_method(method)
     checked_options = check_options(chosen.options_type, options or {}, chosen.name)
     report = progress or no_progress
-    known_addresses = _one_for_each(addresses, len(inputs), "addresses")
-    known_file_names = _one_for_each(file_names, len(inputs), "file names")
-    names = _names(inputs, known_addresses, known_file_names)
+    known_addresses = _require_one_each(addresses, len(inputs), "addresses")
+    known_file_names = _require_one_each(file_names, len(inputs), "file names")
+    names = _name_inputs(inputs, known_addresses, known_file_names)
     checked_weights = check_weights(weights, names)
     target = None if output is None else Path(output)
     format_name = choose_output_format(chosen, target, output_format)
@@ -223,13 +223,13 @@ def merge(
         checked_options,
         lambda fraction, what: report(_READ + fraction * (_COMBINED - _READ), what),
     )
-    warnings = (*_repeated(sub_models), *combined.warnings)
-    recipe = _recipe(chosen, checked_options, loaded, checked_weights, known_addresses)
+    warnings = (*_describe_copies(sub_models), *combined.warnings)
+    recipe = _describe_merge(chosen, checked_options, loaded, checked_weights, known_addresses)
     if target is None:
         report(1.0, "merged")
         if combined.state is None:
             return Merged(combined.model, recipe, warnings, None)
-        model, made = _computed(combined.model, combined.state)
+        model, made = _compute_entries(combined.model, combined.state)
         return Merged(model, recipe, warnings, None, made)
     report(_COMBINED, f"writing {target.name}")
     digest = write_model(combined.model, target, format_name=format_name)
@@ -246,7 +246,7 @@ def merge(
     return Merged(combined.model, recipe, warnings, digest, state)
 
 
-def _computed(model: Model, state: OptimiserState) -> tuple[Model, OptimiserState]:
+def _compute_entries(model: Model, state: OptimiserState) -> tuple[Model, OptimiserState]:
     """Return a network and a state whose entries are not computed from their inputs again.
 
     Otherwise each round would compute all earlier ones.
@@ -256,7 +256,7 @@ def _computed(model: Model, state: OptimiserState) -> tuple[Model, OptimiserStat
     return decode_model(encoded), decode_optimiser_state(encode_input(named))
 
 
-def _repeated(sub_models: SubModels[MergeInput]) -> tuple[str, ...]:
+def _describe_copies(sub_models: SubModels[MergeInput]) -> tuple[str, ...]:
     return tuple(
         f"{each.name} is given {each.copies} times and counts with the sum of its weights"
         for each in sub_models.given
@@ -287,7 +287,7 @@ def choose_output_format(
     raise ConversionError(f"{because} cannot hold a result of {method.name}: use {possible}{hint}")
 
 
-def _one_for_each(
+def _require_one_each(
     texts: Sequence[str | None] | None, count: int, what: str
 ) -> tuple[str | None, ...]:
     if texts is None:
@@ -297,7 +297,7 @@ def _one_for_each(
     return tuple(texts)
 
 
-def _names(
+def _name_inputs(
     inputs: Sequence[Path | str | MergeInput],
     addresses: Sequence[str | None],
     known_file_names: Sequence[str | None],
@@ -360,7 +360,7 @@ def _load(
             if digest not in models:
                 models[digest] = read_input(Path(entry))
         else:
-            digest = encoded_digest(entry)
+            digest = digest_input(entry)
             models.setdefault(digest, entry)
         digests.append(digest)
     return _LoadedInputs(
@@ -368,13 +368,13 @@ def _load(
         digests=tuple(digests),
         names=names,
         file_names=tuple(
-            known or (_unicode_name(Path(entry)) if isinstance(entry, Path | str) else None)
+            known or (_name_in_unicode(Path(entry)) if isinstance(entry, Path | str) else None)
             for entry, known in zip(inputs, file_names, strict=True)
         ),
     )
 
 
-def _recipe(
+def _describe_merge(
     method: AggregationMethod[Any],
     options: MethodOptions,
     loaded: _LoadedInputs,
@@ -392,6 +392,6 @@ def _recipe(
     )
 
 
-def _unicode_name(path: Path) -> str:
+def _name_in_unicode(path: Path) -> str:
     # A recipe is UTF-8; a file from an old archive may have a name that is not.
     return os.fsencode(path.name).decode("utf-8", "replace")

@@ -42,9 +42,9 @@ class Mwma(AggregationMethod[NoOptions]):
     def combine(
         self, sub_models: SubModels[Model], _options: NoOptions, _progress: Progress, /
     ) -> Combined:
-        detectors = sub_models.narrowed(FhogDetector)
+        detectors = sub_models.narrow(FhogDetector)
         require_equal(detectors.given, _features)
-        warnings = _differing_settings(detectors)
+        warnings = _warn_of_settings(detectors)
         first = detectors.first.model
         if detectors.only is not None:
             return Combined(first, warnings)
@@ -87,7 +87,7 @@ def _settings(detector: FhogDetector) -> dict[str, str]:
     }
 
 
-def _differing_settings(detectors: SubModels[FhogDetector]) -> tuple[str, ...]:
+def _warn_of_settings(detectors: SubModels[FhogDetector]) -> tuple[str, ...]:
     first: SubModel[FhogDetector] = detectors.first
     kept = _settings(first.model)
     return tuple(

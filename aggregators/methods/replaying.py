@@ -65,8 +65,8 @@ def replay(
     target = Path(output)
     require_place_for(target)
     _require_same_version(recipe)
-    kept = _kept_inputs(recipe, absent, changed)
-    files = _found_files(kept, find)
+    kept = _keep_inputs(recipe, absent, changed)
+    files = _find_files(kept, find)
     refuse_overwriting_inputs(target, files.values())
     with tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent) as folder:
         attempt = Path(folder) / target.name
@@ -83,7 +83,7 @@ def replay(
         # Keep the recipe's file names instead of those of the copies that `find` returned.
         facts = {"inputs": kept, "successor_of": recipe.successor_of}
         if absent or changed:
-            facts["successor_of"] = _succession(recipe, absent, left_out)
+            facts["successor_of"] = _describe_succession(recipe, absent, left_out)
         merged = replace(merged, recipe=merged.recipe.model_copy(update=facts))
         if not (absent or changed):
             _require_same_digest(recipe, merged)
@@ -110,9 +110,9 @@ def recipe_without(
     if not absent and not changed:
         return recipe
     facts = {
-        "inputs": _kept_inputs(recipe, absent, changed),
+        "inputs": _keep_inputs(recipe, absent, changed),
         "output": None,
-        "successor_of": _succession(recipe, absent, left_out),
+        "successor_of": _describe_succession(recipe, absent, left_out),
     }
     return recipe.model_copy(update=facts)
 
@@ -127,7 +127,7 @@ def _require_same_version(recipe: Recipe) -> None:
         )
 
 
-def _kept_inputs(
+def _keep_inputs(
     recipe: Recipe, absent: frozenset[str], changed: Mapping[str, RecipeInput]
 ) -> tuple[RecipeInput, ...]:
     """Return the inputs to merge, with replacements for those that were rebuilt."""
@@ -148,7 +148,7 @@ def _kept_inputs(
     return kept
 
 
-def _succession(
+def _describe_succession(
     recipe: Recipe, absent: frozenset[str], left_out: Sequence[LeftOut]
 ) -> Succession | None:
     """Return the new recipe's entry for the model that it replaces."""
@@ -162,14 +162,14 @@ def _succession(
     return Succession(digest=recipe.output.digest, without=named)
 
 
-def _found_files(inputs: Sequence[RecipeInput], find: Callable[[str], Path]) -> dict[str, Path]:
+def _find_files(inputs: Sequence[RecipeInput], find: Callable[[str], Path]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     missing: dict[str, str] = {}
     for entry in inputs:
         if entry.digest in files or entry.digest in missing:
             continue
         try:
-            files[entry.digest] = _found_file(inputs, entry, find)
+            files[entry.digest] = _find_file(inputs, entry, find)
         except RecipeInputMissingError as error:
             missing[entry.digest] = str(error)
     if missing:
@@ -177,7 +177,7 @@ def _found_files(inputs: Sequence[RecipeInput], find: Callable[[str], Path]) -> 
     return files
 
 
-def _found_file(
+def _find_file(
     inputs: Sequence[RecipeInput], entry: RecipeInput, find: Callable[[str], Path]
 ) -> Path:
     number = inputs.index(entry) + 1

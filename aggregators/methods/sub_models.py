@@ -83,7 +83,7 @@ class SubModels(Generic[ModelT_co]):
         """The input, if there is only one distinct input."""
         return self.given[0] if len(self.given) == 1 else None
 
-    def narrowed(self, *types: type[ModelT]) -> SubModels[ModelT]:
+    def narrow(self, *types: type[ModelT]) -> SubModels[ModelT]:
         """Return the same inputs, or raise `WrongKindError` if one is not of these types."""
         for sub_model in self.given:
             if not isinstance(sub_model.model, types):
@@ -133,7 +133,7 @@ def collect_sub_models(
     WeightError
         No inputs, or a weight that is missing, not finite, not positive or too small.
     """
-    checked = _scaled(check_weights(weights, names))
+    checked = _scale(check_weights(weights, names))
     if min(checked) == 0:
         raise WeightError(
             f"weight {checked.index(0) + 1} ({names[checked.index(0)]}) is too small compared with "
@@ -145,7 +145,7 @@ def collect_sub_models(
         weights_of.setdefault(digest, []).append(weight)
         by_digest.setdefault(digest, SubModel(model, digest, name))
     # Scaled before the sums, which might overflow, and again after them.
-    joined = _scaled([math.fsum(copies) for copies in weights_of.values()])
+    joined = _scale([math.fsum(copies) for copies in weights_of.values()])
     given = tuple(
         replace(sub_model, weight=weight, copies=len(weights_of[digest]))
         for (digest, sub_model), weight in zip(by_digest.items(), joined, strict=True)
@@ -157,7 +157,7 @@ def collect_sub_models(
     )
 
 
-def _scaled(weights: Sequence[float]) -> list[float]:
+def _scale(weights: Sequence[float]) -> list[float]:
     """Scale by a power of two so that the largest is at least 1 and below 2."""
     exponent = math.frexp(max(weights))[1] - 1
     return [math.ldexp(weight, -exponent) for weight in weights]

@@ -13,10 +13,10 @@ from aggregators.methods.joined_cascades import join_cascades
 from aggregators.methods.landmark_members import (
     LandmarkModel,
     Member,
-    differing_orders,
-    landmark_models,
-    members_of,
-    reanchored_members,
+    find_other_orders,
+    reanchor_members,
+    require_landmark_models,
+    split_members,
 )
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Model
@@ -68,9 +68,9 @@ class WbaCascade(AggregationMethod[WbaCascadeOptions]):
     def combine(
         self, sub_models: SubModels[Model], options: WbaCascadeOptions, progress: Progress, /
     ) -> Combined:
-        landmarks = landmark_models(sub_models)
+        landmarks = require_landmark_models(sub_models)
         _require_same_levels(landmarks)
-        members = reanchored_members(landmarks)
+        members = reanchor_members(landmarks)
         if _asks_for_no_change(members, options):
             return Combined(members[0].predictor)
         return Combined(
@@ -81,7 +81,7 @@ class WbaCascade(AggregationMethod[WbaCascadeOptions]):
                 kept_trees_per_level=options.thin,
                 progress=progress,
             ),
-            differing_orders(landmarks),
+            find_other_orders(landmarks),
         )
 
 
@@ -93,7 +93,7 @@ def _asks_for_no_change(members: Sequence[Member], options: WbaCascadeOptions) -
 
 
 def _require_same_levels(landmarks: SubModels[LandmarkModel]) -> None:
-    members = [member for sub_model in landmarks.given for member in members_of(sub_model)]
+    members = [member for sub_model in landmarks.given for member in split_members(sub_model)]
     first = members[0]
     for other in members[1:]:
         if other.predictor.level_count != first.predictor.level_count:

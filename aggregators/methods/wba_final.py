@@ -9,9 +9,9 @@ import numpy as np
 
 from aggregators.methods.contract import AggregationMethod, Combined, NoOptions, Progress
 from aggregators.methods.landmark_members import (
-    differing_orders,
-    landmark_models,
-    reanchored_members,
+    find_other_orders,
+    reanchor_members,
+    require_landmark_models,
 )
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import ForestEnsemble, Model
@@ -46,14 +46,14 @@ class WbaFinal(AggregationMethod[NoOptions]):
     def combine(
         self, sub_models: SubModels[Model], _options: NoOptions, _progress: Progress, /
     ) -> Combined:
-        landmarks = landmark_models(sub_models)
+        landmarks = require_landmark_models(sub_models)
         if landmarks.only is not None:
             return Combined(landmarks.only.model)
-        members = reanchored_members(landmarks)
+        members = reanchor_members(landmarks)
         return Combined(
             ForestEnsemble(
                 members=tuple(member.predictor for member in members),
                 weights=np.array([member.weight for member in members], dtype=np.float64),
             ),
-            differing_orders(landmarks),
+            find_other_orders(landmarks),
         )

@@ -1,4 +1,4 @@
-"""What the numbers of a secure sum stand for, and the way there and back.
+"""The layout of a secure sum: what its numbers stand for, and the way there and back.
 
 A vector has groups of values, and each group has an integer weight w. A value x is encoded as
 round(2^f w x) and a weight as itself, so a sum over labs gives the weighted mean of each group.
@@ -335,7 +335,7 @@ def encode_leaves(layout: SumLayout, contribution: LeafContribution, budget: Bit
     )
 
 
-def combined_network(
+def combine_network(
     layout: SumLayout, mean: Float64, samples: int, settings: dict[str, Any]
 ) -> NetworkContribution:
     """Return one contribution that stands for all labs of a sum.
@@ -354,14 +354,14 @@ def combined_network(
             values = mean[0, first:last].astype(numpy_type(entry.dtype))
             tensors[entry.name], first = values.reshape(entry.shape), last
         else:
-            tensors[entry.name] = _stored(entry)
+            tensors[entry.name] = _read_content(entry)
     infos = {entry.name: TensorInfo(entry.dtype, tuple(entry.shape)) for entry in layout.entries}
     return NetworkContribution(
         StateDict(tensors, infos), "differences", samples, layout.base_digest, settings
     )
 
 
-def combined_leaves(layout: SumLayout, mean: Float64, counts: Int64) -> LeafContribution:
+def combine_leaves(layout: SumLayout, mean: Float64, counts: Int64) -> LeafContribution:
     """Return one contribution that stands for all labs of a sum; leaves not kept have count 0."""
     kept = layout.kept_leaves
     changes = np.zeros((layout.leaves, layout.parts, 2), dtype=np.float32)
@@ -371,7 +371,7 @@ def combined_leaves(layout: SumLayout, mean: Float64, counts: Int64) -> LeafCont
     return LeafContribution(changes, totals, layout.base_digest, layout.settings)
 
 
-def _stored(entry: SumEntry) -> NDArray[np.generic]:
+def _read_content(entry: SumEntry) -> NDArray[np.generic]:
     content = np.frombuffer(base64.b64decode(entry.content), dtype=NUMPY_TYPES[entry.dtype])
     return content.reshape(entry.shape)
 

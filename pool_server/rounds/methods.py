@@ -185,7 +185,7 @@ class LeafRefitRounds(RoundMethod):
             RefitSettings,
             forest_digest,
             read_contribution,
-            thinned_base,
+            thin_base,
         )
         from aggregators.models import ShapePredictor
 
@@ -195,7 +195,7 @@ class LeafRefitRounds(RoundMethod):
             raise RefusedError("the base is no single landmark model")
         require_same_base(forest_digest(model), contribution.base_digest)
         settings = RefitSettings.model_validate(dict(options))
-        forest = thinned_base(model, settings.thin)
+        forest = thin_base(model, settings.thin)
         require_settings(settings.resolved(forest).shared(), contribution.settings)
         if contribution.changes.shape != forest.leaves.shape:
             raise RefusedError(

@@ -15,7 +15,7 @@ import numpy as np
 from aggregators.models import NetworkContribution, StateDict
 from aggregators.secure_sum.layout import (
     BitBudget,
-    combined_network,
+    combine_network,
     decode_sum,
     encode_network,
     network_layout,
@@ -82,7 +82,7 @@ def sum_in_memory(
         add_to(totals[0], other)
     numbers = totals[0][: layout.size]
     means, weights = decode_sum(numbers, 1, len(contributions), budget)
-    return combined_network(layout, means, int(weights[0]), dict(first.settings))
+    return combine_network(layout, means, int(weights[0]), dict(first.settings))
 
 
 def _shares(lab: str, vector: UInt64) -> list[UInt64]:

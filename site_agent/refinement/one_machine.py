@@ -38,7 +38,7 @@ from aggregators.methods.refitting import (
     contribution_writer,
     forest_digest,
     read_contribution,
-    thinned_base,
+    thin_base,
     write_contribution,
 )
 from aggregators.methods.sub_models import collect_sub_models
@@ -123,7 +123,7 @@ def read_base(path: Path | str) -> ShapePredictor:
     FormatError, OSError
         It cannot be read.
     IncompatibleModelsError
-        It is no single landmark model.
+        It is not a single landmark model.
     """
     model = read_model(path)
     if isinstance(model, ShapePredictor):
@@ -174,10 +174,10 @@ def refine_sites(
     inputs = [_recipe_input(base_path, file_digest(base_path))]
     kept: list[Path] = []
     for number in range(1, plan.rounds + 1):
-        report = _share_of(progress, number, plan.rounds)
-        with _folder(plan.keep_in, output.parent) as folder:
-            sent = _contributions(current, _round(sources, plan, number, folder), report)
-            current = _combined(current, sent)
+        report = _report_round(progress, number, plan.rounds)
+        with _contribution_folder(plan.keep_in, output.parent) as folder:
+            sent = _contribute(current, _plan_round(sources, plan, number, folder), report)
+            current = _combine(current, sent)
         inputs += [_recipe_input(item.path, item.digest) for item in sent]
         kept += [item.path for item in sent if plan.keep_in is not None]
     digest = write_model(current, output, format_name=format_name)
@@ -205,11 +205,11 @@ def write_contributions(
         One file a site.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    sent = _contributions(base, _round(sources, plan, 1, folder), _share_of(progress, 1, 1))
+    sent = _contribute(base, _plan_round(sources, plan, 1, folder), _report_round(progress, 1, 1))
     return tuple(item.path for item in sent)
 
 
-def _round(
+def _plan_round(
     sources: Sequence[SiteSource], plan: RefinementPlan, number: int, folder: Path
 ) -> _Round:
     names = [source.name for source in sources]
@@ -219,25 +219,25 @@ def _round(
     return _Round(sources, plan.settings_of(number), paths, plan.threads)
 
 
-def _contributions(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
+def _contribute(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
     if now.settings.mode == "level-by-level":
-        return _in_step(base, now, report)
+        return _contribute_by_level(base, now, report)
     sent = []
     for place, (source, path) in enumerate(zip(now.sources, now.paths, strict=True)):
 
-        def tell(fraction: float, text: str, at: int = place, name: str = source.name) -> None:
+        def show(fraction: float, text: str, at: int = place, name: str = source.name) -> None:
             report((at + fraction) / len(now.sources), f"{name}: {text}")
 
         contribution = contribute(
-            base, source.site.faces, now.settings, threads=now.threads, progress=tell
+            base, source.site.faces, now.settings, threads=now.threads, progress=show
         )
         sent.append(_Sent(path, write_contribution(contribution, path)))
     return sent
 
 
-def _in_step(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
+def _contribute_by_level(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
     """Fit level by level: all sites move their samples with what all of them found."""
-    forest = thinned_base(base, now.settings.thin)
+    forest = thin_base(base, now.settings.thin)
     settings = now.settings.resolved(forest)
     fits = [SiteFit(forest, item.site.faces, settings, now.threads) for item in now.sources]
     digest = forest_digest(base)
@@ -260,7 +260,7 @@ def _in_step(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]
     return [_Sent(path, writer.digest) for path, writer in zip(now.paths, writers, strict=True)]
 
 
-def _combined(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:
+def _combine(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:
     inputs: list[MergeInput] = [base, *(read_contribution(item.path) for item in sent)]
     names = ["the base", *(item.path.name for item in sent)]
     # The base's own digest orders no sums.
@@ -273,7 +273,7 @@ def _combined(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:
 
 
 @contextmanager
-def _folder(keep_in: Path | None, beside: Path) -> Iterator[Path]:
+def _contribution_folder(keep_in: Path | None, beside: Path) -> Iterator[Path]:
     if keep_in is not None:
         keep_in.mkdir(parents=True, exist_ok=True)
         yield keep_in
@@ -286,7 +286,7 @@ def _recipe_input(path: Path, digest: str) -> RecipeInput:
     return RecipeInput(digest=digest, file_name=path.name)
 
 
-def _share_of(progress: Progress | None, number: int, rounds: int) -> Progress:
+def _report_round(progress: Progress | None, number: int, rounds: int) -> Progress:
     """Return a report for one round of several."""
 
     def report(fraction: float | None, text: str) -> None:

@@ -62,11 +62,11 @@ class LeafRefitPart(SitePart):
         """Return whether a refined landmark model has the trees of its (thinned) base."""
         import numpy as np
 
-        from aggregators.methods.refitting import thinned_base
+        from aggregators.methods.refitting import thin_base
         from site_agent.refinement.one_machine import read_base
 
         refined = read_base(result)
-        forest = thinned_base(read_base(base), int(refined.trees_per_level.max()))
+        forest = thin_base(read_base(base), int(refined.trees_per_level.max()))
         return refined.leaves.shape == forest.leaves.shape and all(
             np.array_equal(getattr(forest, item.name), getattr(refined, item.name))
             for item in fields(forest)

@@ -18,7 +18,7 @@ from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest
 from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import write_contribution
-from aggregators.secure_sum.layout import combined_leaves, combined_network, decode_sum
+from aggregators.secure_sum.layout import combine_leaves, combine_network, decode_sum
 from aggregators.secure_sum.sharing import (
     UInt64,
     add_to,
@@ -156,9 +156,9 @@ def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
     try:
         if layout.kind == "network":
             settings = {**layout.settings, "secure_sum": view.session, "labs": len(labs)}
-            write_network_contribution(combined_network(layout, mean, weight, settings), target)
+            write_network_contribution(combine_network(layout, mean, weight, settings), target)
         elif layout.kind == "leaf-sums":
-            write_contribution(combined_leaves(layout, mean, weights), target)
+            write_contribution(combine_leaves(layout, mean, weights), target)
         else:
             write_whole(target, to_bytes(from_signed(weights)))
     except (AggregatorError, ValueError) as error:

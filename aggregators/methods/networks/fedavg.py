@@ -14,7 +14,7 @@ from aggregators.methods.networks.updates import (
     NetworkMethod,
     Updates,
     collect_updates,
-    differing_counters,
+    find_differing_counters,
     network_of,
     pick_first,
     stream_network,
@@ -61,7 +61,7 @@ class FedAvg(NetworkMethod[MeanOptions]):
             return weighted_mean(rows, weights)
 
         network = stream_network(updates, combine, pick_first(updates))
-        return Combined(network, differing_counters(updates))
+        return Combined(network, find_differing_counters(updates))
 
 
 def site_weights(updates: Updates, mean: str) -> Float64:

@@ -24,7 +24,7 @@ from aggregators.methods.networks.updates import (
     NetworkMethod,
     Updates,
     collect_updates,
-    differing_counters,
+    find_differing_counters,
     numpy_type,
     pick_first,
     require_base,
@@ -115,7 +115,7 @@ class _FedOpt(NetworkMethod[OptionsT]):
         stepping = _Stepping(self, updates, options, site_weights(updates, options.mean), state)
         network = stream_network(updates, stepping.change, pick_first(updates))
         moments = ComputedTensors(infos, lambda name: stepping.moment(*name.split("/", 1)))
-        warnings = differing_counters(updates)
+        warnings = find_differing_counters(updates)
         if given is None:
             warnings = (*warnings, f"no optimiser state was given: {self.name} begins anew")
         return Combined(network, warnings, OptimiserState(StateDict(moments, infos), self.name, ""))

@@ -55,7 +55,7 @@ class Krum(NetworkMethod[KrumOptions]):
         _require_enough(given, max(0, hostile))
         hostile = max(0, hostile - votes.dropped)
         _require_enough(votes.count, hostile)
-        chosen = closest(squared_distances(votes.updates, progress), hostile)
+        chosen = find_closest(squared_distances(votes.updates, progress), hostile)
         return Combined(_network_of_site(votes.updates, chosen), votes.warnings)
 
 
@@ -76,7 +76,7 @@ def squared_distances(updates: Updates, progress: Progress) -> Float64:
     return distances + distances.T
 
 
-def closest(distances: Float64, hostile: int) -> int:
+def find_closest(distances: Float64, hostile: int) -> int:
     """Return the row with the smallest sum of its ``n - hostile - 2`` smallest distances.
 
     Parameters

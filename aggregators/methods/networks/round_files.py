@@ -126,13 +126,13 @@ def _parse(network: StateDict) -> NetworkContribution:
     return NetworkContribution(
         network=StateDict(network.tensors, network.infos),
         holds=cast('Literal["values", "differences"]', holds),
-        samples=_checked_samples(metadata["samples"]),
+        samples=_parse_samples(metadata["samples"]),
         base_digest=digest_in_metadata(metadata, "base"),
-        settings=_checked_settings(metadata["settings"]),
+        settings=_parse_settings(metadata["settings"]),
     )
 
 
-def _checked_samples(text: str) -> int:
+def _parse_samples(text: str) -> int:
     # isdecimal() is true of the digits of other scripts, too.
     if text.isascii() and text.isdecimal() and len(text) <= 16 and text[0] != "0":
         samples = int(text)
@@ -141,7 +141,7 @@ def _checked_samples(text: str) -> int:
     raise header_error("metadata samples", repr(text)[:80], f"a number from 1 to {MOST_SAMPLES}")
 
 
-def _checked_settings(text: str) -> Mapping[str, Any]:
+def _parse_settings(text: str) -> Mapping[str, Any]:
     wanted = "a JSON object of texts, numbers, true, false and null"
     if len(text) > _LONGEST_SETTINGS:
         raise header_error(

@@ -81,8 +81,8 @@ def require_same_entries(
         if mine != theirs:
             raise IncompatibleModelsError(
                 f"entry {name!r}",
-                _described(mine),
-                _described(theirs),
+                _describe(mine),
+                _describe(theirs),
                 first_name=first_name,
                 other_name=other_name,
             )
@@ -101,7 +101,7 @@ def common_metadata(networks: Iterable[StateDict]) -> dict[str, str]:
     return dict(sorted((shared or {}).items()))
 
 
-def _described(info: TensorInfo | None) -> str:
+def _describe(info: TensorInfo | None) -> str:
     if info is None:
         return "absent"
     return f"{info.dtype} [{', '.join(str(size) for size in info.shape)}]"
@@ -197,7 +197,7 @@ def collect_updates(sub_models: SubModels[MergeInput], method: str) -> Updates:
     IncompatibleModelsError
         Networks differ in architecture or entries, or contributions in their base.
     """
-    known: SubModels[StateDict | NetworkContribution] = sub_models.narrowed(
+    known: SubModels[StateDict | NetworkContribution] = sub_models.narrow(
         StateDict, NetworkContribution
     )
     contributions = [item for item in known.given if isinstance(item.model, NetworkContribution)]
@@ -326,7 +326,7 @@ def pick_first(updates: Updates) -> Callable[[str], NDArray[np.generic]]:
     return lambda name: network_of(updates.sites[0]).tensors[name]
 
 
-def differing_counters(updates: Updates) -> tuple[str, ...]:
+def find_differing_counters(updates: Updates) -> tuple[str, ...]:
     """Return a warning if sites differ in entries that are not floating-point."""
     first = network_of(updates.sites[0])
     names = [

@@ -1,4 +1,4 @@
-"""What the robust methods have in common: one vote for each site, and none that is not finite."""
+"""The votes of the robust methods: one for each site, none for an update that is not finite."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from aggregators.methods.refitting.contribution_file import (
     forest_digest,
     read_contribution,
     refit_settings,
-    thinned_base,
+    thin_base,
     write_contribution,
 )
 from aggregators.methods.refitting.faces import SiteFaces
@@ -34,6 +34,6 @@ __all__ = [
     "forest_digest",
     "read_contribution",
     "refit_settings",
-    "thinned_base",
+    "thin_base",
     "write_contribution",
 ]

@@ -1,9 +1,9 @@
-"""Whether the trees of a base are such as training makes them.
+"""Check that the trees of a base look as training makes them.
 
 A base can be built to photograph the faces that it is fitted to: trees that compare one pixel
 with a black place outside of the image, at many thresholds, have leaf sums that say how bright
 the pixel is. These checks find such a base if it was built without care. Trees that were made to
-look like trained ones pass; against those helps only to know where a base comes from.
+look like trained ones pass; against those, it only helps to know where a base comes from.
 
 dlib's trainer draws thresholds between -64 and 64, pixels from the region of the mean landmarks
 or the box (each stored with its nearest landmark), and pairs of pixels that lie near each other

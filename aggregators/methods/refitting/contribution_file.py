@@ -120,7 +120,7 @@ def refit_settings(**values: Any) -> RefitSettings:
     return check_options(RefitSettings, values, "leaf-refit")
 
 
-def thinned_base(base: ShapePredictor, thin: int | None) -> ShapePredictor:
+def thin_base(base: ShapePredictor, thin: int | None) -> ShapePredictor:
     """Return the forest whose leaves are fitted: the base, thinned to `thin` trees a level."""
     if thin is None or thin >= int(base.trees_per_level.max()):
         return base
@@ -207,7 +207,7 @@ def decode_contribution(data: Buffer) -> LeafContribution:
         changes=cast("Float32", changes),
         counts=cast("UInt32", counts),
         base_digest=digest_in_metadata(contents.metadata, "base"),
-        settings=_checked_settings(contents.metadata.get("settings", "")),
+        settings=_parse_settings(contents.metadata.get("settings", "")),
     )
     problem = _find_problem(contribution)
     if problem is not None:
@@ -288,7 +288,7 @@ def _entry(contents: Contents, name: str, dtype: str) -> NDArray[np.generic]:
     return contents.array(name)
 
 
-def _checked_settings(text: str) -> dict[str, Any]:
+def _parse_settings(text: str) -> dict[str, Any]:
     try:
         settings = RefitSettings.model_validate_json(text)
     except ValidationError as error:

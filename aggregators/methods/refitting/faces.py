@@ -79,10 +79,10 @@ class SiteFaces:
             Boxes or landmarks are not finite or of the wrong shape, or there are fewer than two
             faces.
         """
-        packed = [_checked_image(image, number) for number, image in enumerate(images)]
+        packed = [_require_image(image, number) for number, image in enumerate(images)]
         sizes = np.array([image.shape for image in packed], dtype=np.int64).reshape(-1, 2)
         areas = sizes[:, 0] * sizes[:, 1]
-        corners, landmarks = check_boxes(boxes), _checked_points(points)
+        corners, landmarks = check_boxes(boxes), _require_points(points)
         if len(corners) != len(landmarks):
             raise FaceBoxError(f"{len(corners)} boxes for the landmarks of {len(landmarks)} faces")
         owners = np.arange(len(corners)) if image_of_face is None else np.asarray(image_of_face)
@@ -158,7 +158,7 @@ def draw_samples(
     )
 
 
-def _checked_image(image: NDArray[Any], number: int) -> UInt8:
+def _require_image(image: NDArray[Any], number: int) -> UInt8:
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 2:
         found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image)
         raise ImageArrayError(
@@ -169,7 +169,7 @@ def _checked_image(image: NDArray[Any], number: int) -> UInt8:
     return np.ascontiguousarray(image)
 
 
-def _checked_points(points: ArrayLike) -> Float64:
+def _require_points(points: ArrayLike) -> Float64:
     try:
         landmarks = np.array(points, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:

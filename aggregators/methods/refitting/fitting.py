@@ -16,7 +16,7 @@ from aggregators.methods.contract import Progress, no_progress
 from aggregators.methods.refitting.contribution_file import (
     RefitSettings,
     forest_digest,
-    thinned_base,
+    thin_base,
 )
 from aggregators.methods.refitting.faces import SiteFaces, draw_samples
 from aggregators.models import (
@@ -95,8 +95,8 @@ class SiteFit:
         )
         self._samples = samples
         self._columns = _column_blocks(2 * forest.part_count)
-        self._targets = self._blocked(samples.targets)
-        self._shapes = self._blocked(samples.starts)
+        self._targets = self._split_into_blocks(samples.targets)
+        self._shapes = self._split_into_blocks(samples.starts)
         self._reach: LevelReach | None = None
 
     @property
@@ -119,7 +119,7 @@ class SiteFit:
         """Fit the leaves of the next level to the samples, without moving these."""
         from aggregators.methods.refitting import kernels
 
-        reach = self._reach = self._reached_leaves(level)
+        reach = self._reach = self._find_reached_leaves(level)
         leaf_count, values = len(level.leaves), self._columns[-1][1]
         kernels.count_samples(reach)
         kernels.keep_leaves_back(reach, self._starts, self._min_faces)
@@ -151,10 +151,10 @@ class SiteFit:
 
     def follow(self, level: CascadeLevel) -> None:
         """Move the samples by the next level without fitting it."""
-        self._reach = self._reached_leaves(level)
+        self._reach = self._find_reached_leaves(level)
         self.move(level.leaves)
 
-    def _reached_leaves(self, level: CascadeLevel) -> LevelReach:
+    def _find_reached_leaves(self, level: CascadeLevel) -> LevelReach:
         """Find the leaf of each tree that each sample reaches."""
         from aggregators.methods.refitting.kernels import LevelReach, SampleArrays, reach_leaves
         from aggregators.predictors.cascade_kernel import CascadeArrays
@@ -190,7 +190,7 @@ class SiteFit:
         first_leaves = np.concatenate([[0], np.cumsum(leaf_counts)])
         return LevelReach(reached, first_leaves, np.zeros(len(level.leaves), dtype=np.uint32))
 
-    def _blocked(self, shapes: Float32) -> Float32:
+    def _split_into_blocks(self, shapes: Float32) -> Float32:
         """Return (blocks, samples, BLOCK), with zeros at the end of the last block."""
         from aggregators.methods.refitting.kernels import BLOCK
 
@@ -250,7 +250,7 @@ def contribute(
     """
     settings = settings or RefitSettings()
     report = progress or no_progress
-    forest = thinned_base(base, settings.thin)
+    forest = thin_base(base, settings.thin)
     chosen = settings.resolved(forest)
     fit = SiteFit(forest, faces, chosen, threads)
     changes = np.zeros_like(forest.leaves)
@@ -295,7 +295,7 @@ def _require_landmarks_near(shapes: Float32, level: int) -> None:
     if away > _MOST_AWAY:
         raise InconsistentModelError(
             f"level {level} of the base moves landmarks of {away:.0%} of the samples farther than "
-            f"a box width from the face, expected at most {_MOST_AWAY:.0%}; this is no model of "
+            f"a box width from the face, expected at most {_MOST_AWAY:.0%}; this is not a model of "
             "such faces"
         )
 

@@ -15,7 +15,7 @@ from aggregators.methods.refitting import (
     contribute,
     forest_digest,
     read_contribution,
-    thinned_base,
+    thin_base,
 )
 from aggregators.models import LeafContribution, ShapePredictor
 from pool_server.wire.evaluations import Score
@@ -86,7 +86,7 @@ def attack_leaf_sums(
     shapes = sides.own.shapes(names), sides.others.shapes(names)
     persons = np.concatenate([sides.own.persons, sides.others.persons])
     is_own = np.arange(len(persons)) < len(sides.own)
-    found = _recover(sent, thinned_base(base, rules.thin), np.concatenate(shapes))
+    found = _recover(sent, thin_base(base, rules.thin), np.concatenate(shapes))
     camera = build_camera(base.initial_shape, _OUTSIDE)
     shown = contribute(camera, _loaded(sides, base, most=None), _on_camera(unguarded), threads=1)
     control = _recover(shown, camera, np.concatenate(shapes))

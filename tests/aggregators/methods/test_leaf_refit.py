@@ -24,7 +24,7 @@ from aggregators.methods.refitting import (
     encode_contribution,
     forest_digest,
     read_contribution,
-    thinned_base,
+    thin_base,
     write_contribution,
 )
 from aggregators.methods.refitting.contribution_file import decode_contribution
@@ -102,7 +102,7 @@ def test_a_thinned_base_stays_thin() -> None:
     contributions = [made(seed, thin=2) for seed in (1, 2)]
     result = refined(BASE, *contributions)
     assert result.trees_per_level.tolist() == [2, 2, 2]
-    assert result.leaves.shape == thinned_base(BASE, 2).leaves.shape
+    assert result.leaves.shape == thin_base(BASE, 2).leaves.shape
     with pytest.raises(IncompatibleModelsError, match=r"thin (2 against None|None against 2)"):
         refined(BASE, contributions[0], made(3))
 

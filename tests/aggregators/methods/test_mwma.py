@@ -32,7 +32,7 @@ def test_the_mean_is_weighted_and_includes_the_threshold() -> None:
 
 def test_equal_weights_give_the_bits_of_adding_up_and_dividing_once() -> None:
     detectors = [make_detector(seed) for seed in range(6)]
-    in_order = sorted(detectors, key=encoded_digest)
+    in_order = sorted(detectors, key=digest_input)
     total = in_order[0].weights.copy()
     for detector in in_order[1:]:
         total += detector.weights
@@ -40,7 +40,7 @@ def test_equal_weights_give_the_bits_of_adding_up_and_dividing_once() -> None:
     assert merged_detector(*detectors).weights.tobytes() == total.tobytes()
 
 
-def encoded_digest(detector: FhogDetector) -> str:
+def digest_input(detector: FhogDetector) -> str:
     return merge("mwma", [detector]).recipe.inputs[0].digest
 
 

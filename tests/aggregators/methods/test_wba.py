@@ -20,8 +20,8 @@ from aggregators import (
     write_model,
 )
 from aggregators.errors import ConversionError, OptionError
-from aggregators.methods.joined_cascades import kept_tree_counts, thinned_level, tree_sizes
-from aggregators.methods.landmark_members import reanchored
+from aggregators.methods.joined_cascades import distribute_trees, measure_trees, thin_level
+from aggregators.methods.landmark_members import reanchor
 from aggregators.models import Float64, ForestEnsemble, ShapePredictor
 from tests.aggregators.drawn_faces import DrawnFace, draw_faces
 from tests.aggregators.small_models import make_ensemble, make_predictor
@@ -67,11 +67,11 @@ def test_landmarks_in_another_order_give_a_warning(method: str, tmp_path: Path) 
 class TestReanchoring:
     def test_pixels_stay_where_they_were(self) -> None:
         predictor = make_predictor(1)
-        moved = reanchored(predictor, make_predictor(2).initial_shape)
+        moved = reanchor(predictor, make_predictor(2).initial_shape)
         np.testing.assert_allclose(pool_pixels(moved), pool_pixels(predictor), atol=1e-6)
 
     def test_each_pixel_is_anchored_to_the_nearest_landmark(self) -> None:
-        moved = reanchored(make_predictor(1), make_predictor(2).initial_shape)
+        moved = reanchor(make_predictor(1), make_predictor(2).initial_shape)
         offsets = pool_pixels(moved)[:, np.newaxis] - moved.initial_shape
         nearest = np.linalg.norm(offsets, axis=2).min(axis=1)
         np.testing.assert_allclose(np.linalg.norm(moved.deltas, axis=1), nearest, atol=1e-6)
@@ -173,14 +173,14 @@ class TestThinning:
     ) -> None:
         weight = st.floats(1e-6, 1e6)
         weights = data.draw(st.lists(weight, min_size=len(trees), max_size=len(trees)))
-        counts = kept_tree_counts(trees, weights, kept)
+        counts = distribute_trees(trees, weights, kept)
         assert sum(counts) == min(kept, sum(trees))
         assert all(0 <= count <= most for count, most in zip(counts, trees, strict=True))
 
     @given(seed=st.integers(0, 1000), kept=st.integers(1, 7))
     def test_kept_trees_have_the_size_of_the_level(self, seed: int, kept: int) -> None:
         level = next(make_predictor(seed, depths=((3, 2, 1, 4, 2, 2, 1, 3),)).levels())
-        thinned, sizes = thinned_level(level, kept), tree_sizes(level)
+        thinned, sizes = thin_level(level, kept), measure_trees(level)
         assert len(set(thinned.trees.tolist())) == kept
         assert thinned.trees.tolist() == sorted(thinned.trees.tolist())
         assert (thinned.factors >= 1).all()

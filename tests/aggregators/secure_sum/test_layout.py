@@ -13,8 +13,8 @@ from aggregators.models import LeafContribution, NetworkContribution, StateDict,
 from aggregators.secure_sum.layout import (
     BitBudget,
     SumLayout,
-    combined_leaves,
-    combined_network,
+    combine_leaves,
+    combine_network,
     decode_sum,
     encode_leaves,
     encode_network,
@@ -56,7 +56,7 @@ def test_a_network_sum_is_the_mean_difference(holds: str) -> None:
     labs = [NetworkContribution(_network(n), holds, n + 1, _DIGEST) for n in range(3)]
     total = _sum([encode_network(layout, lab, base, _BUDGET) for lab in labs])
     mean, weights = decode_sum(total, 1, 3, _BUDGET)
-    combined = combined_network(layout, mean, int(weights[0]), {"labs": 3})
+    combined = combine_network(layout, mean, int(weights[0]), {"labs": 3})
     assert (combined.samples, combined.holds, combined.base_digest) == (6, "differences", _DIGEST)
     for name in ("b.weight", "a.bias"):
         origin = base.tensors[name] if holds == "values" else 0.0
@@ -100,7 +100,7 @@ def test_leaf_sums_equal_the_plain_mean_where_three_labs_reach() -> None:
     groups = int((reached >= 3).sum())
     assert 0 < groups < 40
     total = _sum([encode_leaves(layout, lab, _BUDGET) for lab in labs])
-    combined = combined_leaves(layout, *decode_sum(total, groups, 5, _BUDGET))
+    combined = combine_leaves(layout, *decode_sum(total, groups, 5, _BUDGET))
     expected = mean_change([(lab.changes, lab.counts.astype(np.float64)) for lab in labs])
     expected[reached < 3] = 0
     assert np.abs(combined.changes - expected).max() < 1e-7

@@ -16,7 +16,7 @@ from aggregators.methods.refitting import (
     RefitSettings,
     encode_contribution,
     forest_digest,
-    thinned_base,
+    thin_base,
 )
 from aggregators.methods.refitting.contribution_file import decode_contribution
 from aggregators.models import LeafContribution, ShapePredictor
@@ -44,7 +44,7 @@ def contribution_bytes(
 ) -> bytes:
     """Return the file of a contribution that fits `base`, but for what is `changed`."""
     settings = RefitSettings.model_validate(options or {})
-    forest = thinned_base(base, settings.thin)
+    forest = thin_base(base, settings.thin)
     random = np.random.default_rng(seed)
     counts = random.integers(0, 4, len(forest.leaves)).astype(np.uint32)
     changes = random.standard_normal(forest.leaves.shape).astype(np.float32) * np.float32(0.01)

@@ -13,7 +13,7 @@ from aggregators.methods.refitting import (
     RefitSettings,
     contribute,
     find_untrained_features,
-    thinned_base,
+    thin_base,
 )
 from aggregators.models import ShapePredictor
 from site_agent.attacks.camera import build_camera, develop, photograph
@@ -101,7 +101,7 @@ def test_models_that_were_trained_pass(
     small = train_ert(training_faces, tmp_path / "eyes.dat", eyes, training_scores=False)
     sent = contribute(merged, site.faces, RefitSettings(starts=5))
     for model in (
-        trained, merged, thinned_base(merged, 20), merge("leaf-refit", [merged, sent]).model,
+        trained, merged, thin_base(merged, 20), merge("leaf-refit", [merged, sent]).model,
         read_model(small.model_path),
     ):  # fmt: skip
         assert isinstance(model, ShapePredictor)

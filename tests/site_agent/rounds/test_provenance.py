@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aggregators import merge, read_model, write_model
-from aggregators.methods.refitting import forest_digest, thinned_base
+from aggregators.methods.refitting import forest_digest, thin_base
 from aggregators.methods.refitting.contribution_file import RefitSettings
 from aggregators.models import LeafContribution, ShapePredictor
 from site_agent import ModelCache, PoolClient
@@ -126,7 +126,7 @@ def test_a_pool_that_invents_an_origin_is_found_out(sites: Sites) -> None:
     sites.merge("site-b/holds-it", b, x)
 
     def change(address: str, **fields: object) -> None:
-        def changed(body: bytes) -> tuple[dict[str, str], bytes]:
+        def changed(_path: str, body: bytes) -> tuple[dict[str, str], bytes]:
             answer = json.loads(body)
             for node in answer.get("nodes", []):
                 if address in node["addresses"]:
@@ -158,7 +158,7 @@ def test_the_result_of_a_round_has_the_trees_of_its_base(sites: Sites, thin: int
     base_file = sites.train(f"site-b/{name}", 11 + (thin or 0))
     base = read_model(base_file)
     assert isinstance(base, ShapePredictor)
-    forest = thinned_base(base, thin)
+    forest = thin_base(base, thin)
     counts = np.ones(len(forest.leaves), dtype=np.uint32)
     settings = RefitSettings(thin=thin, nu=0.1).shared()
     sent = LeafContribution(forest.leaves * 0 + 1, counts, forest_digest(base), settings)

@@ -14,7 +14,7 @@ from aggregators.methods.refitting import (
     SiteFaces,
     SiteFit,
     contribute,
-    thinned_base,
+    thin_base,
 )
 from aggregators.methods.refitting.faces import Samples, draw_samples
 from aggregators.models import CascadeLevel, Float32, LeafContribution, ShapePredictor
@@ -189,9 +189,9 @@ def test_nu_has_a_default() -> None:
 
 def test_thinning_keeps_trees_of_the_whole_level() -> None:
     base = make_base()
-    assert thinned_base(base, None) is base
-    assert thinned_base(base, 4) is base
-    thinned = thinned_base(base, 2)
+    assert thin_base(base, None) is base
+    assert thin_base(base, 4) is base
+    thinned = thin_base(base, 2)
     assert thinned.trees_per_level.tolist() == [2, 2, 2]
     made = contribute(base, make_faces(1), SETTINGS.model_copy(update={"thin": 2}))
     assert made.changes.shape == thinned.leaves.shape
