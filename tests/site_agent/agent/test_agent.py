@@ -15,7 +15,7 @@ import pytest
 
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge, read_recipe, recipe_path
-from aggregators.methods.landmark_members import reanchored
+from aggregators.methods.landmark_members import reanchor
 from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
 from site_agent.agent import EVENTS, Stopped, plan_cycle, read_config, run_agent
@@ -388,7 +388,7 @@ def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials
     assert isinstance(model, ShapePredictor)
     path = lab.folder.parent / "few.dat"
     shape = np.ascontiguousarray(model.initial_shape[:9])
-    few = replace(reanchored(model, shape), leaves=model.leaves[:, :9].copy())
+    few = replace(reanchor(model, shape), leaves=model.leaves[:, :9].copy())
     write_model(few, path)
     until = datetime.now(UTC) + timedelta(hours=1)
     with lab.client("site-b") as client:
