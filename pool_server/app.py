@@ -19,7 +19,6 @@ import pool_server.models.cards.endpoints as cards
 import pool_server.models.curation.endpoints as curation
 import pool_server.models.descriptions.endpoints as descriptions
 import pool_server.models.exports.endpoints as exports
-import pool_server.models.registry.endpoints as registry
 import pool_server.models.sharing.endpoints as sharing
 import pool_server.models.vocabulary.endpoints as vocabulary
 import pool_server.pages.endpoints as pages
@@ -27,6 +26,7 @@ import pool_server.people.invitations.endpoints as invitations
 import pool_server.people.sites.endpoints as sites
 import pool_server.people.tokens.endpoints as tokens
 import pool_server.people.users.endpoints as users
+import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
 import pool_server.secure.endpoints as secure
 import pool_server.signatures.endpoints as signatures
@@ -38,9 +38,8 @@ from pool_server.http.error_responses import USUAL_RESPONSES, install_error_hand
 from pool_server.http.metrics import PoolMetrics
 from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
-from pool_server.http.readiness import Readiness
 from pool_server.http.session import ServerParts
-from pool_server.http.traffic import Traffic
+from pool_server.http.traffic import Readiness, Traffic
 from pool_server.merges.running import carrying_out_merges, recover_merges
 from pool_server.people.sites.endpoints import pool_version
 from pool_server.people.tokens.service import create_first_admin as create_first_admin_in

@@ -12,9 +12,8 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import AuditRecord
-from pool_server.http.identity import Caller, SiteAdmin
-from pool_server.http.pagination import read_cursor, write_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.identity import Caller, SiteAdmin, needs
+from pool_server.http.parameters import Cursor, Limit, read_cursor, write_cursor
 from pool_server.http.session import ReadingSession
 from pool_server.wire.audit import AuditEntry, AuditPage, Moment
 from pool_server.wire.names import Line, Name
@@ -175,8 +174,6 @@ def _without_names_of_others(site: str, details: Mapping[str, Any]) -> dict[str,
 # The address of the audit.
 router = APIRouter(tags=["audit"], dependencies=[needs("audit:read")])
 
-MOST_ENTRIES = 200
-
 
 @router.get("/audit", summary="Read the audit")
 def list_audit(  # noqa: PLR0917 - FastAPI gives them by name
@@ -224,17 +221,8 @@ def list_audit(  # noqa: PLR0917 - FastAPI gives them by name
         Moment | None,
         Query(description="Before this moment.", examples=["2026-03-02T12:00:00Z"]),
     ] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=MOST_ENTRIES, description="Most items of the page.", examples=[50])
-    ] = 50,
-    cursor: Annotated[
-        str | None,
-        Query(
-            description="`next_cursor` of the page before.",
-            max_length=200,
-            examples=["djE6YmVmb3JlPTQy"],
-        ),
-    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> AuditPage:
     """Return what was done in the pool, and what was refused, newest first, a page at a time.
 

@@ -24,13 +24,12 @@ from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import EventRecord, SiteRecord
 from pool_server.errors import MissingError
 from pool_server.http.file_response import names_this
-from pool_server.http.identity import Caller, FeedReader, SignedIn
-from pool_server.http.scopes import needs
+from pool_server.http.identity import Caller, FeedReader, SignedIn, needs
+from pool_server.http.parameters import Limit
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.http.traffic import ProcessTraffic
 from pool_server.wire.events import (
     LONGEST_WAIT_S,
-    MOST_EVENTS,
     EventKind,
     EventPage,
     EventResponse,
@@ -44,9 +43,6 @@ LOOK_INTERVAL_S = 0.5
 OfSite = Annotated[
     Name | None,
     Query(description="One's own when left out; any for admins of the pool.", examples=["site-a"]),
-]
-MostItems = Annotated[
-    int, Query(ge=1, le=MOST_EVENTS, description="Most items of the page.", examples=[50])
 ]
 
 
@@ -172,7 +168,7 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
         Query(description="Only events of this kind.", examples=["version.flagged"]),
     ] = None,
     site: OfSite = None,
-    limit: MostItems = 50,
+    limit: Limit = 50,
     wait_s: Annotated[
         float,
         Query(
@@ -224,7 +220,7 @@ def read_feed(  # noqa: PLR0917 - FastAPI gives them by name
         Query(ge=1, le=2**62, description="Only older events; `rel=next` has it.", examples=[42]),
     ] = None,
     site: OfSite = None,
-    limit: MostItems = 50,
+    limit: Limit = 50,
 ) -> Response:
     """Return the events of one's own site as an Atom feed.
 

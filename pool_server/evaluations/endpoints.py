@@ -8,12 +8,10 @@ from fastapi import APIRouter, Query
 
 from pool_server.evaluations import service
 from pool_server.evaluations.repository import MatrixQuery
-from pool_server.http.identity import SignedIn, Uploader
-from pool_server.http.pagination import read_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, ModelName, Reference, SiteName, read_cursor
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.models.registry.endpoints import Cursor, Limit, ModelName, Reference, SiteName
-from pool_server.models.registry.service import resolve_version
+from pool_server.registry.service import resolve_version
 from pool_server.wire.evaluations import (
     EvaluationMatrix,
     EvaluationPage,

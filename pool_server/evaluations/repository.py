@@ -16,7 +16,7 @@ from pool_server.database.records import (
     SiteRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.access import listed_for, readable_by
+from pool_server.registry.access import listed_for, readable_by
 
 ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]

@@ -13,11 +13,11 @@ from pool_server.evaluations import repository
 from pool_server.evaluations.repository import MatrixQuery
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.pagination import write_cursor
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.filters import ModelChoice
-from pool_server.models.registry.service import resolve_version
+from pool_server.http.parameters import write_cursor
 from pool_server.people.sites.repository import get_site
+from pool_server.registry import repository as registry
+from pool_server.registry.filters import ModelChoice
+from pool_server.registry.service import resolve_version
 from pool_server.wire.evaluations import (
     EvaluationMatrix,
     EvaluationPage,

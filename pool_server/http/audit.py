@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import re
+from http import HTTPStatus
+from typing import Any, cast
 
+import anyio.to_thread
+from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from pool_server.database.engine import write_with_retry
 from pool_server.database.records import AuditRecord
-from pool_server.http.identity import Caller
+from pool_server.errors import PoolError, TooManyRequestsError
+from pool_server.http.error_table import entry_of
+from pool_server.http.identity import Caller, caller_behind
+from pool_server.http.rate_limits import rate_limits
+from pool_server.http.session import server_parts
+from pool_server.wire.names import UNSHOWN
 
 
 def record_act(
@@ -35,3 +47,79 @@ def record_act(
             details=details,
         )
     )
+
+
+# What somebody who is signed in tried to do and may not: also in the audit.
+#
+# Such an act leaves nothing else behind, so the entry is written in a transaction of its own,
+# before the answer goes out.
+log = logging.getLogger("pool_server.activity.audit")
+
+ACTION = "request.refuse"
+OUTCOME = "refused"
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOST_MESSAGE = 500
+_MOST_PATH = 256
+# What a name, an identifier, a digest or a reference may be made of. An address with other values
+# in it is none of this pool, and no words of whoever sent it go into the audit.
+_VALUE = re.compile(r"[A-Za-z0-9._:-]{1,80}")
+_UNSHOWN = re.compile(f"[{UNSHOWN}]")
+
+
+async def record_refusal(request: Request, error: PoolError) -> None:
+    """Append an entry if an act was refused to somebody who is signed in.
+
+    The audit is only ever appended to, so nobody may fill it at will: where one token is refused
+    all the time, some of it is told in the log alone.
+    """
+    if request.method in _READING or entry_of(error).status != HTTPStatus.FORBIDDEN:
+        return
+    caller = caller_behind(request)
+    values = cast("dict[str, str]", request.path_params).values()
+    if caller is None or not all(_VALUE.fullmatch(str(each)) for each in values):
+        return
+    try:
+        rate_limits(request).refusals.take(caller.token_id, "refused acts")
+        await anyio.to_thread.run_sync(_record, request, caller, error)
+    except TooManyRequestsError:
+        log.warning(
+            "%s/%s is refused too often for the audit to keep it: %s %s",
+            caller.site, caller.token_name, request.method, request.url.path,
+        )  # fmt: skip
+    except (PoolError, SQLAlchemyError):
+        # The refusal itself stands.
+        log.exception("a refused act could not be written into the audit")
+
+
+def _record(request: Request, caller: Caller, error: PoolError) -> None:
+    write_with_retry(
+        server_parts(request).database,
+        lambda session: record_act(
+            session,
+            caller,
+            ACTION,
+            subject_of(request),
+            outcome=OUTCOME,
+            method=request.method,
+            path=request.url.path[:_MOST_PATH],
+            code=entry_of(error).code,
+            message=written_out(error.message[:_MOST_MESSAGE]),
+        ),
+    )
+
+
+def written_out(text: str) -> str:
+    """Return text with the characters escaped that would not be seen as what they are."""
+    return _UNSHOWN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def subject_of(request: Request) -> str:
+    """Return what a request was about, as other entries name it; else its path."""
+    values = cast("dict[str, str]", request.path_params)
+    if "site" not in values:
+        return request.url.path[:_MOST_PATH]
+    subject = values["site"]
+    for name in ("name", "user"):
+        if name in values:
+            subject += f"/{values[name]}"
+    return f"{subject}@{values['reference']}" if "reference" in values else subject

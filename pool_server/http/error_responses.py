@@ -21,8 +21,8 @@ from pool_server.errors import (
     PoolError,
     WriteConflictError,
 )
+from pool_server.http.audit import record_refusal
 from pool_server.http.error_table import ERROR_TABLE, ErrorEntry, entry_of
-from pool_server.http.refusals import record_refusal
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 from pool_server.wire.problem_words import problem_words
 

@@ -1,4 +1,13 @@
-"""Who is asking, and whether they may."""
+"""Who is asking, and whether they may: tokens, roles and scopes.
+
+A token without scopes may all that its role may; one with scopes only what they name, and never
+more than its role. Every route that takes a token declares what it needs, where the router or the
+route itself is made::
+
+    router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
+
+A route that declares nothing is closed to tokens with scopes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,7 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyQuery, HTTPAuthorizationCredentials, HTTPBearer
@@ -17,9 +26,8 @@ from sqlalchemy.orm import Session, contains_eager
 from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
 from pool_server.errors import NotAllowedError, NotAuthenticatedError
 from pool_server.http.rate_limits import Limits, RateLimits, client_address, limited_by
-from pool_server.http.scopes import require_declared_scopes
 from pool_server.http.session import Parts, ServerParts
-from pool_server.wire.people.sites import ROLES, Role
+from pool_server.wire.people.sites import ROLES, Role, Scope
 from pool_server.wire.people.tokens import TokenKind
 
 SECRET_PREFIX = "pool_"
@@ -27,6 +35,7 @@ SECRET_BITS = 256
 # Writing the time of last use with every request would make every reader a writer.
 LAST_USED_STEP = timedelta(minutes=5)
 _CALLER = "pool_caller"
+_DECLARED = "pool_scopes"
 
 bearer = HTTPBearer(
     auto_error=False,
@@ -339,3 +348,31 @@ Administrator = Annotated[Caller, Depends(administrator)]
 SiteAdmin = Annotated[Caller, Depends(site_admin)]
 Curator = Annotated[Caller, Depends(curator)]
 Uploader = Annotated[Caller, Depends(uploader)]
+
+
+def needs(*scopes: Scope) -> Any:
+    """Return a dependency that says which scopes a route needs: all of these.
+
+    Without any, every valid token will do. Dependencies of routers and routes run before those
+    of parameters, so that `require_declared_scopes` knows when the token is looked at.
+    """
+
+    async def declare(request: Request) -> None:
+        request.scope[_DECLARED] = request.scope.get(_DECLARED, frozenset()) | set(scopes)
+
+    return Depends(declare)
+
+
+def require_declared_scopes(request: Request, granted: frozenset[str] | None) -> None:
+    """Raise `NotAllowedError` unless a token's scopes suffice for the route of a request."""
+    if granted is None:
+        return
+    declared = request.scope.get(_DECLARED)
+    missing = ["all of them"] if declared is None else sorted(declared - granted)
+    if missing:
+        raise NotAllowedError(
+            f"this token is narrowed to {', '.join(sorted(granted)) or 'nothing'}; this needs the "
+            f"scope {' and '.join(missing)}",
+            hint="Ask an admin of your site for a token with that scope.",
+            details={"scopes": missing},
+        )

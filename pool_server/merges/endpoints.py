@@ -6,12 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from pool_server.http.identity import SignedIn, Uploader
-from pool_server.http.pagination import read_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, read_cursor
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.merges import service
-from pool_server.models.registry.endpoints import Cursor, Limit
 from pool_server.wire.merges import (
     MERGE_KEY_PATTERN,
     MergeJobPage,

@@ -33,7 +33,7 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
-from pool_server.models.registry.repository import whole_versions
+from pool_server.registry.repository import whole_versions
 from pool_server.wire.names import ModelAddress
 
 QUEUED, RUNNING = "queued", "running"

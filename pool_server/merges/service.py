@@ -17,17 +17,17 @@ from pool_server.database.records import MergeJobRecord, ModelVersionRecord, Rou
 from pool_server.errors import ConflictError, MergeRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.pagination import write_cursor
+from pool_server.http.parameters import write_cursor
 from pool_server.http.session import ServerParts
 from pool_server.lineage.family.repository import round_files_among
 from pool_server.lineage.withdrawals.flagging import require_good_standing
 from pool_server.lineage.withdrawals.repository import find_refusal
 from pool_server.merges import repository
-from pool_server.models.access import may, readable_by
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.terms import require_terms
-from pool_server.models.states import AVAILABLE, DRAFT
 from pool_server.people.sites.repository import get_site
+from pool_server.registry import repository as registry
+from pool_server.registry.access import may, readable_by
+from pool_server.registry.states import AVAILABLE, DRAFT
+from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.transfers.conditions import require_visibility, require_wording
 from pool_server.transfers.publishing import require_not_deleted

@@ -25,9 +25,9 @@ from pool_server.database.schema import (
     usable_engine,
 )
 from pool_server.errors import BackupUnusableError, DigestMismatchError, StartError
-from pool_server.models.registry.search.rebuild import loading_in_bulk
 from pool_server.operations.backup import Snapshot, blob_path
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
+from pool_server.registry.search import loading_in_bulk
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.storage.contract import PartPlan

@@ -10,12 +10,10 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict
 
 from pool_server.errors import ServerStoppingError
-from pool_server.http.identity import SignedIn
+from pool_server.http.identity import SignedIn, needs
 from pool_server.http.metrics import CONTENT_TYPE
-from pool_server.http.readiness import ProcessReadiness
-from pool_server.http.scopes import needs
 from pool_server.http.session import Parts
-from pool_server.http.traffic import ProcessTraffic
+from pool_server.http.traffic import ProcessReadiness, ProcessTraffic
 from pool_server.pages.landing import landing_body
 from pool_server.pages.reference import reference_body
 from pool_server.pages.style import page

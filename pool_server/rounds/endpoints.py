@@ -11,11 +11,9 @@ from pool_server.errors import (
     TooLargeError,
 )
 from pool_server.http.error_responses import documented
-from pool_server.http.identity import SignedIn, Uploader
-from pool_server.http.pagination import read_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, SiteName, read_cursor
 from pool_server.http.session import Parts, ReadingSession, WritingSession
-from pool_server.models.registry.endpoints import Cursor, Limit, SiteName
 from pool_server.rounds import service
 from pool_server.rounds.contributing import (
     announce_contribution,

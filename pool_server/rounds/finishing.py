@@ -33,10 +33,10 @@ from pool_server.http.session import ServerParts
 from pool_server.merges import repository as merges
 from pool_server.merges.running import MergeRun
 from pool_server.merges.service import add_job, describe_job
-from pool_server.models.access import CONSORTIUM
-from pool_server.models.registry import repository as registry
 from pool_server.models.sharing.service import share_alike
 from pool_server.people.sites.repository import get_site
+from pool_server.registry import repository as registry
+from pool_server.registry.access import CONSORTIUM
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import address_of, files_to_combine, missing_sites

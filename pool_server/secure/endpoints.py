@@ -9,11 +9,10 @@ from fastapi import APIRouter, Path, Query, Response
 from pool_server.database.engine import write_with_retry
 from pool_server.errors import StorageFullError, TooLargeError
 from pool_server.http.error_responses import documented
-from pool_server.http.identity import SignedIn, Uploader
-from pool_server.http.pagination import read_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.file_response import CONTENT_RESPONSES
+from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, read_cursor
 from pool_server.http.session import LookingSession, Parts, ReadingSession
-from pool_server.models.registry.endpoints import CONTENT_RESPONSES, Cursor, Limit
 from pool_server.secure import files, service
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId

@@ -21,7 +21,7 @@ from pool_server.database.records import (
 )
 from pool_server.errors import ConflictError, MissingError
 from pool_server.http.audit import record_act
-from pool_server.http.content import send_content
+from pool_server.http.file_response import send_content
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import working

@@ -21,7 +21,7 @@ from pool_server.database.records import (
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.pagination import write_cursor
+from pool_server.http.parameters import write_cursor
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import service as rounds
 from pool_server.wire.secure import (

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Path, Response
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import write_with_retry
-from pool_server.http.identity import SignedIn, Uploader
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import Parts, ReadingSession
-from pool_server.models.registry.endpoints import ModelName, Reference, SiteName
-from pool_server.models.registry.service import resolve_version
 from pool_server.people.sites.repository import get_site
+from pool_server.registry.service import resolve_version
 from pool_server.signatures import repository, service, statements
 from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.signatures.signatures import (

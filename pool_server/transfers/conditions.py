@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 from pool_server.database.records import ModelRecord, SiteRecord, UploadRecord
 from pool_server.errors import NotAllowedError, RecipeRefusedError, RefusedError
 from pool_server.http.identity import Caller
-from pool_server.models.access import (
+from pool_server.models.descriptions.service import require_labels
+from pool_server.registry.access import (
     CONSORTIUM,
     PRIVATE,
     SITES,
@@ -19,9 +20,8 @@ from pool_server.models.access import (
     require_right,
     rights_of_site,
 )
-from pool_server.models.descriptions.service import require_labels
-from pool_server.models.registry.repository import find_original
-from pool_server.models.registry.terms import require_terms
+from pool_server.registry.repository import find_original
+from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.cards import read_card
 from pool_server.wire.models.sharing import Visibility

@@ -12,11 +12,9 @@ from pool_server.errors import (
     TooLargeError,
 )
 from pool_server.http.error_responses import documented
-from pool_server.http.identity import Uploader
-from pool_server.http.pagination import read_moment_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.identity import Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, read_moment_cursor
 from pool_server.http.session import Parts, ReadingSession
-from pool_server.models.registry.endpoints import Cursor, Limit
 from pool_server.transfers import service
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.parts import address_parts, receive_part

@@ -28,12 +28,12 @@ from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals.flagging import flag_published
 from pool_server.lineage.withdrawals.repository import limit_withdrawals
 from pool_server.lineage.withdrawals.successors import link_published
-from pool_server.models.registry import repository
-from pool_server.models.registry.sql import among
-from pool_server.models.registry.standing import address_of, name_for_site
-from pool_server.models.registry.terms import add_terms
-from pool_server.models.states import AVAILABLE, DELETED, DRAFT
 from pool_server.people.sites.quotas import require_room
+from pool_server.registry import repository
+from pool_server.registry.repository import among
+from pool_server.registry.states import AVAILABLE, DELETED, DRAFT
+from pool_server.registry.terms import add_terms
+from pool_server.registry.withdrawal_status import address_of, name_for_site
 from pool_server.settings import PoolSettings
 from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload

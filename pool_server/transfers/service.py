@@ -19,11 +19,11 @@ from pool_server.errors import (
 )
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.pagination import write_moment_cursor
+from pool_server.http.parameters import write_moment_cursor
 from pool_server.http.session import ServerParts
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.describing import describe_version
 from pool_server.people.sites.repository import get_site
+from pool_server.registry import repository as registry
+from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.transfers import repository

@@ -23,11 +23,10 @@ from pool_server.lineage.withdrawals.flagging import (
     require_bytes_not_withdrawn,
     require_good_standing,
 )
-from pool_server.models.access import PRIVATE, may, readable, rights_of_site
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.repository import whole_versions
-from pool_server.models.registry.sql import among
-from pool_server.models.states import AVAILABLE, DELETED
+from pool_server.registry import repository as registry
+from pool_server.registry.access import PRIVATE, may, readable, rights_of_site
+from pool_server.registry.repository import among, whole_versions
+from pool_server.registry.states import AVAILABLE, DELETED
 from pool_server.signatures.statements import (
     attach_if_fitting,
     check_upload,

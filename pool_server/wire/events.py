@@ -12,8 +12,6 @@ from pool_server.wire.names import Name
 LONGEST_WAIT_S = 20
 """So long a request for events may wait for one."""
 
-MOST_EVENTS = 200
-
 EventKind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$")]
 
 _EVENT_EXAMPLE: dict[str, Any] = {

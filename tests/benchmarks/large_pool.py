@@ -30,7 +30,7 @@ from pool_server.database.records import (
     TokenRecord,
 )
 from pool_server.http.identity import hash_secret
-from pool_server.models.registry.search.rebuild import loading_in_bulk
+from pool_server.registry.search import loading_in_bulk
 
 SITES = 60
 VERSIONS_OF_A_MODEL = 5

@@ -24,10 +24,10 @@ from pool_server.lineage.withdrawals import service as withdrawals
 from pool_server.merges import repository as merges
 from pool_server.models.aliases import service as aliases
 from pool_server.models.curation import service as curation
-from pool_server.models.registry.repository import hold_families, lock_model
-from pool_server.models.registry.service import get_model, resolve_version
 from pool_server.operations.maintenance import collect_garbage, opened_pool
 from pool_server.people.tokens import service as tokens
+from pool_server.registry.repository import hold_families, lock_model
+from pool_server.registry.service import get_model, resolve_version
 from pool_server.signatures.service import revoke_key
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.withdrawals import WithdrawalRequest

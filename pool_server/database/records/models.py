@@ -344,7 +344,7 @@ class SearchEntryRecord(Record):
     ``search_sources`` says what belongs into an entry.
 
     `terms` are words without spaces that a version has or has not
-    (`pool_server.models.registry.search.terms`); on SQLite one text, with a space before and
+    (`pool_server.registry.search`); on SQLite one text, with a space before and
     after each, on PostgreSQL a number for each. `facets` has those that are counted, with spaces
     between them. `words` is the text that people search, in lower case. `sort_name` orders by
     name, then site, then number.

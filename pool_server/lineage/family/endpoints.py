@@ -8,13 +8,12 @@ from fastapi import APIRouter, Path, Query
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from pool_server.http.identity import SignedIn
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession
 from pool_server.lineage.family.service import Lineage, trace_digest, trace_lineage
-from pool_server.models.registry.endpoints import ModelName, Reference, SiteName
-from pool_server.models.registry.repository import bare_versions
-from pool_server.models.registry.service import resolve_version
+from pool_server.registry.repository import bare_versions
+from pool_server.registry.service import resolve_version
 from pool_server.wire.models.models import LineageResponse
 from pool_server.wire.names import Digest
 

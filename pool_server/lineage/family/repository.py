@@ -39,8 +39,8 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.access import curates_pool, readable, readable_by
-from pool_server.models.registry.sql import among
+from pool_server.registry.access import curates_pool, readable, readable_by
+from pool_server.registry.repository import among
 from pool_server.wire.models.models import CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM
 
 

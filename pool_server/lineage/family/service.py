@@ -12,7 +12,7 @@ from pool_server.errors import MissingError
 from pool_server.http.identity import Caller
 from pool_server.lineage.family import repository
 from pool_server.lineage.family.repository import Step
-from pool_server.models.registry.repository import visible_addresses
+from pool_server.registry.repository import visible_addresses
 from pool_server.wire.models.recipes import named_digests, without_names
 from pool_server.wire.names import ModelAddress
 

@@ -6,13 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pool_server.http.identity import SignedIn, Uploader
-from pool_server.http.pagination import read_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, ModelName, Reference, SiteName, read_cursor
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage.withdrawals import service
-from pool_server.models.registry.endpoints import Cursor, Limit, ModelName, Reference, SiteName
-from pool_server.models.registry.service import resolve_version
+from pool_server.registry.service import resolve_version
 from pool_server.wire.names import Name
 from pool_server.wire.withdrawals import (
     CheckRequest,

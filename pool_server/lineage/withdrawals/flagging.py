@@ -19,8 +19,8 @@ from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals import repository
-from pool_server.models.registry.repository import hold_families
-from pool_server.models.registry.standing import address_of, name_for_site, subject_of
+from pool_server.registry.repository import hold_families
+from pool_server.registry.withdrawal_status import address_of, name_for_site, subject_of
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
 
 WITHDRAWN_EVENT = "version.withdrawn"

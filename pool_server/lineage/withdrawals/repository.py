@@ -20,9 +20,9 @@ from pool_server.database.records import (
 )
 from pool_server.http.identity import Caller
 from pool_server.lineage.family.repository import ancestors_of, descendants_of
-from pool_server.models.access import readable_by
-from pool_server.models.registry.standing import standing_options
-from pool_server.models.states import DELETED
+from pool_server.registry.access import readable_by
+from pool_server.registry.states import DELETED
+from pool_server.registry.withdrawal_status import standing_options
 
 
 def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:

@@ -12,16 +12,16 @@ from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
 from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.pagination import write_cursor
+from pool_server.http.parameters import write_cursor
 from pool_server.lineage.withdrawals import repository
 from pool_server.lineage.withdrawals.flagging import Reach, set_flags
 from pool_server.lineage.withdrawals.successors import link_successor
-from pool_server.models import states
-from pool_server.models.access import viewing_site
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.filters import ModelChoice
-from pool_server.models.registry.service import resolve_version
-from pool_server.models.registry.standing import (
+from pool_server.registry import repository as registry
+from pool_server.registry import states
+from pool_server.registry.access import viewing_site
+from pool_server.registry.filters import ModelChoice
+from pool_server.registry.service import resolve_version
+from pool_server.registry.withdrawal_status import (
     address_of,
     describe_withdrawal,
     flag_without_name,

@@ -7,11 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from pool_server.database.engine import write_with_retry
-from pool_server.http.identity import Uploader
-from pool_server.http.scopes import needs
+from pool_server.http.identity import Uploader, needs
+from pool_server.http.parameters import ModelName, SiteName
 from pool_server.http.session import Parts, WritingSession
 from pool_server.models.aliases import service
-from pool_server.models.registry.endpoints import ModelName, SiteName
 from pool_server.wire.models.curation import AliasRequest
 from pool_server.wire.models.models import ModelVersionResponse
 

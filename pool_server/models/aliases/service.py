@@ -10,11 +10,11 @@ from pool_server.database.records import AliasRecord, now_utc
 from pool_server.errors import ConflictError, MissingError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.models.access import viewing_site
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.describing import describe_version
-from pool_server.models.registry.service import get_model, resolve_version
-from pool_server.models.states import AVAILABLE
+from pool_server.registry import repository as registry
+from pool_server.registry.access import viewing_site
+from pool_server.registry.responses import describe_version
+from pool_server.registry.service import get_model, resolve_version
+from pool_server.registry.states import AVAILABLE
 from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
 from pool_server.wire.models.models import ModelVersionResponse
 

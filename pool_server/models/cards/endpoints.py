@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from pool_server.http.identity import SignedIn, Uploader
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.models.cards import service
-from pool_server.models.registry.endpoints import ModelName, Reference, SiteName
-from pool_server.models.registry.service import resolve_version
+from pool_server.registry.service import resolve_version
 from pool_server.wire.models.cards import CardRequest, CardResponse
 from pool_server.wire.models.receipts import PrivacyReceipt, ReceiptPage
 

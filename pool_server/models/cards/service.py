@@ -13,12 +13,12 @@ from pool_server.errors import ConflictError, RefusedError
 from pool_server.evaluations.service import list_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.models.access import viewing_site
 from pool_server.models.cards.default_card import front_matter, make_card, receipt_section
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.describing import describe_version
-from pool_server.models.registry.standing import subject_of
-from pool_server.models.states import WITHDRAWN
+from pool_server.registry import repository as registry
+from pool_server.registry.access import viewing_site
+from pool_server.registry.responses import describe_version
+from pool_server.registry.states import WITHDRAWN
+from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire.models.cards import CardRequest, CardResponse, read_card, write_card
 from pool_server.wire.models.models import ModelVersionResponse

@@ -6,13 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pool_server.http.identity import Curator, Uploader
-from pool_server.http.pagination import read_cursor
-from pool_server.http.scopes import needs
+from pool_server.http.identity import Curator, Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, ModelName, Reference, SiteName, read_cursor
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.models.curation import service
-from pool_server.models.registry.endpoints import Cursor, Limit, ModelName, Reference, SiteName
-from pool_server.models.registry.service import resolve_version
+from pool_server.registry.service import resolve_version
 from pool_server.wire.models.curation import DeletionResponse, QuarantineRequest
 from pool_server.wire.models.models import ModelPage, ModelVersionResponse
 

@@ -16,9 +16,9 @@ from pool_server.database.records import (
 )
 from pool_server.http.identity import Caller
 from pool_server.lineage.family.repository import descendants_of
-from pool_server.models.access import readable_by
-from pool_server.models.registry.repository import whole_versions
-from pool_server.models.states import DELETED, HIDDEN
+from pool_server.registry.access import readable_by
+from pool_server.registry.repository import whole_versions
+from pool_server.registry.states import DELETED, HIDDEN
 
 OPEN_ROUNDS = ("open", "closed")
 

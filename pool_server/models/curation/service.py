@@ -11,14 +11,14 @@ from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.pagination import write_cursor
-from pool_server.models.access import curates_pool, viewing_site
+from pool_server.http.parameters import write_cursor
 from pool_server.models.curation import repository
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.describing import describe_page, describe_version
-from pool_server.models.registry.service import get_model
-from pool_server.models.registry.standing import address_of, subject_of
-from pool_server.models.states import DELETE, PUBLISH, QUARANTINE, RELEASE, Step, move
+from pool_server.registry import repository as registry
+from pool_server.registry.access import curates_pool, viewing_site
+from pool_server.registry.responses import describe_page, describe_version
+from pool_server.registry.service import get_model
+from pool_server.registry.states import DELETE, PUBLISH, QUARANTINE, RELEASE, Step, move
+from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.settings import PoolSettings
 from pool_server.signatures.statements import require_signed
 from pool_server.wire.models.curation import DeletionResponse

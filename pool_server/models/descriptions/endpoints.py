@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from pool_server.http.identity import Uploader
-from pool_server.http.scopes import needs
+from pool_server.http.identity import Uploader, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import WritingSession
 from pool_server.models.descriptions import service
-from pool_server.models.registry.endpoints import ModelName, Reference, SiteName
-from pool_server.models.registry.service import resolve_version
+from pool_server.registry.service import resolve_version
 from pool_server.wire.models.curation import DescriptionRequest
 from pool_server.wire.models.models import ModelVersionResponse
 

@@ -14,11 +14,11 @@ from pool_server.errors import ConflictError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals.repository import downloaders_of
-from pool_server.models.access import rights_of_site, viewing_site
-from pool_server.models.registry import repository as registry
-from pool_server.models.registry.describing import describe_version
-from pool_server.models.registry.standing import address_of, subject_of
-from pool_server.models.states import PUBLIC, WITHDRAWN
+from pool_server.registry import repository as registry
+from pool_server.registry.access import rights_of_site, viewing_site
+from pool_server.registry.responses import describe_version
+from pool_server.registry.states import PUBLIC, WITHDRAWN
+from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire.models.curation import DescriptionRequest
 from pool_server.wire.models.labels import VOCABULARY

@@ -6,12 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pool_server.http.identity import SignedIn
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.models.exports import service
-from pool_server.models.registry.endpoints import ModelName, Reference, SiteName
-from pool_server.models.registry.service import resolve_version
+from pool_server.registry.service import resolve_version
 from pool_server.wire.models.bundles import ExportRequest, ExportResponse, PortableVersion
 
 router = APIRouter(tags=["exports"], dependencies=[needs("models:read")])

@@ -9,9 +9,8 @@ from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelRecord, ModelVersionRecord, ParentRecord, SiteRecord
 from pool_server.http.identity import Caller
-from pool_server.models.access import readable_by
-from pool_server.models.registry.repository import whole_versions
-from pool_server.models.registry.sql import among
+from pool_server.registry.access import readable_by
+from pool_server.registry.repository import among, whole_versions
 
 Place = tuple[str, str, int]
 """Site, name and number of a version."""

@@ -19,13 +19,13 @@ from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsF
 from pool_server.evaluations.service import list_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.models.access import curates_pool, may
 from pool_server.models.exports import repository
 from pool_server.models.exports.repository import Place
-from pool_server.models.registry.repository import visible_addresses
-from pool_server.models.registry.standing import address_of, subject_of
-from pool_server.models.registry.terms import require_redistributable
-from pool_server.models.states import AVAILABLE
+from pool_server.registry.access import curates_pool, may
+from pool_server.registry.repository import visible_addresses
+from pool_server.registry.states import AVAILABLE
+from pool_server.registry.terms import require_redistributable
+from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.repository import find_statement
 from pool_server.signatures.service import COMPROMISED
 from pool_server.wire.models.bundles import (

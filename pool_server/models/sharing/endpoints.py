@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from pool_server.http.identity import SignedIn
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, needs
+from pool_server.http.parameters import ModelName, SiteName
 from pool_server.http.session import Parts, ReadingSession, WritingSession
-from pool_server.models.registry.endpoints import ModelName, SiteName
-from pool_server.models.registry.service import get_model
 from pool_server.models.sharing import service
+from pool_server.registry.service import get_model
 from pool_server.wire.models.sharing import SharingRequest, SharingResponse
 from pool_server.wire.names import ModelAddress
 

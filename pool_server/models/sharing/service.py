@@ -13,15 +13,15 @@ from pool_server.database.records import GrantRecord, ModelRecord, SiteRecord
 from pool_server.errors import NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.models.access import (
+from pool_server.people.sites.repository import list_sites
+from pool_server.registry.access import (
     PRIVATE,
     SITES,
     curates_pool,
     rights_of,
     rights_of_site,
 )
-from pool_server.models.registry.service import get_model
-from pool_server.people.sites.repository import list_sites
+from pool_server.registry.service import get_model
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.sharing import (
     RIGHTS,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from pool_server.http.identity import SignedIn
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SignedIn, needs
 from pool_server.http.session import ReadingSession
-from pool_server.models.registry.repository import list_label_keys
+from pool_server.registry.repository import list_label_keys
 from pool_server.wire.models.labels import VOCABULARY, VocabularyResponse
 
 router = APIRouter(tags=["models"], dependencies=[needs()])

@@ -8,9 +8,8 @@ from fastapi import APIRouter, Path, Request
 
 from pool_server.errors import TooManyRequestsError
 from pool_server.http.error_responses import documented, request_id_of
-from pool_server.http.identity import SiteAdmin
+from pool_server.http.identity import SiteAdmin, needs
 from pool_server.http.rate_limits import Limits, client_address, limited_by
-from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.invitations import repository, service
 from pool_server.people.tokens.creators import find_creators

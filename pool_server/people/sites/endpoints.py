@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 
-from pool_server.http.identity import Administrator, SignedIn, SiteAdmin
-from pool_server.http.scopes import needs
+from pool_server.http.identity import Administrator, SignedIn, SiteAdmin, needs
+from pool_server.http.parameters import SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import repository, service
 from pool_server.people.sites.usage import tell_usage
-from pool_server.wire.names import Name
 from pool_server.wire.people.sites import (
     SCOPES,
     IdentityResponse,
@@ -72,7 +70,7 @@ def create_site(
 def change_site(
     caller: SiteAdmin,
     session: WritingSession,
-    site: Annotated[Name, Path(description="Name of the site.", examples=["site-a"])],
+    site: SiteName,
     request: SiteChangeRequest,
 ) -> SiteResponse:
     """Change what is given. Quota and suspension are for admins of the whole pool.

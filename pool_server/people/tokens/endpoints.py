@@ -8,9 +8,8 @@ from fastapi import APIRouter, Path
 
 from pool_server.errors import TooManyRequestsError
 from pool_server.http.error_responses import documented
-from pool_server.http.identity import SiteAdmin
+from pool_server.http.identity import SiteAdmin, needs
 from pool_server.http.rate_limits import Limits
-from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.tokens import repository, service
 from pool_server.people.tokens.creators import find_creators

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from pool_server.http.identity import SiteAdmin
-from pool_server.http.scopes import needs
+from pool_server.http.identity import SiteAdmin, needs
+from pool_server.http.parameters import SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.users import repository, service
 from pool_server.wire.names import Name
@@ -28,7 +28,7 @@ def list_users(caller: SiteAdmin, session: ReadingSession) -> UserList:
 def change_user(
     caller: SiteAdmin,
     session: WritingSession,
-    site: Annotated[Name, Path(description="Name of the site.", examples=["site-a"])],
+    site: SiteName,
     user: Annotated[Name, Path(description="Name of the user.", examples=["ada"])],
     request: UserChangeRequest,
 ) -> UserResponse:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool_server.errors import QueryError
-from pool_server.http.pagination import (
+from pool_server.http.parameters import (
     read_cursor,
     read_moment_cursor,
     write_cursor,

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pool_server.http.refusals import written_out
+from pool_server.http.audit import written_out
 from tests.pool_server.lineage.withdrawals.families import three_merges
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 

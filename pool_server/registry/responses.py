@@ -29,10 +29,10 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.access import curates_pool, readable, viewing_site
-from pool_server.models.registry.filters import MergeKey
-from pool_server.models.registry.sql import among
-from pool_server.models.registry.standing import (
+from pool_server.registry.access import curates_pool, readable, viewing_site
+from pool_server.registry.filters import MergeKey
+from pool_server.registry.repository import among
+from pool_server.registry.withdrawal_status import (
     flags_of,
     standing_options,
     successors_of,

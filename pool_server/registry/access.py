@@ -15,7 +15,7 @@ a model that is not shared with them does not exist: the answer is the same as f
 there. Whoever may see it but not, say, download it is told which right is missing and whom to ask.
 
 A version's state narrows this further: drafts and quarantined versions are shown to their own site
-and to the pool's curators only, deleted ones to nobody (`pool_server.models.states`).
+and to the pool's curators only, deleted ones to nobody (`pool_server.registry.states`).
 
 Three forms of the same rule stand here side by side: conditions for queries (`visible_to`,
 `readable_by`, `listed_for`), the rights of one loaded model (`rights_of`), and the terms that the
@@ -38,7 +38,7 @@ from pool_server.database.records import (
 )
 from pool_server.errors import NotAllowedError
 from pool_server.http.identity import Caller
-from pool_server.models.states import ANY, AVAILABLE, HIDDEN, PUBLIC, WITHDRAWN
+from pool_server.registry.states import ANY, AVAILABLE, HIDDEN, PUBLIC, WITHDRAWN
 from pool_server.wire.models.models import StateChoice
 from pool_server.wire.models.sharing import RIGHTS, Right, Visibility
 
@@ -130,7 +130,7 @@ def access_terms(
 ) -> list[tuple[str, ...]]:
     """Return groups of search terms of which a version that `listed_for` shows has one each.
 
-    The terms are those of `pool_server.models.registry.search.terms`.
+    The terms are those of `pool_server.registry.search`.
     """
     if state is None:
         wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *HIDDEN)

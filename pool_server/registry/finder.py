@@ -19,8 +19,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from pool_server.models.registry.search.plan import Found, RangeFilter, SearchPlan
-from pool_server.models.registry.search.terms import number_of
+from pool_server.registry.search import Found, RangeFilter, SearchPlan, number_of
 
 FIRST_WALKED = 1000
 MOST_WALKED = 10_000

@@ -2,64 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from pool_server.database.records import ModelVersionRecord
-from pool_server.errors import (
-    VersionWithdrawnError,
-)
-from pool_server.http.content import send_content
-from pool_server.http.error_responses import documented
-from pool_server.http.identity import Caller, SignedIn
-from pool_server.http.scopes import needs
+from pool_server.activity.events import write_event
+from pool_server.database.records import DownloadRecord, ModelVersionRecord, now_utc
+from pool_server.errors import WriteConflictError
+from pool_server.http.file_response import CONTENT_RESPONSES, send_content
+from pool_server.http.identity import Caller, SignedIn, needs
+from pool_server.http.parameters import Limit, ModelName, Reference, SiteName
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
-from pool_server.models.access import require_right, viewing_site
-from pool_server.models.registry import describing, service
-from pool_server.models.registry.downloads import note_download
-from pool_server.models.registry.filters import ModelQuery
-from pool_server.models.registry.query_parameters import (
-    MOST_ITEMS,
+from pool_server.registry import responses, service
+from pool_server.registry.access import require_right, viewing_site
+from pool_server.registry.filters import ModelQuery
+from pool_server.registry.parameters import (
     ListingCursor,
     ModelFilters,
     Sort,
     paged,
 )
-from pool_server.models.registry.standing import require_not_withdrawn, warning_of
-from pool_server.wire.errors import ErrorResponse
+from pool_server.registry.repository import hold_families
+from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire.models.facets import FacetsResponse
 from pool_server.wire.models.models import ModelPage, ModelVersionResponse
-from pool_server.wire.names import Name
 from pool_server.wire.withdrawals import WARNING_HEADER
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
-
-SiteName = Annotated[Name, Path(description="Name of the site.", examples=["site-a"])]
-ModelName = Annotated[Name, Path(description="Name of the model.", examples=["face-68"])]
-Reference = Annotated[
-    str,
-    Path(
-        description="Which version: its number, `latest` (the newest available), an alias, or "
-        "`sha256:` and its digest.",
-        examples=["2", "latest"],
-        max_length=80,
-    ),
-]
-
-
-Limit = Annotated[
-    int, Query(ge=1, le=MOST_ITEMS, description="Most items of the page.", examples=[50])
-]
-Cursor = Annotated[
-    str | None,
-    Query(
-        description="`next_cursor` of the page before.",
-        max_length=200,
-        examples=["djE6YmVmb3JlPTQy"],
-    ),
-]
 
 
 @router.get("/models", summary="List model versions")
@@ -113,22 +83,7 @@ def describe_version(
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
     version = service.resolve_version(session, caller, site, name, reference)
-    return describing.describe_version(session, version.id, viewing_site(caller))
-
-
-CONTENT_RESPONSES = documented(VersionWithdrawnError) | {
-    200: {
-        "description": "The whole file.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    },
-    206: {
-        "description": "The range asked for.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    },
-    304: {"description": "The client has this content already (`If-None-Match`)."},
-    307: {"description": "The file lies elsewhere; follow `Location` without the token."},
-    416: {"model": ErrorResponse, "description": "There is no such byte in the file."},
-}
+    return responses.describe_version(session, version.id, viewing_site(caller))
 
 
 @router.head(
@@ -179,3 +134,45 @@ def find_downloadable(
     require_right(caller, version.model, "download")
     require_not_withdrawn(version)
     return version
+
+
+# Recording which sites downloaded a version, so that they can be notified of its withdrawal.
+DOWNLOADED_EVENT = "version.downloaded"
+# Writing at every download would make every reader a writer.
+REMEMBER_STEP = timedelta(days=1)
+
+
+def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecord) -> bool:
+    """Remember that the caller's site fetches a version; the owner hears of the first time.
+
+    A site's own models need no note, for it hears of them anyway.
+
+    Returns
+    -------
+    bool
+        True when something was written. A withdrawal that ended before then did not know of the
+        site, so that the version has to be looked at once more before it is given out.
+    """
+    if caller.site_id == version.model.site_id:
+        return False
+    now = now_utc()
+    key = (version.id, caller.site_id)
+    with parts.database.read() as session:
+        known = session.get(DownloadRecord, key)
+    if known is not None and now - known.last_at < REMEMBER_STEP:
+        return False
+    try:
+        with parts.database.write() as session:
+            hold_families(session)
+            found = session.get(DownloadRecord, key)
+            if found is None:
+                session.add(DownloadRecord(version_id=version.id, site_id=caller.site_id))
+                session.flush()
+                owner = version.model.site_id
+                write_event(session, owner, DOWNLOADED_EVENT, address_of(version), by=caller.site)
+            else:
+                found.last_at = now
+    except WriteConflictError:
+        # Another request of the same site has written it at this moment.
+        pass
+    return True

@@ -1,4 +1,8 @@
-"""Paging through listings by key: no page is skipped or shown twice when versions are added."""
+"""Parameters that many routes share: names in paths, limits, and cursors of pages.
+
+A cursor holds the key of the last row, not its place: no row is skipped or shown twice when
+others are added.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,37 @@ import base64
 import binascii
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Path, Query
 
 from pool_server.errors import QueryError
+from pool_server.wire.names import Name
+
+MOST_ITEMS = 200
+
+SiteName = Annotated[Name, Path(description="Name of the site.", examples=["site-a"])]
+ModelName = Annotated[Name, Path(description="Name of the model.", examples=["face-68"])]
+Reference = Annotated[
+    str,
+    Path(
+        description="Which version: its number, `latest` (the newest available), an alias, or "
+        "`sha256:` and its digest.",
+        examples=["2", "latest"],
+        max_length=80,
+    ),
+]
+Limit = Annotated[
+    int, Query(ge=1, le=MOST_ITEMS, description="Most items of the page.", examples=[50])
+]
+Cursor = Annotated[
+    str | None,
+    Query(
+        description="`next_cursor` of the page before.",
+        max_length=200,
+        examples=["djE6YmVmb3JlPTQy"],
+    ),
+]
 
 _CURSOR = re.compile(r"^v1:before=([1-9][0-9]{0,17})$")
 _MOMENT_CURSOR = re.compile(r"^v1:at=(0|[1-9][0-9]{0,16});key=([0-9a-f]{1,64})$")

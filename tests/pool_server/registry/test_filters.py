@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool_server.errors import QueryError
-from pool_server.models.registry.filters import (
+from pool_server.registry.filters import (
     LabelBound,
     LabelFilter,
     MergeKey,
     MetricFilter,
     ModelChoice,
+    Order,
+    Position,
     read_label,
 )
-from pool_server.models.registry.search.ordering import Order, Position
 
 
 @pytest.mark.parametrize(

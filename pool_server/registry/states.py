@@ -16,7 +16,7 @@ state           who sees it                                 how it comes about
 ==============  ==========================================  ====================================
 
 A state only narrows: whether a caller may see the model at all is a question of its visibility
-(`pool_server.models.access`).
+(`pool_server.registry.access`).
 """
 
 from __future__ import annotations

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.errors import MissingError, QueryError
 from pool_server.http.identity import Caller
-from pool_server.models.registry import repository
-from pool_server.models.registry.describing import describe_versions
-from pool_server.models.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
-from pool_server.models.registry.search.facets import count_facets
-from pool_server.models.registry.search.finder import Finder
-from pool_server.models.registry.search.ordering import Position
-from pool_server.models.registry.search.plan import plan_search
+from pool_server.registry import repository
+from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, Position, read_digest
+from pool_server.registry.finder import Finder
+from pool_server.registry.responses import describe_versions
+from pool_server.registry.search import plan_search, text_of, text_term
 from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
-from pool_server.wire.models.facets import FacetsResponse
+from pool_server.wire.models.facets import FacetCount, FacetsResponse
+from pool_server.wire.models.labels import CORE_LABELS
 from pool_server.wire.models.models import ModelPage
 
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
 _ALIAS = re.compile(ALIAS_PATTERN)
+MOST_COUNTED = 1000
+MOST_VALUES = 20
+_FACET_KEYS = [each.key for each in CORE_LABELS if each.type in {"choice", "text"}]
+_LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)
 
 
 def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRecord:
@@ -101,11 +105,52 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
 
 
 def list_facets(session: Session, caller: Caller, query: ModelQuery) -> FacetsResponse:
-    """Count what the versions that pass every filter of `query` have in common."""
+    """Count what the versions that pass every filter of `query` have in common.
+
+    Only the newest versions are counted, up to a limit, so that it takes no longer than that.
+    """
     groups, other_than = _merge_groups(session, caller, query)
     if any(not group for group in groups):
         return FacetsResponse(counted=0, complete=True, kinds=[], sites=[], states=[], labels={})
-    return count_facets(session, caller, query, groups, other_than=other_than)
+    plan = plan_search(
+        caller,
+        query,
+        groups,
+        other_than=other_than,
+        limit=MOST_COUNTED + 1,  # one more tells whether those are all
+        with_facets=True,
+    )
+    found = Finder(session).find(plan)
+    counted = found[:MOST_COUNTED]
+    facets = _by_facet(Counter(" ".join(each.facets for each in counted).split()))
+    return FacetsResponse(
+        counted=len(counted),
+        complete=len(found) <= MOST_COUNTED,
+        kinds=_most_frequent(facets["k"]),
+        sites=_most_frequent(facets["s"]),
+        states=_most_frequent(facets["x"]),
+        labels={key: _most_frequent(facets[key]) for key in _FACET_KEYS if key in facets},
+    )
+
+
+def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
+    """Return the values of each facet, which is called by its letter, or by the label's key."""
+    facets = defaultdict[str, dict[str, int]](dict)
+    for term, count in terms.items():
+        letter = term[0]
+        if letter == "x":
+            facets[letter][term[1:]] = count
+        elif letter != "l":
+            facets[letter][text_of(term)] = count
+        elif term.startswith(_LABEL_STARTS):
+            key, _, value = text_of(term).partition("=")
+            facets[key][value] = count
+    return facets
+
+
+def _most_frequent(values: Mapping[str, int]) -> list[FacetCount]:
+    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    return [FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]
 
 
 def _merge_groups(

@@ -10,7 +10,7 @@ flagged                   they work, with a warning: the version holds, directly
                           other merges, something that was withdrawn
 ========================  ======================================================================
 
-All of it is read from what `pool_server.models.registry.repository.whole_versions` has loaded.
+All of it is read from what `pool_server.registry.repository.whole_versions` has loaded.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.errors import VersionWithdrawnError
-from pool_server.models.access import CONSORTIUM, rights_of_site
-from pool_server.models.states import AVAILABLE, PUBLIC
+from pool_server.registry.access import CONSORTIUM, rights_of_site
+from pool_server.registry.states import AVAILABLE, PUBLIC
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.withdrawals import (
     Withdrawal,

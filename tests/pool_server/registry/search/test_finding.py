@@ -22,18 +22,19 @@ from pool_server.database.records import (
 )
 from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
-from pool_server.models.access import listed_for
-from pool_server.models.registry.filters import (
+from pool_server.registry.access import listed_for
+from pool_server.registry.filters import (
     LabelBound,
     LabelFilter,
     MergeKey,
     MetricFilter,
     ModelQuery,
+    Order,
+    Position,
     read_label,
 )
-from pool_server.models.registry.search.finder import Finder
-from pool_server.models.registry.search.ordering import Order, Position
-from pool_server.models.registry.search.plan import Found, plan_search
+from pool_server.registry.finder import Finder
+from pool_server.registry.search import Found, plan_search
 from pool_server.settings import PoolSettings
 from tests.benchmarks.large_pool import fill_pool
 

@@ -26,9 +26,9 @@ from pool_server.database.records import (
     TermRecord,
 )
 from pool_server.errors import RefusedError, TermsForbidError
-from pool_server.models.access import CONSORTIUM, known_to
-from pool_server.models.registry.sql import among
-from pool_server.models.states import AVAILABLE
+from pool_server.registry.access import CONSORTIUM, known_to
+from pool_server.registry.repository import among
+from pool_server.registry.states import AVAILABLE
 from pool_server.wire.data_use import CLINICAL_CARE, Term
 from pool_server.wire.data_use_rules import (
     PERMISSIVE,
@@ -104,7 +104,7 @@ def require_redistributable(version: ModelVersionRecord) -> None:
 
     A moratorium that has not ended, a time limit that has passed, and terms that name users,
     institutions or projects forbid it (`check_redistribution`). The owner's right to hand the
-    file on is another matter: `pool_server.models.access`.
+    file on is another matter: `pool_server.registry.access`.
     """
     name = f"{version.model.site.name}/{version.model.name}@{version.number}"
     terms = [Term(code=each.code, detail=each.detail) for each in version.terms]

@@ -13,8 +13,8 @@ from sqlalchemy import event, select
 from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
 from pool_server.http.identity import Caller
-from pool_server.models.registry.filters import LabelFilter, MetricFilter, ModelChoice, ModelQuery
-from pool_server.models.registry.service import list_models
+from pool_server.registry.filters import LabelFilter, MetricFilter, ModelChoice, ModelQuery
+from pool_server.registry.service import list_models
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload

@@ -7,20 +7,19 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from pool_server.models.registry.filters import (
+from pool_server.registry.filters import (
+    MOST_CURSOR_CHARACTERS,
     MergeKey,
     MetricFilter,
     ModelChoice,
     ModelQuery,
+    Order,
     limit_count,
     read_label,
     read_words,
 )
-from pool_server.models.registry.search.ordering import MOST_CURSOR_CHARACTERS, Order
 from pool_server.wire.models.models import StateChoice
 from pool_server.wire.names import Name
-
-MOST_ITEMS = 200
 
 Sort = Annotated[
     str,

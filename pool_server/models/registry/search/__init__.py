@@ -1,1 +1,0 @@
-"""Finding versions among very many: terms, text, ranges, order, facets."""
