@@ -15,12 +15,12 @@ from site_agent.datasets.landmark_schemes import ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, DatasetEditError, ImageFileError
 from site_agent.pictures.images import read_image
+from site_agent.pictures.plot_style import INK_RGB, PAPER_RGB, TRUE_RGB
 
 UInt8 = NDArray[np.uint8]
 
-_BOX_COLOUR, _POINT_COLOUR, _LINE_COLOUR = (255, 210, 0), (0, 255, 90), (0, 170, 255)
+_POINT_COLOUR, _LINE_COLOUR = (0, 255, 90), (0, 170, 255)
 _IGNORED_COLOUR = (255, 90, 90)
-_INK, _PAPER = (235, 235, 235), (25, 25, 25)
 _GAP_PX = 2
 # Through the lines that join landmarks the face stays to be seen.
 _LINE_OPACITY = 150
@@ -197,7 +197,7 @@ def _tile(
             (value - origin) * scale
             for value, origin in zip(corners, (left, top, left, top), strict=True)
         ]
-        pen.rectangle(edges, outline=_IGNORED_COLOUR if box.ignore else _BOX_COLOUR)
+        pen.rectangle(edges, outline=_IGNORED_COLOUR if box.ignore else TRUE_RGB)
         points = {
             name: ((x + 0.5 - left) * scale, (y + 0.5 - top) * scale)
             for name, (x, y) in box.parts.items()
@@ -229,5 +229,5 @@ def _draw_caption(pen: ImageDraw.ImageDraw, text: str, tile_px: int) -> None:
         text = f"\N{HORIZONTAL ELLIPSIS}{text[2:]}"
     _, top, _, bottom = pen.textbbox((0, 0), text, font=font)
     high = bottom - top + 4
-    pen.rectangle((0, tile_px - high, tile_px, tile_px), fill=_PAPER)
-    pen.text((2, tile_px - high + 2 - top), text, fill=_INK, font=font)
+    pen.rectangle((0, tile_px - high, tile_px, tile_px), fill=PAPER_RGB)
+    pen.text((2, tile_px - high + 2 - top), text, fill=INK_RGB, font=font)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.landmark_scores import FAILURE_THRESHOLDS, LandmarkScores
+from site_agent.pictures.plot_style import (
+    LEGEND_PT,
+    REFERENCE,
+    TITLE_PT,
+    draw_grid,
+    line_style,
+    new_figure,
+    save_png,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,10 +28,6 @@ if TYPE_CHECKING:
 
 Float64 = NDArray[np.float64]
 
-# Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-_DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-_MARKS = ("o", "s", "^", "D", "v", "X", "P", "*", "<", ">", "h")
 _MARKS_PER_LINE = 8
 _LARGEST_ERROR_SHOWN = 0.3
 _BEYOND = 0.03
@@ -41,10 +47,10 @@ def plot_precision_recall(
 
     The large hollow mark is where the detector stands at its threshold.
     """
-    figure, axes = new_figure(title)
+    figure, axes = titled_axes(title)
     for number, (name, scores) in enumerate(models):
         _, precision, recall = scores.precision_recall()
-        style = _style(number)
+        style = line_style(number)
         recall, precision = np.append(0.0, recall), np.append(1.0, precision)
         label = f"{name}  (AP {scores.average_precision:.3f})"
         axes.plot(
@@ -61,8 +67,8 @@ def plot_precision_recall(
             clip_on=False,
         )
     axes.set(xlabel="recall", ylabel="precision", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
-    axes.legend(loc="lower left", fontsize=8)
-    figure.savefig(path, format="png")
+    axes.legend(loc="lower left", fontsize=LEGEND_PT)
+    save_png(figure, path)
 
 
 def plot_cumulative_errors(
@@ -72,7 +78,7 @@ def plot_cumulative_errors(
 
     Vertical lines stand at the errors above which a face counts as failed.
     """
-    figure, axes = new_figure(title)
+    figure, axes = titled_axes(title)
     largest = max(FAILURE_THRESHOLDS[-1], *(_shown_error(scores) for _, scores in models))
     for number, (name, scores) in enumerate(models):
         errors, part = scores.cumulative_errors()
@@ -86,16 +92,16 @@ def plot_cumulative_errors(
             label=label,
             markevery=_spread(x, number),
             markersize=4,
-            **_style(number),
+            **line_style(number),
         )
     for limit in FAILURE_THRESHOLDS:
-        axes.axvline(limit, color="0.6", linewidth=0.8)
+        axes.axvline(limit, color=REFERENCE, linewidth=0.8)
         axes.text(
             limit,
             1.01,
             f"{limit:.2f}",
             ha="center",
-            fontsize=8,
+            fontsize=LEGEND_PT,
             color="0.3",
             transform=axes.get_xaxis_transform(),
         )
@@ -107,25 +113,25 @@ def plot_cumulative_errors(
         xlim=(-_BEYOND * largest, largest),
         ylim=(-_BEYOND, 1.0 + _BEYOND),
     )
-    axes.legend(loc="lower right", fontsize=8)
-    figure.savefig(path, format="png")
+    axes.legend(loc="lower right", fontsize=LEGEND_PT)
+    save_png(figure, path)
 
 
 def plot_landmark_errors(
     models: Sequence[tuple[str, LandmarkScores]], path: Path, *, title: str = ""
 ) -> None:
     """Draw the mean error of each landmark; all models have the same landmarks."""
-    figure, axes = new_figure(title)
+    figure, axes = titled_axes(title)
     names = models[0][1].names
     places = np.arange(len(names))
     for number, (name, scores) in enumerate(models):
-        axes.plot(places, scores.per_landmark, label=name, markersize=3, **_style(number))
+        axes.plot(places, scores.per_landmark, label=name, markersize=3, **line_style(number))
     step = max(1, len(names) // 17)
-    axes.set_xticks(places[::step], names[::step], fontsize=8)
+    axes.set_xticks(places[::step], names[::step], fontsize=LEGEND_PT)
     axes.set(xlabel="landmark", ylabel="mean error", xlim=(-0.5, len(names) - 0.5))
     axes.set_ylim(bottom=0.0)
-    axes.legend(loc="best", fontsize=8)
-    figure.savefig(path, format="png")
+    axes.legend(loc="best", fontsize=LEGEND_PT)
+    save_png(figure, path)
 
 
 def plot_errors_over_rounds(
@@ -144,45 +150,31 @@ def plot_errors_over_rounds(
     constant_deg : float
         Mean error of the constant predictor, drawn as a level.
     """
-    figure, axes = new_figure(title)
+    figure, axes = titled_axes(title)
     for number, (name, mean, worst) in enumerate(methods):
         rounds = np.arange(1, len(mean) + 1)
-        style = _style(number)
+        style = line_style(number)
         label = f"{name}  (mean {mean[-1]:.2f}, worst person {worst[-1]:.2f})"
         every = max(1, len(mean) // _MARKS_PER_LINE)
         axes.plot(rounds, mean, label=label, markevery=every, markersize=4, **style)
         axes.plot(rounds, worst, **{**style, "marker": "", "linewidth": 0.6})
     label = f"constant mean  ({constant_deg:.2f})"
-    axes.axhline(constant_deg, color="0.5", linewidth=1.0, linestyle=(0, (1, 2)), label=label)
+    axes.axhline(constant_deg, color=REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label)
     axes.set(xlabel="round", ylabel="error (degrees); thin: worst person")
-    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+    whole_numbers(axes)
     axes.set_ylim(bottom=0.0)
-    axes.legend(loc="best", fontsize=8)
-    figure.savefig(path, format="png")
+    axes.legend(loc="best", fontsize=LEGEND_PT)
+    save_png(figure, path)
 
 
-def new_figure(title: str, width: float = 8.0, height: float = 5.5) -> tuple[Figure, Axes]:
-    """Return a figure of this size in inches, and its axes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+def titled_axes(title: str, width_in: float = 8.0) -> tuple[Figure, Axes]:
+    """Return a figure and its axes, with a grid and a title that leaves room for a line below."""
+    figure = new_figure(width_in, 5.5)
     axes = figure.subplots()
-    axes.grid(visible=True, color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
+    draw_grid(axes)
     if title:
-        axes.set_title(title, fontsize=10, pad=20)
+        axes.set_title(title, fontsize=TITLE_PT, pad=20)
     return figure, axes
-
-
-def _style(number: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": _DASHES[number % len(_DASHES)],
-        "marker": _MARKS[number % len(_MARKS)],
-        "linewidth": 1.4,
-    }
 
 
 def _spread(values: Float64, number: int) -> list[int]:

@@ -18,14 +18,14 @@ from aggregators.whole_file import whole_file
 from site_agent.errors import PredictionInputError
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image, resized
+from site_agent.pictures.plot_style import FOUND_RGB
 from site_agent.runs.file_identity import file_identity
 
 UInt8 = NDArray[np.uint8]
 
 _READABLE_FACE_PX = 220
 _LONGEST_ENLARGED_PX = 2400
-_BOX_COLOUR = (255, 176, 0)
-_LANDMARK_COLOUR = (80, 255, 200)
+_BOX_COLOUR = (102, 204, 255)
 _RIM_COLOUR = (0, 0, 0)
 _SUBPIXEL_BITS = 4
 _LARGEST_COORDINATE = 1 << 20
@@ -139,7 +139,7 @@ def _draw_face(canvas: UInt8, face: PredictedFace, scale: int) -> None:
     radius = min(8.0, max(1.2, size / 130))
     # Pixel (x, y) of the image covers scale x scale pixels of the canvas.
     centres = _fixed_point((face.landmarks + 0.5) * scale - 0.5, _SUBPIXEL_BITS)
-    for colour, reach in ((_RIM_COLOUR, radius + 1), (_LANDMARK_COLOUR, radius)):
+    for colour, reach in ((_RIM_COLOUR, radius + 1), (FOUND_RGB, radius)):
         fixed_reach = round(reach * (1 << _SUBPIXEL_BITS))
         for centre in centres:
             cv2.circle(canvas, centre, fixed_reach, colour, -1, cv2.LINE_AA, _SUBPIXEL_BITS)

@@ -16,9 +16,9 @@ from site_agent.datasets.gaze.records import (
     as_left_eyes,
 )
 from site_agent.errors import DatasetEditError
+from site_agent.pictures.plot_style import FOUND_RGB, INK_RGB, PAPER_RGB, RGB, TRUE_RGB
 from site_agent.runs.progress import Progress, no_progress
 
-_ARROW, _INK, _PAPER = (255, 210, 0), (235, 235, 235), (25, 25, 25)
 _MARGIN_PX, _GAP_PX, _ZOOM = 56, 2, 2
 _FOUND_ZOOM, _FOUND_COLUMNS, _FOUND_ROWS = 3, 6, 10
 # The arrow of 90 degrees, in heights of a patch.
@@ -48,13 +48,13 @@ def write_gaze_sheet(
     persons = [dataset.persons[round(pick)] for pick in picks]
     high, wide = (_ZOOM * side for side in PATCH_SHAPE)
     size = (_MARGIN_PX + columns * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
-    sheet = Image.new("RGB", size, _PAPER)
+    sheet = Image.new("RGB", size, PAPER_RGB)
     pen = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(12)
     for row, person in enumerate(persons):
         progress(row / len(persons), f"person {person}")
         top = row * (high + _GAP_PX)
-        pen.text((4, top + high // 2 - 8), person[:8], fill=_INK, font=font)
+        pen.text((4, top + high // 2 - 8), person[:8], fill=INK_RGB, font=font)
         samples = _spread_samples(dataset.read_person(person), columns)
         for column in range(len(samples)):
             left = _MARGIN_PX + column * (wide + _GAP_PX)
@@ -70,7 +70,7 @@ def write_gaze_sheet(
 
 
 def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
-    """Draw up to 60 samples of one person with two arrows: the true gaze white, that found yellow.
+    """Draw up to 60 samples of one person with two arrows: the true gaze yellow, that found green.
 
     Samples are in the order of their true yaw and as the camera saw them.
 
@@ -87,7 +87,7 @@ def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
     kept = order[np.linspace(0, len(order) - 1, count).round().astype(int)]
     high, wide = (_FOUND_ZOOM * side for side in PATCH_SHAPE)
     columns, rows = min(count, _FOUND_COLUMNS), -(-count // _FOUND_COLUMNS)
-    sheet = Image.new("RGB", (columns * (wide + _GAP_PX), rows * (high + _GAP_PX)), _PAPER)
+    sheet = Image.new("RGB", (columns * (wide + _GAP_PX), rows * (high + _GAP_PX)), PAPER_RGB)
     for place, number in enumerate(kept.tolist()):
         row, column = divmod(place, _FOUND_COLUMNS)
         tile = draw_patch(patches[number], angles[number], _FOUND_ZOOM)
@@ -96,11 +96,11 @@ def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
 
 
 def draw_patch(patch: UInt8, gazes: Float64, zoom: int) -> Image.Image:
-    """Draw an enlarged patch with arrows, float64 (1 or 2, 2): the last one yellow."""
+    """Draw an enlarged patch with its gazes, float64 (1 or 2, 2): the one found comes last."""
     high, wide = (zoom * side for side in PATCH_SHAPE)
     tile = Image.fromarray(patch).convert("RGB").resize((wide, high), Image.Resampling.BICUBIC)
     pen = ImageDraw.Draw(tile)
-    for gaze, colour in zip(gazes, (_INK, _ARROW)[-len(gazes) :], strict=True):
+    for gaze, colour in zip(gazes, (TRUE_RGB, FOUND_RGB)[-len(gazes) :], strict=True):
         draw_gaze(pen, (wide / 2, high / 2), gaze, _ARROW_LENGTH * high, colour)
     return tile
 
@@ -110,7 +110,7 @@ def draw_gaze(
     start: tuple[float, float],
     gaze: Float64,
     length_px: float,
-    colour: tuple[int, int, int] = _ARROW,
+    colour: RGB = TRUE_RGB,
 ) -> None:
     """Draw an arrow from `start` along a gaze (yaw, pitch), as the camera sees it."""
     yaw, pitch = float(gaze[0]), float(gaze[1])

@@ -25,6 +25,7 @@ from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.video.frames import Frame
 from site_agent.eyeblink.video.read_ahead import read_ahead
+from site_agent.pictures.plot_style import FOUND_RGB
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -43,7 +44,7 @@ BAR_SPACING = 3.6
 FRAMES_AHEAD = 8
 
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
-YELLOW, BLUE, GREY = (255, 221, 51), (102, 204, 255), (150, 150, 150)
+BLUE, GREY = (102, 204, 255), (150, 150, 150)
 
 
 def write_overlay(session: AnalysedSession, path: Path) -> None:
@@ -160,7 +161,7 @@ def _draw_face(draw: ImageDraw.ImageDraw, face: FoundFace, scale: float, line_px
     for eye in eyes_of(points):
         outline = [(float(x), float(y)) for x, y in eye]
         if np.isfinite(eye).all():
-            draw.line([*outline, outline[0]], fill=YELLOW, width=line_px)
+            draw.line([*outline, outline[0]], fill=FOUND_RGB, width=line_px)
 
 
 def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
@@ -191,7 +192,7 @@ def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
     for column, (name, fec) in enumerate(bars):
         left = size[0] - text_px * (3.0 + BAR_SPACING * (1 - column))
         bar = (left, size[1] * 0.45, left + text_px * 0.9, size[1] - text_px * 2.6)
-        _draw_bar(picture, fec, bar, YELLOW if facts.calibrated else GREY)
+        _draw_bar(picture, fec, bar, FOUND_RGB if facts.calibrated else GREY)
         for row, line in enumerate((name, f"{fec:.2f}" if math.isfinite(fec) else "?")):
             middle = left + (text_px * 0.9 - font.getlength(line)) / 2
             _write(draw, (middle, bar[3] + 2 + 1.1 * row * text_px), line, font)

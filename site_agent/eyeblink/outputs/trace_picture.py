@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from site_agent.eyeblink.conditioning.trials import TrialType
-from site_agent.eyeblink.outputs.drawing import (
+from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.session import AnalysedSession
+from site_agent.pictures.plot_style import (
     CS_COLOUR,
     HATCH_CLOSURE,
     HATCH_PARTIAL,
+    SMALL_PT,
+    TITLE_PT,
     US_COLOUR,
-    new_figure,
+    draw_grid,
+    new_figure_with_margins,
+    save_png,
     thinned,
 )
-from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.session import AnalysedSession
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +42,7 @@ def write_trace_picture(session: AnalysedSession, path: Path) -> None:
     """Write the figure that the report shows as well."""
     name = session.sources[0].name if session.sources else "session"
     title = f"{name}\n{trace_caption(session)}"
-    trace_figure(session, title).savefig(path, format="png")
+    save_png(trace_figure(session, title), path)
 
 
 def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
@@ -50,8 +54,10 @@ def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
     rows, row_s = _layout(trace.duration_s)
     top_in = 0.1 + 0.2 * len(title.splitlines())
     height_in = 0.5 + top_in + 1.3 * rows
-    figure = new_figure(12.0, height_in, right=0.94, top=1.0 - top_in / height_in, hspace=0.25)
-    figure.suptitle(title, fontsize=10, y=1.0 - 0.05 / height_in, va="top")
+    figure = new_figure_with_margins(
+        12.0, height_in, right=0.94, top=1.0 - top_in / height_in, hspace=0.25
+    )
+    figure.suptitle(title, fontsize=TITLE_PT, y=1.0 - 0.05 / height_in, va="top")
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
     limits = _ear_limits(trace.ear)
     start_s = float(trace.timestamps_s[0]) if len(trace.timestamps_s) else 0.0
@@ -61,7 +67,7 @@ def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
         _draw_blinks(axis, session, over_s)
         _draw_trials(axis, session, over_s)
         axis.set(xlim=over_s, ylim=limits, ylabel="EAR")
-        axis.grid(visible=True, linewidth=0.3)
+        draw_grid(axis)
         _add_fec_axis(axis, session)
     axes[-1].set_xlabel("time (s)")
     return figure
@@ -149,7 +155,7 @@ def _draw_blinks(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
     for blink, name, level in zip(peaks, names, levels, strict=True):
         if level is not None:
             at = (blink.peak_s, level)
-            axis.text(*at, name, fontsize=7, ha="center", va="top", transform=across)
+            axis.text(*at, name, fontsize=SMALL_PT, ha="center", va="top", transform=across)
 
 
 def _hatch(kind: str, completeness: str) -> str:
@@ -190,7 +196,7 @@ def _draw_trials(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
                 onsets[0][0],
                 0.07,
                 f"T{measures.trial}{'' if result.valid else '×'} ",
-                fontsize=7,
+                fontsize=SMALL_PT,
                 color=onsets[0][1],
                 ha="right",
                 transform=axis.get_xaxis_transform(),

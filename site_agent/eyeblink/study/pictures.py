@@ -14,26 +14,37 @@ from site_agent.eyeblink.conditioning.settings import (
 )
 from site_agent.eyeblink.study.criteria import CriteriaComparison, Criterion, CriterionRow
 from site_agent.eyeblink.study.learning_curve import MEASURE_UNITS, LearningCurve, LearningMeasure
+from site_agent.pictures.plot_style import (
+    BLACK,
+    DASHES,
+    HATCHES,
+    LEGEND_PT,
+    MARKS,
+    PANEL_PT,
+    SMALL_PT,
+    SOFT,
+    TITLE_PT,
+    draw_grid,
+    new_figure,
+    save_png,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _TITLES: Mapping[LearningMeasure, str] = {
     "cr_percent": "CR (% of valid trials)",
     "amplitude_all": "CR amplitude, all valid trials (FEC)",
     "amplitude_cr": "CR amplitude, trials with a CR (FEC)",
 }
-_MARKS = "osD^vP*Xph<>"
-_LINES = ("-", "--", "-.", ":")
-_HATCHES = ("", "////", "....", "xxxx")
 
 
 def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve]]) -> None:
     """Draw each measure: every participant, the mean with its standard error, line and band."""
     fitted = {curve.measure for group in curves.values() for curve in group}
     measures = [measure for measure in MEASURE_UNITS if measure in fitted]
-    figure = _figure(5.2 * len(measures), 4.8)
+    figure = new_figure(5.2 * len(measures), 4.8)
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     for axis, measure in zip(axes, measures, strict=True):
         for place, (group, group_curves) in enumerate(curves.items()):
@@ -42,33 +53,35 @@ def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve
                     _draw_curve(axis, curve, group, place, several=len(curves) > 1)
         axis.set_xlabel("session")
         axis.set_ylabel(_TITLES[measure])
-        axis.grid(visible=True, linewidth=0.3)
+        draw_grid(axis)
         if measure == "cr_percent":
             axis.set_ylim(-3, 103)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False)
+        whole_numbers(axis)
+        axis.legend(
+            fontsize=LEGEND_PT, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False
+        )
     figure.suptitle(
         "Thin: participants; marks with bars: mean and standard error;\n"
         "thick: fitted line with its 95 % band",
-        fontsize=10,
+        fontsize=TITLE_PT,
     )
-    figure.savefig(path, format="png")
+    save_png(figure, path)
 
 
 def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, several: bool) -> None:
-    line = _LINES[place % len(_LINES)]
+    line = DASHES[place % len(DASHES)]
     people = sorted({point.participant for point in curve.points})
     for number, person in enumerate(people):
         own = [point for point in curve.points if point.participant == person]
         axis.plot(
             [point.position for point in own],
             [point.value for point in own],
-            color="0.45",
+            color=SOFT,
             linewidth=0.9,
             linestyle=line,
-            marker=_MARKS[number % len(_MARKS)],
+            marker=MARKS[number % len(MARKS)],
             markersize=5,
-            markerfacecolor="white" if place % 2 == 0 else "0.45",
+            markerfacecolor="white" if place % 2 == 0 else SOFT,
         )
     axis.fill_between(
         curve.positions,
@@ -77,7 +90,7 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         facecolor="0.5",
         alpha=0.22,
         edgecolor="0.3",
-        hatch=_HATCHES[place % len(_HATCHES)],
+        hatch=HATCHES[place % len(HATCHES)],
         linewidth=0.5,
     )
     slope, unit = curve.slope, MEASURE_UNITS[curve.measure]
@@ -85,7 +98,7 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
     axis.plot(
         curve.positions,
         curve.mean,
-        color="black",
+        color=BLACK,
         linewidth=2.2,
         linestyle=line,
         label=f"{name}{slope.estimate:+.2g} {unit} per session "
@@ -97,11 +110,11 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         [mean.position + shift for mean in curve.observed],
         [mean.mean for mean in curve.observed],
         yerr=[0.0 if math.isnan(m.standard_error) else m.standard_error for m in curve.observed],
-        color="black",
+        color=BLACK,
         linestyle="none",
         marker="s" if place % 2 == 0 else "o",
         markersize=7,
-        markerfacecolor="black" if place % 2 == 0 else "white",
+        markerfacecolor=BLACK if place % 2 == 0 else "white",
         capsize=4,
         zorder=5,
     )
@@ -115,7 +128,7 @@ def draw_criteria(
     own = pairs[0]
     pairs.sort(key=lambda pair: pair[0].effect.estimate if pair[0].effect else math.inf)
     options = _options([criterion.settings for _, criterion in pairs])
-    figure = _figure(max(8.0, 3.2 + 0.28 * len(pairs)), 3.6 + 0.2 * len(options))
+    figure = new_figure(max(8.0, 3.2 + 0.28 * len(pairs)), 3.6 + 0.2 * len(options))
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[14, max(4, len(options))], gridspec_kw={"hspace": 0.06}
     )
@@ -127,13 +140,13 @@ def draw_criteria(
                 [row],
                 marker="s" if chosen[place] else ".",
                 markersize=6 if chosen[place] else 1.5,
-                color="black" if chosen[place] else "0.6",
+                color=BLACK if chosen[place] else "0.6",
             )
-    upper.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
-    upper.set_ylabel(_effect_label(comparison), fontsize=8)
-    upper.grid(visible=True, axis="y", linewidth=0.3)
+    upper.axhline(0.0, color=BLACK, linewidth=0.8, linestyle=":")
+    upper.set_ylabel(_effect_label(comparison), fontsize=LEGEND_PT)
+    draw_grid(upper, "y")
     upper.set_xticks([])
-    lower.set_yticks(range(len(options)), [label for _, label, _ in options], fontsize=7)
+    lower.set_yticks(range(len(options)), [label for _, label, _ in options], fontsize=SMALL_PT)
     for row in range(1, len(options)):
         if options[row][0] != options[row - 1][0]:
             lower.axhline(row - 0.5, color="0.5", linewidth=0.6)
@@ -143,14 +156,14 @@ def draw_criteria(
         f"{comparison.conclusion}\n"
         "Star: the study's own criterion; filled: the same verdict, hollow: another one, "
         "cross: no effect can be had; bars: 95 % interval",
-        fontsize=9,
+        fontsize=PANEL_PT,
     )
-    figure.savefig(path, format="png")
+    save_png(figure, path)
 
 
 def _draw_estimate(axis: Axes, place: int, row: CriterionRow, *, is_own: bool) -> None:
     if row.effect is None:
-        axis.plot([place], [0.0], marker="x", color="black", markersize=7)
+        axis.plot([place], [0.0], marker="x", color=BLACK, markersize=7)
         return
     effect = row.effect
     if math.isfinite(effect.low) and math.isfinite(effect.high):
@@ -160,8 +173,8 @@ def _draw_estimate(axis: Axes, place: int, row: CriterionRow, *, is_own: bool) -
         [effect.estimate],
         marker="*" if is_own else "o",
         markersize=13 if is_own else 6,
-        color="black",
-        markerfacecolor="black" if row.agrees else "white",
+        color=BLACK,
+        markerfacecolor=BLACK if row.agrees else "white",
         zorder=5,
     )
 
@@ -208,13 +221,3 @@ def _rejecting(settings: ConditioningSettings) -> str:
 
 def _window(name: str, window_ms: tuple[float, float]) -> str:
     return f"{name} {window_ms[0]:g} to {window_ms[1]:g} ms"
-
-
-def _figure(width_in: float, height_in: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(min(width_in, 60.0), min(height_in, 30.0)), dpi=110)
-    figure.set_layout_engine("constrained")
-    FigureCanvasAgg(figure)
-    return figure

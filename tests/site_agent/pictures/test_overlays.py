@@ -15,7 +15,7 @@ from site_agent.pictures.images import read_image
 from site_agent.pictures.overlays import draw_overlay, overlay_paths, write_overlays
 
 LANDMARK = np.array([80, 255, 200])
-BOX = np.array([255, 176, 0])
+BOX = np.array([102, 204, 255])
 
 
 def grey(width: int, height: int) -> np.ndarray:

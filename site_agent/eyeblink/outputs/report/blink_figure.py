@@ -10,8 +10,15 @@ import numpy as np
 
 from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics
-from site_agent.eyeblink.outputs.drawing import HATCH_PARTIAL, LINE, SOFT, new_figure
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.pictures.plot_style import (
+    BLUE,
+    HATCH_PARTIAL,
+    PANEL_PT,
+    SOFT,
+    draw_grid,
+    new_figure_with_margins,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +40,7 @@ BLINK_CAPTION = (
 def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> Figure:
     """Draw rate, amplitudes, durations, speeds and profiles; the session has blinks."""
     blinks = [blink for blink in session.blinks if blink.kind == "blink"]
-    figure = new_figure(10.0, 9.0, wspace=0.2, hspace=0.35)
+    figure = new_figure_with_margins(10.0, 9.0, wspace=0.2, hspace=0.35)
     axes = figure.subplot_mosaic(
         [["rate", "rate"], ["amplitude", "duration"], ["speed", "profile"]]
     )
@@ -43,8 +50,7 @@ def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> Figur
     _draw_speeds(axes["speed"], blinks)
     _draw_profiles(axes["profile"], session, blinks)
     for axis in axes.values():
-        axis.grid(visible=True, linewidth=0.3)
-        axis.set_axisbelow(True)
+        draw_grid(axis)
     return figure
 
 
@@ -57,7 +63,7 @@ def _draw_rate(axis: Axes, statistics: BlinkStatistics) -> None:
                 each.blinks_per_minute,
                 width_min,
                 align="edge",
-                facecolor=LINE,
+                facecolor=BLUE,
                 alpha=0.6,
                 edgecolor="black",
                 linewidth=0.6,
@@ -80,14 +86,14 @@ def _draw_distribution(axis: Axes, blinks: Sequence[Blink], name: str, label: st
         [complete, partial],
         bins=BINS,
         stacked=True,
-        color=[LINE, "white"],
+        color=[BLUE, "white"],
         edgecolor="black",
         linewidth=0.6,
         hatch=["", HATCH_PARTIAL],
     )
     median = float(np.median(complete + partial))
     axis.axvline(median, color="black", linestyle=":")
-    axis.set_title(f"median {median:.3g}", fontsize=9)
+    axis.set_title(f"median {median:.3g}", fontsize=PANEL_PT)
     axis.set(xlabel=label, ylabel="number of blinks")
 
 
@@ -105,7 +111,7 @@ def _draw_speeds(axis: Axes, blinks: Sequence[Blink]) -> None:
         # Through the origin, as a lid that does not move has no speed.
         slope = float(far @ fast / (far @ far))
         axis.axline((0.0, 0.0), slope=slope, color=SOFT, linestyle="--")
-        axis.set_title(f"dashed: {slope:.1f} per second × amplitude", fontsize=9)
+        axis.set_title(f"dashed: {slope:.1f} per second × amplitude", fontsize=PANEL_PT)
     axis.set_xlim(left=0.0)
     axis.set_ylim(bottom=0.0)
 
@@ -120,7 +126,7 @@ def _draw_profiles(axis: Axes, session: AnalysedSession, blinks: Sequence[Blink]
     mean = np.where(2 * count >= len(values), total / np.maximum(count, 1), np.nan)
     shown = values[:: max(1, math.ceil(len(values) / MOST_PROFILES))]
     axis.plot(PROFILE_MS, shown.T, color=SOFT, linewidth=0.5, alpha=0.4)
-    axis.plot(PROFILE_MS, mean, color=LINE, linewidth=2.2)
+    axis.plot(PROFILE_MS, mean, color=BLUE, linewidth=2.2)
     axis.axvline(0.0, color="black", linestyle=":")
     axis.set(xlabel="time from the peak (ms)", ylabel="FEC", ylim=(-0.3, 1.3))
 

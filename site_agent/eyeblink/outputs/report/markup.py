@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from site_agent.eyeblink.outputs.drawing import svg_text
+from site_agent.pictures.plot_style import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,8 +11,16 @@ from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import wilson_interval_percent
 from site_agent.eyeblink.conditioning.trial_alignment import AlignedTrials, align_trials
 from site_agent.eyeblink.conditioning.trials import TrialType
-from site_agent.eyeblink.outputs.drawing import CS_COLOUR, LINE, SOFT, US_COLOUR, new_figure
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.pictures.plot_style import (
+    BLUE,
+    CS_COLOUR,
+    SOFT,
+    TITLE_PT,
+    US_COLOUR,
+    draw_grid,
+    new_figure_with_margins,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +46,7 @@ def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -
         window_ms=(-500.0, max(1000.0, after_ms)),
     )
     found = [kind for kind in TYPE_TEXTS if kind in aligned.trial_types]
-    figure = new_figure(10.0, 3.4, wspace=0.2)
+    figure = new_figure_with_margins(10.0, 3.4, wspace=0.2)
     axes = figure.subplots(1, max(1, len(found)), sharey=True, squeeze=False)[0]
     for axis, kind in zip(axes, found, strict=False):
         _draw_aligned(axis, aligned, kind)
@@ -56,10 +64,10 @@ def _draw_aligned(axis: Axes, aligned: AlignedTrials, kind: TrialType) -> None:
     axis.plot(aligned.time_ms, shown.T, color=SOFT, linewidth=0.5, alpha=0.4)
     if count > 1:
         half = float(stdtrit(count - 1, 0.975)) * error
-        axis.fill_between(aligned.time_ms, mean - half, mean + half, color=LINE, alpha=0.25, lw=0)
-    axis.plot(aligned.time_ms, mean, color=LINE, linewidth=2.2)
-    axis.set_title(f"{TYPE_TEXTS[kind]}, {count} valid trials", fontsize=10)
-    axis.grid(visible=True, linewidth=0.3)
+        axis.fill_between(aligned.time_ms, mean - half, mean + half, color=BLUE, alpha=0.25, lw=0)
+    axis.plot(aligned.time_ms, mean, color=BLUE, linewidth=2.2)
+    axis.set_title(f"{TYPE_TEXTS[kind]}, {count} valid trials", fontsize=TITLE_PT)
+    draw_grid(axis)
     axis.set_xlim(aligned.time_ms[0], aligned.time_ms[-1])
 
 
@@ -82,7 +90,7 @@ def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
     trials = [result for result in conditioning.trials if result.has_cs]
     if not trials:
         return None
-    figure = new_figure(10.0, 2.6)
+    figure = new_figure_with_margins(10.0, 2.6)
     axis = figure.subplots()
     axis.axhline(0.0, color=SOFT, linewidth=0.8)
     if conditioning.settings.cr_rule.value == "fec":
@@ -94,7 +102,7 @@ def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
         fill = "black" if result.cr else "white"
         axis.plot(number, shown, "kx" if rejected else "ko", markersize=5, markerfacecolor=fill)
     axis.set(xlabel="trial with a CS", ylabel="CR amplitude (FEC)", xlim=(0, len(trials) + 1))
-    axis.grid(visible=True, linewidth=0.3)
+    draw_grid(axis)
     return figure
 
 
@@ -113,11 +121,11 @@ def learning_figure(conditioning: ConditioningResult) -> Figure | None:
             bars.append((value - low, high - value))
     if len(places) < 2:
         return None
-    figure = new_figure(6.0, 3.4)
+    figure = new_figure_with_margins(6.0, 3.4)
     axis = figure.subplots()
     yerr = np.abs(np.array(bars).T)
-    axis.errorbar(places, percent, yerr=yerr, color=LINE, ecolor="black", marker="o", capsize=3)
+    axis.errorbar(places, percent, yerr=yerr, color=BLUE, ecolor="black", marker="o", capsize=3)
     axis.set(xlabel=f"block of {size} trials with a CS", ylabel="CRs (%)", ylim=(-4, 104))
     axis.set_xticks(places)
-    axis.grid(visible=True, linewidth=0.3)
+    draw_grid(axis)
     return figure

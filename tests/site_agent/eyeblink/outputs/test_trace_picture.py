@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from site_agent.eyeblink.outputs.trace_picture import CS_COLOUR, US_COLOUR, write_trace_picture
+from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.pictures.plot_style import CS_COLOUR, US_COLOUR
 
 
 def drawn(session: AnalysedSession, path: Path) -> np.ndarray:
