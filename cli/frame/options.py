@@ -3,75 +3,72 @@
 A command is a function that takes an `Invocation` and its own parameters and returns a `Reply`;
 `command` registers it and adds ``--json``, ``--quiet``, ``--no-progress``, ``--profile`` and
 ``--debug``. What has the metavar ``ADDRESS`` arrives with its site, one's own where none was given.
+
+Options that several commands share, or that belong together, are the fields of a frozen dataclass::
+
+    @dataclass(frozen=True)
+    class Listing:
+        state: Annotated[str, typer.Option(help="Only what is in this state.")] = ""
+        labels: Annotated[Sequence[str], typer.Option("--label")] = ()
+
+A parameter of such a type, ``listing: Listing``, stands for all of its options in the help, and the
+function receives an instance. Sequences default to ``()``, in groups and elsewhere.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from cli.frame.help import PlainCommand, PlainGroup
 from cli.frame.output import Conventions, Invocation, Reply
 
-_PANEL = "Every command"
-
-_CONVENTIONS: tuple[tuple[str, Any, Any], ...] = (
-    (
-        "as_json",
-        Annotated[
-            bool,
-            typer.Option(
-                "--json", help="One JSON object on standard output.", rich_help_panel=_PANEL
-            ),
-        ],
-        False,
-    ),
-    (
-        "quiet",
-        Annotated[
-            bool,
-            typer.Option(
-                "--quiet", "-q", help="Print identifiers or paths only.", rich_help_panel=_PANEL
-            ),
-        ],
-        False,
-    ),
-    (
-        "no_progress",
-        Annotated[
-            bool, typer.Option("--no-progress", help="No progress bars.", rich_help_panel=_PANEL)
-        ],
-        False,
-    ),
-    (
-        "profile",
-        Annotated[
-            str,
-            typer.Option(
-                "--profile",
-                metavar="NAME",
-                help="The login to use (see 'poolctl auth switch').",
-                show_default=False,
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        "",
-    ),
-    (
-        "debug",
-        Annotated[
-            bool,
-            typer.Option("--debug", help="Show the traceback of errors.", rich_help_panel=_PANEL),
-        ],
-        False,
-    ),
-)
+G = TypeVar("G")
 
 CommandFunction = Callable[..., Reply | None]
+
+_PANEL = "Every command"
+
+
+@dataclass(frozen=True)
+class _ConventionOptions:
+    """The options that every command has."""
+
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object on standard output.", rich_help_panel=_PANEL),
+    ] = False
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Print identifiers or paths only.", rich_help_panel=_PANEL
+        ),
+    ] = False
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", help="No progress bars.", rich_help_panel=_PANEL)
+    ] = False
+    profile: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The login to use (see 'poolctl auth switch').",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of errors.", rich_help_panel=_PANEL),
+    ] = False
+
+    def conventions(self) -> Conventions:
+        """Return them as an `Invocation` needs them."""
+        return Conventions(self.as_json, self.quiet, not self.no_progress, self.profile, self.debug)
 
 
 def command(
@@ -83,29 +80,25 @@ def command(
     """
 
     def register(function: CommandFunction) -> CommandFunction:
-        own = [
+        declared = [
             parameter
             for parameter in inspect.signature(function, eval_str=True).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+        ][1:]
+        groups = {each.name: each.annotation for each in declared if is_dataclass(each.annotation)}
+        own = [option for each in [*declared, *parameters] for option in _options_of(each)]
         addresses = [each.name for each in own if _metavar(each) == "ADDRESS"]
+        conventions = _options_of_group(_ConventionOptions)
 
-        def run(
-            *,
-            as_json: bool,
-            quiet: bool,
-            no_progress: bool,
-            profile: str,
-            debug: bool,
-            **arguments: Any,
-        ) -> None:
-            conventions = Conventions(as_json, quiet, not no_progress, profile, debug)
-            invocation = Invocation(conventions)
+        def run(**arguments: Any) -> None:
+            invocation = Invocation(_take(_ConventionOptions, arguments).conventions())
             for key in addresses:
                 if isinstance(words := arguments[key], str):
                     arguments[key] = words and invocation.address(words)
                 elif words is not None:
                     arguments[key] = [invocation.address(word) for word in words]
+            for key, group_type in groups.items():
+                arguments[key] = _take(group_type, arguments)
             reply = function(invocation, **arguments)
             if reply is not None:
                 invocation.print_reply(reply)
@@ -113,23 +106,45 @@ def command(
         run.__doc__ = inspect.getdoc(function)
         run.__name__ = function.__name__
         run.__annotations__ = {}
-        shared = [
-            inspect.Parameter(
-                parameter, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
-            )
-            for parameter, annotation, default in _CONVENTIONS
-        ]
-        keyword_only = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in [*own[1:], *parameters]
-        ]
-        run.__signature__ = inspect.Signature([*keyword_only, *shared])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature([*own, *conventions])  # type: ignore[attr-defined]
         lines = "\n".join(f"  poolctl {example}" for example in examples)
         # \b keeps the lines as they are.
         app.command(name, cls=PlainCommand, epilog=f"\b\nExamples:\n{lines}")(run)
         return function
 
     return register
+
+
+def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Return the options of one parameter of a command: many where it is a group of them."""
+    if is_dataclass(parameter.annotation):
+        return _options_of_group(parameter.annotation)
+    return [_for_typer(parameter.name, parameter.annotation, parameter.default)]
+
+
+def _options_of_group(group_type: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group_type, include_extras=True)
+    return [_for_typer(each.name, hints[each.name], _default(each)) for each in fields(group_type)]
+
+
+def _default(field: Field[Any]) -> Any:
+    return inspect.Parameter.empty if field.default is MISSING else field.default
+
+
+def _for_typer(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """Return a parameter as typer reads it, which knows lists but no other sequences."""
+    kind, *notes = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
+    if get_origin(kind) is Sequence:
+        annotation = Annotated[list[get_args(kind)[0]], *notes]  # type: ignore[misc]
+        default = [] if default == () else default
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+def _take(group_type: type[G], arguments: dict[str, Any]) -> G:
+    """Take the options of a group out of the arguments, and return the group."""
+    return group_type(**{each.name: arguments.pop(each.name) for each in fields(group_type)})  # type: ignore[arg-type]
 
 
 def _metavar(parameter: inspect.Parameter) -> str | None:
