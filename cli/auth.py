@@ -99,7 +99,7 @@ def accept(
         typer.Option(metavar="NAME", help="A name for your first token. Default: your user name."),
     ] = "",
     invitation_stdin: Annotated[
-        bool, typer.Option("--invitation-stdin", help="Read the invitation from standard input.")
+        bool, typer.Option(help="Read the invitation from standard input.")
     ] = False,
 ) -> Reply:
     """Become a user of the site that invited you, and log in.

@@ -42,9 +42,7 @@ def events(
     site: Annotated[
         str, typer.Option(metavar="SITE", help="Events of another site (pool admins only).")
     ] = "",
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep printing new events until Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, typer.Option(help="Keep printing new events until Ctrl-C.")] = False,
     limit: Annotated[
         int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most the newest N events.")
     ] = 50,

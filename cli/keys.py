@@ -19,9 +19,7 @@ app = group("Sign your uploads, and trust the keys of other sites.")
 
 _SHORTEST_PREFIX = 8
 
-SiteOption = Annotated[
-    str, typer.Option("--site", metavar="SITE", help="The site. Default: your own.")
-]
+SiteOption = Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")]
 
 
 @command(app, "create", examples=["keys create", "keys create --replace"])

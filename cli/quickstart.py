@@ -33,8 +33,6 @@ def quickstart(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FOLDER",
             help="A new or empty folder for all files. Default: ./poolctl-quickstart.",
         ),
@@ -42,7 +40,7 @@ def quickstart(
     site_count: Annotated[int, typer.Option(min=2, max=8, help="Number of sites that train.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic persons.")] = 1,
     gaze: Annotated[
-        bool, typer.Option("--gaze", help="Show gaze networks instead, trained in rounds.")
+        bool, typer.Option(help="Show gaze networks instead, trained in rounds.")
     ] = False,
 ) -> Reply:
     """Run the whole journey: train, share, merge, refine, evaluate, find blinks.

@@ -27,7 +27,7 @@ def check_config(
     *,
     config: ConfigOption = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FOLDER", help="The pool's data folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="The pool's data folder.")
     ] = None,
 ) -> Reply:
     """Check the settings of a pool's server and list all problems.

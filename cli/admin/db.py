@@ -19,14 +19,11 @@ app = group("Upgrade the schema of a pool's database (for operators).")
 
 DataOption = Annotated[
     Path | None,
-    typer.Option(
-        "--data", metavar="FOLDER", help="Data folder of a pool on SQLite.", show_default=False
-    ),
+    typer.Option(metavar="FOLDER", help="Data folder of a pool on SQLite.", show_default=False),
 ]
 UrlOption = Annotated[
     str,
     typer.Option(
-        "--database-url",
         metavar="URL",
         help="postgresql://USER:PASSWORD@HOST/DATABASE. Use POOL_SERVER_DATABASE_URL to "
         "keep the password out of the process list.",

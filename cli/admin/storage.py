@@ -37,7 +37,7 @@ def backup(
     database_url: UrlOption = "",
     config: ConfigOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read the whole snapshot again and verify it.")
+        bool, typer.Option(help="Read the whole snapshot again and verify it.")
     ] = False,
     keep: Annotated[
         int | None,
@@ -193,7 +193,7 @@ def fsck(
     database_url: UrlOption = "",
     config: ConfigOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Check that the files exist, but not their digests.")
+        bool, typer.Option(help="Check that the files exist, but not their digests.")
     ] = False,
 ) -> Reply:
     """Check that every record has its file with the right digest, and every file its record.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,7 +22,7 @@ RoleOption = Annotated[
     typer.Option(help="Each role includes the ones before it; see 'poolctl admin roles'."),
 ]
 PoolWideOption = Annotated[
-    bool, typer.Option("--pool-wide", help="The role holds for every site (pool admins only).")
+    bool, typer.Option(help="The role holds for every site (pool admins only).")
 ]
 
 
@@ -70,13 +71,13 @@ def create(
     role: RoleOption = "contributor",
     pool_wide: PoolWideOption = False,
     scope: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
             metavar="SCOPE",
             help="Restrict the token to a scope; repeatable. Default: everything that "
             "the role allows.",
         ),
-    ] = [],  # noqa: B006 (typer wants the default itself)
+    ] = (),
     user: Annotated[
         str,
         typer.Option(
@@ -88,7 +89,6 @@ def create(
     for_machine: Annotated[
         bool,
         typer.Option(
-            "--for-machine",
             help="The site owns the token, not a user: it stays valid when you are disabled.",
         ),
     ] = False,

@@ -51,7 +51,7 @@ def batch(
     *,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the results."),
+        typer.Option(metavar="FOLDER", help="Folder of the results."),
     ],
     detector: DetectorOption = "",
     landmarks: LandmarksOption = "",
@@ -73,12 +73,11 @@ def batch(
     bids: Annotated[
         bool,
         typer.Option(
-            "--bids",
             help="Give files BIDS names (from participant and session_number), and write "
             "a dataset to STUDY/bids.",
         ),
     ] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Repeat finished sessions.")] = False,
+    redo: Annotated[bool, typer.Option(help="Repeat finished sessions.")] = False,
     dry_run: DryRunOption = False,
     overlay: OverlayOption = False,
     nwb: NwbOption = False,

@@ -62,9 +62,7 @@ def analyse(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Folder of the results. Default: VIDEO_blinks."
-        ),
+        typer.Option(metavar="FOLDER", help="Folder of the results. Default: VIDEO_blinks."),
     ] = None,
     detector: DetectorOption = "",
     landmarks: LandmarksOption = "",
@@ -105,7 +103,6 @@ def analyse(
     all_faces: Annotated[
         bool,
         typer.Option(
-            "--all-faces",
             help="Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay.",
         ),
     ] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,13 +32,13 @@ def compare(
     places: SessionsArgument,
     *,
     criteria: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
             metavar="CRITERION",
             help="RULE:THRESHOLD (fec, ur-share, baseline-sd) and settings; repeatable. "
             "Default: all usual criteria.",
         ),
-    ] = [],  # noqa: B006  (typer makes a new list)
+    ] = (),
     question: Annotated[
         Literal["learning", "groups"],
         typer.Option(
@@ -52,8 +53,6 @@ def compare(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FOLDER",
             help="Folder of the results. Default: STUDY, or the folder criteria.",
         ),

@@ -35,11 +35,9 @@ SessionsArgument = Annotated[
     ),
 ]
 OverlayOption = Annotated[
-    bool, typer.Option("--overlay", help="Write the video with landmarks and blinks drawn in.")
+    bool, typer.Option(help="Write the video with landmarks and blinks drawn in.")
 ]
-NwbOption = Annotated[
-    bool, typer.Option("--nwb", help="Write a file of Neurodata Without Borders.")
-]
+NwbOption = Annotated[bool, typer.Option(help="Write a file of Neurodata Without Borders.")]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ app = single()
 
 ReviewedOption = Annotated[
     bool,
-    typer.Option(
-        "--reviewed", help="Write report and tables with the reviewed blinks, beside the others."
-    ),
+    typer.Option(help="Write report and tables with the reviewed blinks, beside the others."),
 ]
 
 

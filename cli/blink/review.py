@@ -43,9 +43,7 @@ def review(
         Path | None,
         typer.Option(metavar="FILE", help="The video or images, if they are not beside OUT."),
     ] = None,
-    trace_only: Annotated[
-        bool, typer.Option("--trace-only", help="Review the trace without a video.")
-    ] = False,
+    trace_only: Annotated[bool, typer.Option(help="Review the trace without a video.")] = False,
     landmarks: Annotated[
         str,
         typer.Option(
@@ -70,11 +68,11 @@ def review(
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free one.")
     ] = 0,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address and do not open a browser.")
+        bool, typer.Option(help="Print the address and do not open a browser.")
     ] = False,
     start_over: Annotated[
         bool,
-        typer.Option("--start-over", help="Move earlier corrections aside and start again."),
+        typer.Option(help="Move earlier corrections aside and start again."),
     ] = False,
     export: Annotated[
         Path | None,

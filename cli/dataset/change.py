@@ -74,13 +74,11 @@ def split(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FOLDER",
             help="Folder for the results. Default: that of FACES.",
         ),
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Also copy the images.")] = False,
+    copy: Annotated[bool, typer.Option(help="Also copy the images.")] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
@@ -145,8 +143,6 @@ def convert(
     output: Annotated[
         Path,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FILE",
             help="NAME.xml, NAME.json, or a folder for .pts files.",
         ),
@@ -181,9 +177,9 @@ def convert(
         ),
     ] = None,
     renumber: Annotated[
-        bool, typer.Option("--renumber", help="Rename numbered landmarks: '1' becomes '01'.")
+        bool, typer.Option(help="Rename numbered landmarks: '1' becomes '01'.")
     ] = False,
-    copy: Annotated[bool, typer.Option("--copy", help="Also copy the images.")] = False,
+    copy: Annotated[bool, typer.Option(help="Also copy the images.")] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
     pts_origin: PtsOriginOption = 1.0,

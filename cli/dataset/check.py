@@ -57,7 +57,7 @@ def check(
         ),
     ],
     *,
-    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
+    strict: Annotated[bool, typer.Option(help="Treat warnings as errors.")] = False,
     part_count: Annotated[
         int | None, typer.Option(min=0, help="Number of landmarks that each face should have.")
     ] = None,
@@ -189,9 +189,7 @@ def preview(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="PNG", help="The picture to write. Default: DATA.png."
-        ),
+        typer.Option(metavar="PNG", help="The picture to write. Default: DATA.png."),
     ] = None,
     columns: Annotated[
         int | None, typer.Option(min=1, max=40, help="Default: 6; of gaze data 10 samples.")
@@ -208,9 +206,7 @@ def preview(
             min=1, help="Maximum number of pages; faces are chosen evenly from the data set."
         ),
     ] = None,
-    whole_images: Annotated[
-        bool, typer.Option("--whole-images", help="Show whole images instead of faces.")
-    ] = False,
+    whole_images: Annotated[bool, typer.Option(help="Show whole images instead of faces.")] = False,
     images: ImagesOption = None,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.

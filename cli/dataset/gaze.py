@@ -45,7 +45,7 @@ def synth_eyes(
         str, typer.Option(metavar="FEWEST-MOST", help="Number of sessions of a person.")
     ] = "3-8",
     both_eyes: Annotated[
-        bool, typer.Option("--both-eyes", help="Both eyes of each frame, instead of one of them.")
+        bool, typer.Option(help="Both eyes of each frame, instead of one of them.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same files.")] = 0,
     appearance_skew: Annotated[

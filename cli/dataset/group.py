@@ -107,7 +107,7 @@ def video(
     ] = 0,
     size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="Size in pixels.")] = "640x480",
     variable_frame_rate: Annotated[
-        bool, typer.Option("--variable-frame-rate", help="Vary the intervals between frames.")
+        bool, typer.Option(help="Vary the intervals between frames.")
     ] = False,
     lost_frames: Annotated[
         float, typer.Option(min=0, max=0.5, help="Share of frames that the camera drops.")

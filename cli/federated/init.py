@@ -17,7 +17,6 @@ DEFAULT_ARCHITECTURE = "gaze-lenet"
 ArchitectureOption = Annotated[
     str,
     typer.Option(
-        "--architecture",
         metavar="NAME",
         help="Of the new network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.",
     ),
@@ -37,9 +36,7 @@ def init(
     *,
     architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random parameters.")] = 0,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the network.")
-    ],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the network.")],
     force: ForceOption = False,
 ) -> Reply:
     """Write a new network as a base for rounds.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,11 +42,10 @@ def provision(
         ),
     ],
     site: Annotated[
-        list[str], typer.Option(metavar="SITE", help="A site that takes part.", show_default=False)
+        Sequence[str],
+        typer.Option(metavar="SITE", help="A site that takes part.", show_default=False),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the kits.")
-    ],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the kits.")],
 ) -> Reply:
     """Make the start-up kits of a federation: certificates, and rules that refuse code.
 

@@ -41,9 +41,8 @@ def simulate(
     ],
     *,
     method: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
-            "--method",
             help="How updates are combined, such as fedavg or fedadam; repeatable.",
             show_default=False,
         ),
@@ -51,7 +50,7 @@ def simulate(
     rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the simulation."),
+        typer.Option(metavar="FOLDER", help="Folder of the simulation."),
     ],
     site_count: Annotated[
         int | None,
@@ -63,17 +62,16 @@ def simulate(
     ] = None,
     base: Annotated[
         Path | None,
-        typer.Option("--base", metavar="FILE", help="Begin with this network, not with a new one."),
+        typer.Option(metavar="FILE", help="Begin with this network, not with a new one."),
     ] = None,
     architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
     option: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
-            "--option",
             metavar="KEY=VALUE",
             help="An option of the method (eta=0.003) or of training (epochs=2); repeatable.",
         ),
-    ] = [],  # noqa: B006
+    ] = (),
     cohort: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Share of the sites that train in a round.")
     ] = 1.0,

@@ -42,14 +42,12 @@ def submit(
         str,
         typer.Option(metavar="FILE|ADDRESS", help="The network to begin with.", show_default=False),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the networks go.")
-    ],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the networks go.")],
     method: Annotated[
         str, typer.Option(metavar="NAME", help="How updates are combined, such as fedadam.")
     ] = "fedavg",
     rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")] = 10,
-    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
+    option: MethodOption = (),
     cohort: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Share of the sites that train in a round.")
     ] = 1.0,

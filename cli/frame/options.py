@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from cli.frame.help import PlainCommand, PlainGroup
 from cli.frame.output import Conventions, Invocation, Reply
@@ -33,6 +35,12 @@ G = TypeVar("G")
 CommandFunction = Callable[..., Reply | None]
 
 _PANEL = "Every command"
+
+_LETTERS = {
+    "--config": "-c", "--follow": "-f", "--label": "-l", "--metric": "-m", "--name": "-n",
+    "--output": "-o", "--quiet": "-q", "--yes": "-y",
+}  # fmt: skip
+"""The options with a letter, the same for all commands."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +53,11 @@ class _ConventionOptions:
     ] = False
     quiet: Annotated[
         bool,
-        typer.Option(
-            "--quiet", "-q", help="Print identifiers or paths only.", rich_help_panel=_PANEL
-        ),
+        typer.Option(help="Print identifiers or paths only.", rich_help_panel=_PANEL),
     ] = False
-    no_progress: Annotated[
-        bool, typer.Option("--no-progress", help="No progress bars.", rich_help_panel=_PANEL)
-    ] = False
+    no_progress: Annotated[bool, typer.Option(help="No progress bars.", rich_help_panel=_PANEL)] = (
+        False
+    )
     profile: Annotated[
         str,
         typer.Option(
@@ -63,7 +69,7 @@ class _ConventionOptions:
     ] = ""
     debug: Annotated[
         bool,
-        typer.Option("--debug", help="Show the traceback of errors.", rich_help_panel=_PANEL),
+        typer.Option(help="Show the traceback of errors.", rich_help_panel=_PANEL),
     ] = False
 
     def conventions(self) -> Conventions:
@@ -135,11 +141,27 @@ def _for_typer(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     """Return a parameter as typer reads it, which knows lists but no other sequences."""
     kind, *notes = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
     if get_origin(kind) is Sequence:
-        annotation = Annotated[list[get_args(kind)[0]], *notes]  # type: ignore[misc]
+        kind = list[get_args(kind)[0]]  # type: ignore[misc]
         default = [] if default == () else default
+    # typer gives every switch a second name --no-NAME; only what is on by default needs one.
+    if notes and not (kind is bool and default is True):
+        notes = [_named(name, each) for each in notes]
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind, *notes] if notes else kind,
+        default=default,
     )
+
+
+def _named(name: str, note: Any) -> Any:
+    """Give an option without a name that of its parameter, and the letter that goes with it."""
+    if not isinstance(note, OptionInfo) or note.param_decls or note.default is not ...:
+        return note
+    flag = f"--{name.rstrip('_').replace('_', '-')}"
+    named = copy(note)
+    named.param_decls = (flag, _LETTERS[flag]) if flag in _LETTERS else (flag,)
+    return named
 
 
 def _take(group_type: type[G], arguments: dict[str, Any]) -> G:
@@ -182,29 +204,24 @@ def single() -> typer.Typer:
 DespiteWithdrawalOption = Annotated[
     bool,
     typer.Option(
-        "--despite-withdrawal",
         help="Go on although something that goes into the result was withdrawn.",
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+YesOption = Annotated[bool, typer.Option(help="Do not ask for confirmation.")]
+DryRunOption = Annotated[bool, typer.Option(help="Show what would be done, and do nothing.")]
+ForceOption = Annotated[bool, typer.Option(help="Replace an existing file.")]
 LimitOption = Annotated[
     int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
 ]
 LongOption = Annotated[
-    bool, typer.Option("--long", help="Show more columns; lines may be longer than 100 characters.")
+    bool, typer.Option(help="Show more columns; lines may be longer than 100 characters.")
 ]
 LabelOption = Annotated[
-    list[str],
-    typer.Option(
-        "--label", "-l", metavar="KEY=VALUE", help="A label, for example population=infant."
-    ),
+    Sequence[str],
+    typer.Option(metavar="KEY=VALUE", help="A label, for example population=infant."),
 ]
 OutputFileOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
+    Path | None, typer.Option(metavar="FILE", help="Where to write the result.")
 ]
 
 

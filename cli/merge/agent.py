@@ -27,8 +27,6 @@ _DEFAULT_FILE = Path("agent.toml")
 _ConfigOption = Annotated[
     Path,
     typer.Option(
-        "--config",
-        "-c",
         metavar="FILE",
         help="The configuration; 'poolctl agent init' writes an example.",
     ),
@@ -63,7 +61,7 @@ def run(
     invocation: Invocation,
     *,
     config: _ConfigOption = _DEFAULT_FILE,
-    once: Annotated[bool, typer.Option("--once", help="Run one cycle and exit, for cron.")] = False,
+    once: Annotated[bool, typer.Option(help="Run one cycle and exit, for cron.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply | None:
     """Keep the merged models of your site up to date, and take part in rounds, until stopped.

@@ -76,17 +76,17 @@ def start(
     weight: WeightOption = "",
     step: StepOption = None,
     thin: ThinOption = None,
-    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
+    option: MethodOption = (),
     replay: ReplayOption = "",
-    without: WithoutOption = [],  # noqa: B006
-    label: LabelOption = [],  # noqa: B006
+    without: WithoutOption = (),
+    label: LabelOption = (),
     description: Annotated[str, typer.Option(help="A description.")] = "",
-    term: TermOption = [],  # noqa: B006
-    purpose: PurposeOption = [],  # noqa: B006
+    term: TermOption = (),
+    purpose: PurposeOption = (),
     draft: DraftOption = False,
     visibility: VisibilityOption = None,
     despite_withdrawal: DespiteWithdrawalOption = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the result.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait for the result.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Merge models on the pool; the result has the same bytes as that of 'poolctl merge'.

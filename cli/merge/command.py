@@ -31,7 +31,7 @@ ThinOption = Annotated[
     int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
 ]
 MethodOption = Annotated[
-    list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
+    Sequence[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
 ]
 ReplayOption = Annotated[
     str,
@@ -41,7 +41,7 @@ ReplayOption = Annotated[
     ),
 ]
 WithoutOption = Annotated[
-    list[str],
+    Sequence[str],
     typer.Option(
         metavar="DIGEST|ADDRESS",
         help="With --replay: leave this model out, also from inputs that contain it.",
@@ -73,9 +73,7 @@ def merge(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The file to write. Default: merged.SUFFIX."
-        ),
+        typer.Option(metavar="FILE", help="The file to write. Default: merged.SUFFIX."),
     ] = None,
     weight: WeightOption = "",
     weight_by: Annotated[
@@ -84,7 +82,7 @@ def merge(
     ] = "",
     step: StepOption = None,
     thin: ThinOption = None,
-    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
+    option: MethodOption = (),
     output_format: Annotated[
         str,
         typer.Option(
@@ -92,12 +90,11 @@ def merge(
         ),
     ] = "",
     replay: ReplayOption = "",
-    without: WithoutOption = [],  # noqa: B006
-    purpose: PurposeOption = [],  # noqa: B006
+    without: WithoutOption = (),
+    purpose: PurposeOption = (),
     despite_terms: Annotated[
         bool,
         typer.Option(
-            "--despite-terms",
             help="Merge although terms of use forbid it; the pool refuses the result.",
         ),
     ] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +58,7 @@ def contribute(
     ],
     *,
     data: Annotated[
-        list[Path],
+        Sequence[Path],
         typer.Option(
             metavar="DATA",
             help="Your annotated faces (repeatable, and then used as one data set); for networks "
@@ -93,7 +94,7 @@ def contribute(
     images: ImagesOption = None,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="In a secure round, wait for the others until it is summed."),
+        typer.Option(help="In a secure round, wait for the others until it is summed."),
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
     yes: YesOption = False,
@@ -153,10 +154,10 @@ def contribute(
 def trust(
     invocation: Invocation,
     sites: Annotated[
-        list[str], typer.Argument(metavar="SITE...", help="Sites to trust.", show_default=False)
-    ] = [],  # noqa: B006 (typer wants the default itself)
+        Sequence[str], typer.Argument(metavar="SITE...", help="Sites to trust.", show_default=False)
+    ] = (),
     *,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust these sites no longer.")] = False,
+    remove: Annotated[bool, typer.Option(help="Trust these sites no longer.")] = False,
 ) -> Reply:
     """List or extend the sites whose trained models may be in a base that you contribute to.
 

@@ -70,7 +70,7 @@ def refine(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The refined model (.dat, .forest)."),
+        typer.Option(metavar="FILE", help="The refined model (.dat, .forest)."),
     ] = None,
     rounds: Annotated[
         int, typer.Option(min=1, max=100, help="Number of exchanges of contributions.")

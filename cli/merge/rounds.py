@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -54,7 +55,7 @@ def start(
         typer.Option(metavar="ADDRESS", help="The model to train.", show_default=False),
     ],
     sites: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
             metavar="A,B,C", help="The sites of the round, including your own.", show_default=False
         ),
@@ -86,7 +87,7 @@ def start(
         int | None,
         typer.Option(min=1, help="Minimum faces of a site in a leaf; other leaves are not sent."),
     ] = None,
-    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
+    option: MethodOption = (),
     description: Annotated[str, typer.Option(help="A description.")] = "",
     secure: Annotated[
         Path | None,
@@ -218,7 +219,6 @@ def finish(
     early: Annotated[
         bool,
         typer.Option(
-            "--early",
             help="Do not wait for missing sites (only for the site that started the round).",
         ),
     ] = False,

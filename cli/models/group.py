@@ -62,20 +62,18 @@ def ls(
     *,
     kind: KindOption = None,
     label: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
-            "--label",
-            "-l",
             metavar="KEY[=VALUE]",
             help="Has this label, or a label within a bound such as 'images>=500'; repeatable.",
         ),
-    ] = [],  # noqa: B006 (typer wants the default itself)
+    ] = (),
     metric: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
             metavar="BOUND", help='Has a score within this bound, for example "mean_error<0.1".'
         ),
-    ] = [],  # noqa: B006
+    ] = (),
     site: Annotated[str, typer.Option(metavar="SITE", help="Only models of this site.")] = "",
     name: Annotated[str, typer.Option(metavar="NAME", help="Only models with this name.")] = "",
     mergeable_with: Annotated[
@@ -86,9 +84,7 @@ def ls(
         Literal["draft", "available", "quarantined", "withdrawn", "any"] | None,
         typer.Option(help="State of the versions. Default: available ones, and your own drafts."),
     ] = None,
-    latest: Annotated[
-        bool, typer.Option("--latest", help="Only the newest version of each model.")
-    ] = False,
+    latest: Annotated[bool, typer.Option(help="Only the newest version of each model.")] = False,
     sort: Annotated[
         str,
         typer.Option(
@@ -99,7 +95,7 @@ def ls(
     ] = "",
     limit: LimitOption = 50,
     facets: Annotated[
-        bool, typer.Option("--facets", help="Show counts by property instead of models.")
+        bool, typer.Option(help="Show counts by property instead of models.")
     ] = False,
     long: LongOption = False,
 ) -> Reply:
@@ -301,7 +297,7 @@ def lineage(
     ],
     *,
     recipes: Annotated[
-        bool, typer.Option("--recipes", help="With --json: include the recipe of every model.")
+        bool, typer.Option(help="With --json: include the recipe of every model.")
     ] = False,
 ) -> Reply:
     """Show the inputs of a merged model, and the models merged from it.

@@ -55,7 +55,7 @@ def evaluations(
         str, typer.Option(metavar="TEXT", help="Only evaluations by this protocol.")
     ] = "",
     history: Annotated[
-        bool, typer.Option("--history", help="With ADDRESS: include earlier evaluations.")
+        bool, typer.Option(help="With ADDRESS: include earlier evaluations.")
     ] = False,
     limit: Annotated[
         int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of models.")

@@ -47,13 +47,13 @@ def share(
     *,
     visibility: VisibilityOption = None,
     with_site: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
             "--with",
             metavar="SITE[=RIGHTS]",
             help="Share with this site; repeatable. Other sites see nothing.",
         ),
-    ] = [],  # noqa: B006 (typer wants the default itself)
+    ] = (),
     rights: Annotated[
         str | None,
         typer.Option(

@@ -91,15 +91,11 @@ def rm(
     *,
     all_versions: Annotated[
         bool,
-        typer.Option(
-            "--all-versions", help="Delete the whole model; give ADDRESS without a version."
-        ),
+        typer.Option(help="Delete the whole model; give ADDRESS without a version."),
     ] = False,
     despite_descendants: Annotated[
         bool,
-        typer.Option(
-            "--despite-descendants", help="Delete it although other models were made from it."
-        ),
+        typer.Option(help="Delete it although other models were made from it."),
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from pool_server.wire.data_use_rules import IntendedUse
 
 TermOption = Annotated[
-    list[str],
+    Sequence[str],
     typer.Option(
-        "--term",
         metavar="CODE[=DETAIL]",
         help="A term of use, for example DUO:0000042 or MOR=2027-01-31; repeatable.",
     ),
 ]
 PurposeOption = Annotated[
-    list[str],
+    Sequence[str],
     typer.Option(
-        "--purpose",
         metavar="WORD",
         help="Purpose of the merge: research, health, ancestry, methods, clinical, "
         "commercial, or disease=NAME. The merge is refused if the terms of an input "

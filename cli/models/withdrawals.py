@@ -46,9 +46,7 @@ def withdraw(
         ),
     ],
     explanation: Annotated[str, typer.Option(help="An explanation for everyone who used it.")] = "",
-    refuse: Annotated[
-        bool, typer.Option("--refuse", help="Stop all downloads, whatever the reason.")
-    ] = False,
+    refuse: Annotated[bool, typer.Option(help="Stop all downloads, whatever the reason.")] = False,
     successor: Annotated[
         str, typer.Option(metavar="ADDRESS", help="The version to use instead.")
     ] = "",

@@ -47,7 +47,7 @@ def alias(
         str, typer.Argument(metavar="ALIAS", help="The alias; it begins with a letter.")
     ],
     *,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the alias.")] = False,
+    remove: Annotated[bool, typer.Option(help="Remove the alias.")] = False,
 ) -> Reply:
     """Name a version SITE/NAME@ALIAS; an existing alias moves to it."""
     from site_agent.pool.client import parse_address
@@ -78,14 +78,14 @@ def change(
         typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one."),
     ],
     *,
-    label: LabelOption = [],  # noqa: B006 (typer wants the default itself)
+    label: LabelOption = (),
     remove_label: Annotated[
-        list[str], typer.Option("--remove-label", metavar="KEY", help="Remove this label.")
-    ] = [],  # noqa: B006
-    metric: MetricOption = [],  # noqa: B006
+        Sequence[str], typer.Option(metavar="KEY", help="Remove this label.")
+    ] = (),
+    metric: MetricOption = (),
     remove_metric: Annotated[
-        list[str], typer.Option("--remove-metric", metavar="KEY", help="Remove this score.")
-    ] = [],  # noqa: B006
+        Sequence[str], typer.Option(metavar="KEY", help="Remove this score.")
+    ] = (),
     description: Annotated[
         str | None, typer.Option(help="The new description.", show_default=False)
     ] = None,
@@ -145,7 +145,7 @@ def card(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")],
     *,
     edit: Annotated[
-        Path | None, typer.Option("--edit", metavar="FILE", help="Replace the card by this file.")
+        Path | None, typer.Option(metavar="FILE", help="Replace the card by this file.")
     ] = None,
     output: OutputFileOption = None,
     force: ForceOption = False,
@@ -181,7 +181,7 @@ def vocabulary(
     invocation: Invocation,
     *,
     terms: Annotated[
-        bool, typer.Option("--terms", help="List the terms of use instead of the labels.")
+        bool, typer.Option(help="List the terms of use instead of the labels.")
     ] = False,
 ) -> Reply:
     """List the labels with a common meaning at every site, and their values.

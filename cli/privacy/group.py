@@ -53,9 +53,7 @@ def probe(
     mode: Annotated[
         Mode, typer.Option(help="What the artifact is; of networks, update or secure-sum.")
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the receipt.")
-    ],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the receipt.")],
     base: Annotated[
         str,
         typer.Option(

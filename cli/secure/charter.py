@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,17 +36,17 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name for the charter.")],
     *,
     server: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(metavar="SITE=KEY", help="An aggregation server; at least 2."),
     ],
-    lab: Annotated[list[str], typer.Option(metavar="SITE=KEY", help="A lab; at least 3.")],
+    lab: Annotated[Sequence[str], typer.Option(metavar="SITE=KEY", help="A lab; at least 3.")],
     rule: Annotated[
-        list[str],
-        typer.Option("--rule", metavar="NAME=NUMBER", help="A rule, for example lab_hours=12."),
-    ] = [],  # noqa: B006 (typer wants the default itself)
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
-    ] = Path("charter.toml"),
+        Sequence[str],
+        typer.Option(metavar="NAME=NUMBER", help="A rule, for example lab_hours=12."),
+    ] = (),
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path(
+        "charter.toml"
+    ),
     force: ForceOption = False,
 ) -> Reply:
     """Write a charter from the keys that 'poolctl secure keygen' printed at each lab and server.

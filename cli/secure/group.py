@@ -89,9 +89,7 @@ def serve(
     poll_seconds: Annotated[
         float, typer.Option(min=0.05, max=3600, help="Time between two looks at the pool.")
     ] = 5.0,
-    unit: Annotated[
-        bool, typer.Option("--unit", help="Print a systemd unit, and do nothing else.")
-    ] = False,
+    unit: Annotated[bool, typer.Option(help="Print a systemd unit, and do nothing else.")] = False,
 ) -> Reply | None:
     """Run an aggregation server until stopped: at an institution of its own, never at the pool's.
 
@@ -183,11 +181,11 @@ def verify(
     *,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Add up all openings, and trust no server; fetches more."),
+        typer.Option(help="Add up all openings, and trust no server; fetches more."),
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the verified sum."),
+        typer.Option(metavar="FILE", help="Where to write the verified sum."),
     ] = None,
     force: ForceOption = False,
     folder: FolderOption = None,

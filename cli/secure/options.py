@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 FolderOption = Annotated[
     Path | None,
     typer.Option(
-        "--folder",
         metavar="FOLDER",
         help="Folder of your key, charters and ledger. Default: 'secure' beside the logins.",
     ),
 ]
 SiteOption = Annotated[
-    str, typer.Option("--site", metavar="SITE", help="The lab or server. Default: your own site.")
+    str, typer.Option(metavar="SITE", help="The lab or server. Default: your own site.")
 ]
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="As 'poolctl secure status' shows it.")

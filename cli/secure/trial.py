@@ -32,14 +32,12 @@ def try_out(
     invocation: Invocation,
     *,
     servers: Annotated[int, typer.Option(min=2, max=16, help="Number of servers.")] = 3,
-    sites: Annotated[
-        int, typer.Option("--sites", min=3, max=32, help="Number of labs.", metavar="N")
-    ] = 5,
+    sites: Annotated[int, typer.Option(min=3, max=32, help="Number of labs.", metavar="N")] = 5,
     parameters: Annotated[
         int, typer.Option(min=1, max=50_000_000, help="Length of each lab's vector.")
     ] = 1_000_000,
     full: Annotated[
-        bool, typer.Option("--full", help="Have the labs add up all openings themselves.")
+        bool, typer.Option(help="Have the labs add up all openings themselves.")
     ] = False,
 ) -> Reply:
     """Sum up vectors of several labs on this machine, and check the result.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -36,15 +37,13 @@ def export(
         list[str], typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")
     ],
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
-    ],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
     with_parents: Annotated[
         bool,
-        typer.Option("--with-parents", help="Include everything that they were merged from."),
+        typer.Option(help="Include everything that they were merged from."),
     ] = False,
     evaluations: Annotated[
-        bool, typer.Option("--evaluations", help="Include the evaluations of all sites.")
+        bool, typer.Option(help="Include the evaluations of all sites.")
     ] = False,
     force: ForceOption = False,
 ) -> Reply:
@@ -102,13 +101,12 @@ def import_file(
     file: FileArgument,
     *,
     site_map: Annotated[
-        list[str],
+        Sequence[str],
         typer.Option(
-            "--site-map",
             metavar="THERE=HERE",
             help="The site here for a site there; repeatable. Default: the same name.",
         ),
-    ] = [],  # noqa: B006 (typer wants the default itself)
+    ] = (),
     visibility: Annotated[
         Literal["private", "sites", "consortium"] | None,
         typer.Option(help="Who sees new models. Default: the pool's setting."),

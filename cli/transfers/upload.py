@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 app = single()
 
 MetricOption = Annotated[
-    list[str],
-    typer.Option("--metric", "-m", metavar="KEY=NUMBER", help="A score that you measured."),
+    Sequence[str],
+    typer.Option(metavar="KEY=NUMBER", help="A score that you measured."),
 ]
 CardOption = Annotated[
     Path | None,
@@ -59,7 +60,7 @@ ReceiptOption = Annotated[
 ]
 DraftOption = Annotated[
     bool,
-    typer.Option("--draft", help="Show it only to your own site until 'poolctl models publish'."),
+    typer.Option(help="Show it only to your own site until 'poolctl models publish'."),
 ]
 
 
@@ -91,13 +92,13 @@ def upload(
     *,
     name: Annotated[
         str,
-        typer.Option("--name", "-n", metavar="[SITE/]NAME", help="The site. Default: your own."),
+        typer.Option(metavar="[SITE/]NAME", help="The site. Default: your own."),
     ],
-    label: LabelOption = [],  # noqa: B006 (typer wants the default itself)
-    metric: MetricOption = [],  # noqa: B006
+    label: LabelOption = (),
+    metric: MetricOption = (),
     description: Annotated[str, typer.Option(help="A description.")] = "",
-    term: TermOption = [],  # noqa: B006
-    purpose: PurposeOption = [],  # noqa: B006
+    term: TermOption = (),
+    purpose: PurposeOption = (),
     card: CardOption = None,
     receipt: ReceiptOption = None,
     draft: DraftOption = False,
@@ -269,7 +270,7 @@ def model_address(pool: PoolClient, name: str) -> str:
     return str(address)
 
 
-def read_metrics(words: list[str]) -> dict[str, float]:
+def read_metrics(words: Sequence[str]) -> dict[str, float]:
     """Return metrics by name."""
     metrics = {}
     for key, text in key_value_pairs(words, "--metric").items():

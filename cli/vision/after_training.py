@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 UploadOption = Annotated[
     str | None,
     typer.Option(
-        "--upload",
         metavar="[SITE/]NAME",
         help="Upload the model with labels and scores, never the images.",
     ),

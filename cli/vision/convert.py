@@ -41,8 +41,6 @@ def convert(
     output: Annotated[
         Path,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FILE",
             help="The file to write; its suffix selects the format.",
             show_default=False,

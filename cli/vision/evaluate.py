@@ -79,8 +79,6 @@ def evaluate(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FOLDER",
             help="Write JSON, CSV, Markdown and plots to this folder.",
         ),
@@ -126,17 +124,15 @@ def evaluate(
     ] = 0,
     per_image: Annotated[
         bool,
-        typer.Option("--per-image", help="With --json and --output: also list each image or face."),
+        typer.Option(help="With --json and --output: also list each image or face."),
     ] = False,
     save: Annotated[
         bool,
-        typer.Option(
-            "--save", help="Save the scores beside the model; 'poolctl upload' sends them."
-        ),
+        typer.Option(help="Save the scores beside the model; 'poolctl upload' sends them."),
     ] = False,
     post: Annotated[
         bool,
-        typer.Option("--post", help="Send the scores (never the data) to the pool."),
+        typer.Option(help="Send the scores (never the data) to the pool."),
     ] = False,
     dataset_name: Annotated[
         str,

@@ -37,7 +37,7 @@ BoxMarginOption = Annotated[
 ]
 ImagesOption = Annotated[
     Path | None,
-    typer.Option("--images", metavar="FOLDER", help="Folder with the images of a COCO file."),
+    typer.Option(metavar="FOLDER", help="Folder with the images of a COCO file."),
 ]
 
 PartsOption = Annotated[

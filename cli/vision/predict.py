@@ -74,8 +74,6 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FILE",
             help="Write the faces as imglab annotations, or the gaze as CSV.",
         ),

@@ -84,9 +84,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             Path,
             typer.Option(metavar="FACES", help="The test set for all models.", show_default=False),
         ],
-        output: Annotated[
-            Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
-        ],
+        output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the study.")],
         site_count: Annotated[
             int | None,
             typer.Option(
@@ -114,7 +112,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
         workers: Annotated[
             int, typer.Option(min=0, help="Number of parallel steps; 0: as cores and memory allow.")
         ] = 0,
-        redo: Annotated[bool, typer.Option("--redo", help="Repeat finished steps.")] = False,
+        redo: Annotated[bool, typer.Option(help="Repeat finished steps.")] = False,
         dry_run: DryRunOption = False,
         images: ImagesOption = None,
         **settings: Any,

@@ -22,10 +22,8 @@ GazeStudyData = Annotated[
     Path | None,
     typer.Argument(metavar="[DATA]", help="Gaze data in any layout.", show_default=False),
 ]
-StudyFolderOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
-]
-DrawnOption = Annotated[bool, typer.Option("--drawn", help="Draw the eyes, instead of DATA.")]
+StudyFolderOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the study.")]
+DrawnOption = Annotated[bool, typer.Option(help="Draw the eyes, instead of DATA.")]
 
 GAZE_SETTINGS = SettingsOptions(
     GazeStudySettings(),
@@ -49,7 +47,7 @@ def study_gaze(
     drawn: DrawnOption = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A smaller study, of less than an hour on two cores."),
+        typer.Option(help="A smaller study, of less than an hour on two cores."),
     ] = False,
     preset: Annotated[
         Literal["paper", "tuned"],
@@ -57,14 +55,12 @@ def study_gaze(
     ] = "tuned",
     tune: Annotated[
         bool,
-        typer.Option(
-            "--tune", help="Compare candidates for tuned settings instead, with other seeds."
-        ),
+        typer.Option(help="Compare candidates for tuned settings instead, with other seeds."),
     ] = False,
     workers: Annotated[
         int, typer.Option(min=0, help="Number of parallel runs; 0: one for each core.")
     ] = 0,
-    redo: Annotated[bool, typer.Option("--redo", help="Repeat finished runs.")] = False,
+    redo: Annotated[bool, typer.Option(help="Repeat finished runs.")] = False,
     dry_run: DryRunOption = False,
     **settings: Any,
 ) -> Reply:

@@ -24,7 +24,7 @@ def study_privacy(
     output: StudyFolderOption,
     drawn: DrawnOption = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A smaller study, of some minutes on two cores.")
+        bool, typer.Option(help="A smaller study, of some minutes on two cores.")
     ] = False,
     dry_run: DryRunOption = False,
 ) -> Reply:

@@ -91,9 +91,7 @@ def hog_svm(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The model to write. Default: FACES.svm."
-        ),
+        typer.Option(metavar="FILE", help="The model to write. Default: FACES.svm."),
     ] = None,
     training_scores: _ScoresOption = True,
     test: _TestOption = None,
@@ -140,9 +138,7 @@ def ert(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The model to write. Default: FACES.dat."
-        ),
+        typer.Option(metavar="FILE", help="The model to write. Default: FACES.dat."),
     ] = None,
     purpose: Annotated[
         Literal["blinks"] | None,

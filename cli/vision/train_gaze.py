@@ -59,8 +59,6 @@ def gaze(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
             metavar="FILE",
             help="Default: DATA.safetensors.",
         ),
