@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,23 +18,55 @@ if TYPE_CHECKING:
 
 app = group("Upgrade the schema of a pool's database (for operators).")
 
-DataOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Data folder of a pool on SQLite.", show_default=False),
-]
-UrlOption = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        help="postgresql://USER:PASSWORD@HOST/DATABASE. Use POOL_SERVER_DATABASE_URL to "
-        "keep the password out of the process list.",
-        show_default=False,
-    ),
-]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A TOML file of settings. Default: POOL_SERVER_CONFIG."),
 ]
+
+
+@dataclass(frozen=True)
+class DatabaseOptions:
+    """The database of a pool, for commands that work on it without asking the pool."""
+
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Data folder of a pool on SQLite.", show_default=False),
+    ] = None
+    database_url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="postgresql://USER:PASSWORD@HOST/DATABASE. Use POOL_SERVER_DATABASE_URL to "
+            "keep the password out of the process list.",
+            show_default=False,
+        ),
+    ] = ""
+    config: ConfigOption = None
+
+    def settings(self) -> PoolSettings:
+        """Return the settings of the database that options, or else environment or file, name."""
+        use_config_file(self.config)
+        if self.data is not None and self.database_url:
+            raise UsageError(
+                "--data names a pool on SQLite, --database-url one on PostgreSQL; give only one"
+            )
+        if self.data is not None:
+            # An address in the environment is that of another pool.
+            return read_settings(data_folder=self.data, database_url="")
+        return read_settings(database_url=self.database_url or None)
+
+    def settings_of_pool(self) -> PoolSettings:
+        """Return the settings of a pool that should be there."""
+        from site_agent.pool import profiles
+
+        settings = self.settings()
+        is_default = not settings.uses_postgresql and settings.data_folder == profiles.data_folder()
+        if self.data is None and is_default and not settings.database_file.exists():
+            raise UsageError(
+                f"no pool given, and there is none in {settings.data_folder}: give --config, "
+                "--data or --database-url"
+            )
+        return settings
 
 
 @command(
@@ -44,9 +77,7 @@ ConfigOption = Annotated[
 def upgrade(
     invocation: Invocation,
     *,
-    data: DataOption = None,
-    database_url: UrlOption = "",
-    config: ConfigOption = None,
+    database: DatabaseOptions,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Upgrade the database to the schema of this version, or create it in an empty database.
@@ -59,7 +90,7 @@ def upgrade(
     from pool_server.app import set_up_database
     from pool_server.server import held_data
 
-    settings = chosen_settings(data, database_url, config)
+    settings = database.settings()
     if dry_run:
         return _planned(settings)
     with held_data(settings):
@@ -119,32 +150,3 @@ def _planned(settings: PoolSettings) -> Reply:
         ["schema", f"{found or 'empty'}  ({advice})"],
     ]
     return Reply(facts, TableText(["what", "value"], rows), [found or ""])
-
-
-def chosen_settings(
-    data: Path | None, database_url: str, config: Path | None = None
-) -> PoolSettings:
-    """Return the settings of the database that options, or else environment or file, name."""
-    use_config_file(config)
-    if data is not None and database_url:
-        raise UsageError(
-            "--data names a pool on SQLite, --database-url one on PostgreSQL; give only one"
-        )
-    if data is not None:
-        # An address in the environment is that of another pool.
-        return read_settings(data_folder=data, database_url="")
-    return read_settings(database_url=database_url or None)
-
-
-def settings_of_pool(data: Path | None, database_url: str, config: Path | None) -> PoolSettings:
-    """Return the settings of a pool that should be there."""
-    from site_agent.pool import profiles
-
-    settings = chosen_settings(data, database_url, config)
-    is_default = not settings.uses_postgresql and settings.data_folder == profiles.data_folder()
-    if data is None and is_default and not settings.database_file.exists():
-        raise UsageError(
-            f"no pool given, and there is none in {settings.data_folder}: give --config, "
-            "--data or --database-url"
-        )
-    return settings

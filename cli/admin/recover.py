@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli.admin.db import ConfigOption, DataOption, UrlOption, settings_of_pool
+from cli.admin.db import DatabaseOptions
 from cli.frame.options import command
 from cli.frame.output import Invocation, Reply, TableText
 
@@ -23,9 +23,7 @@ app = typer.Typer()
 def recover(
     invocation: Invocation,
     *,
-    data: DataOption = None,
-    database_url: UrlOption = "",
-    config: ConfigOption = None,
+    database: DatabaseOptions,
 ) -> Reply:
     """Create a new admin token, on the pool's own machine, when the old one is lost.
 
@@ -35,7 +33,7 @@ def recover(
     """
     from pool_server.operations.maintenance import make_admin_token
 
-    settings = settings_of_pool(data, database_url, config)
+    settings = database.settings_of_pool()
     made = make_admin_token(settings)
     rows = [
         ["database", settings.database_place],

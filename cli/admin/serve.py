@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from cli.admin.db import ConfigOption
 from cli.admin.pool_settings import read_settings, use_config_file
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -40,10 +41,7 @@ def serve(
             min=0, max=65535, help="The port to listen on; 0 chooses a free one. Default: 8710."
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A TOML file of settings. Default: POOL_SERVER_CONFIG."),
-    ] = None,
+    config: ConfigOption = None,
     log_format: Annotated[
         Literal["text", "json"] | None,
         typer.Option(help="Log lines for people (text) or for programs (json)."),

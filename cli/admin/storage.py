@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.admin.db import ConfigOption, DataOption, UrlOption, chosen_settings, settings_of_pool
+from cli.admin.db import DatabaseOptions
 from cli.frame.addresses import size_words
 from cli.frame.errors import VerificationError
 from cli.frame.interruptions import goes_on_when_repeated
@@ -33,9 +33,7 @@ def backup(
     invocation: Invocation,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
     *,
-    data: DataOption = None,
-    database_url: UrlOption = "",
-    config: ConfigOption = None,
+    database: DatabaseOptions,
     verify: Annotated[
         bool, typer.Option(help="Read the whole snapshot again and verify it.")
     ] = False,
@@ -59,7 +57,7 @@ def backup(
     from pool_server.operations.maintenance import opened_pool
 
     with (
-        opened_pool(settings_of_pool(data, database_url, config)) as pool,
+        opened_pool(database.settings_of_pool()) as pool,
         invocation.progress("backup") as report,
     ):
         made = make_backup(pool, folder, progress=report)
@@ -111,9 +109,7 @@ def restore(
     ],
     *,
     snapshot: Annotated[str, typer.Option(metavar="NAME", help="Default: the newest.")] = "",
-    data: DataOption = None,
-    database_url: UrlOption = "",
-    config: ConfigOption = None,
+    database: DatabaseOptions,
 ) -> Reply:
     """Restore a snapshot into an empty pool whose servers are stopped.
 
@@ -130,7 +126,7 @@ def restore(
     if chosen is None:
         names = ", ".join(each.name for each in there[-5:])
         raise VerificationError(f"{folder} has no snapshot {snapshot!r}; the newest are: {names}")
-    settings = chosen_settings(data, database_url, config)
+    settings = database.settings()
     with (
         goes_on_when_repeated(),
         held_data(settings),
@@ -158,9 +154,7 @@ def restore(
 def gc(
     invocation: Invocation,
     *,
-    data: DataOption = None,
-    database_url: UrlOption = "",
-    config: ConfigOption = None,
+    database: DatabaseOptions,
     yes: YesOption = False,
 ) -> Reply:
     """List model files without a record; remove them with --yes.
@@ -170,7 +164,7 @@ def gc(
     from pool_server.operations.maintenance import collect_garbage, opened_pool
 
     with (
-        opened_pool(settings_of_pool(data, database_url, config)) as pool,
+        opened_pool(database.settings_of_pool()) as pool,
         invocation.progress("gc") as report,
     ):
         found = collect_garbage(pool, remove=yes, progress=report)
@@ -189,9 +183,7 @@ def gc(
 def fsck(
     invocation: Invocation,
     *,
-    data: DataOption = None,
-    database_url: UrlOption = "",
-    config: ConfigOption = None,
+    database: DatabaseOptions,
     quick: Annotated[
         bool, typer.Option(help="Check that the files exist, but not their digests.")
     ] = False,
@@ -206,7 +198,7 @@ def fsck(
     from pool_server.operations.maintenance import opened_pool
 
     with (
-        opened_pool(settings_of_pool(data, database_url, config)) as pool,
+        opened_pool(database.settings_of_pool()) as pool,
         invocation.progress("fsck") as report,
     ):
         found = check_pool(pool, read_files=not quick, progress=report)

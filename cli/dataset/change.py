@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,21 +32,60 @@ app = single()
 
 _MISSING_SHOWN = 5
 
-Together = Literal["image", "person", "folder"]
-TogetherOption = Annotated[
-    Together,
-    typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
-]
-PersonPatternOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="REGEX",
-        help="The first group of this pattern, applied to file names, is the person.",
-    ),
-]
-PersonsOption = Annotated[
-    Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
-]
+
+@dataclass(frozen=True)
+class PersonOptions:
+    """Who is on an image: by its name, or by a table."""
+
+    person_pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="The first group of this pattern, applied to file names, is the person.",
+        ),
+    ] = None
+    persons: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'."),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        return self.person_pattern is not None or self.persons is not None
+
+    def person_of(self, faces: FaceDataset, needed_by: str) -> GroupOf:
+        """Return the person of each image; `needed_by` names who wants to know."""
+        from site_agent.datasets import by_pattern, by_table
+
+        if self.person_pattern is not None and self.persons is None:
+            return by_pattern(faces, self.person_pattern)
+        if self.persons is None or self.person_pattern is not None:
+            raise UsageError(f"{needed_by}: give --person-pattern or --persons")
+        if not self.persons.is_file():
+            raise InputMissingError(f"--persons {self.persons}: no such file; expected a CSV table")
+        return by_table(faces, self.persons)
+
+
+@dataclass(frozen=True)
+class GroupingOptions(PersonOptions):
+    """What stays together where a data set is split."""
+
+    together: Annotated[
+        Literal["image", "person", "folder"],
+        typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
+    ] = "image"
+
+    def group_of(self, faces: FaceDataset) -> GroupOf | None:
+        """Return the group of each image; None where images stand alone."""
+        from site_agent.datasets import by_folder
+
+        if self.together == "person":
+            return self.person_of(faces, "--together person")
+        if self.given:
+            raise UsageError("--person-pattern and --persons: need --together person")
+        return by_folder if self.together == "folder" else None
+
+
 Target = Literal["imglab", "coco", "pts"]
 
 
@@ -67,9 +106,7 @@ def split(
     test_share: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of the images for a test set.")
     ] = 0.0,
-    together: TogetherOption = "image",
-    person_pattern: PersonPatternOption = None,
-    persons: PersonsOption = None,
+    grouping: GroupingOptions,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     output: Annotated[
         Path | None,
@@ -91,7 +128,7 @@ def split(
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
     faces = read_joined_faces(datasets, reading_from(images))
-    group_of = grouping_by(faces, together, person_pattern, persons)
+    group_of = grouping.group_of(faces)
     shares = site_shares(site_count, test_share)
     parts = split_dataset(faces, shares, group_of=group_of, seed=seed)
     first = datasets[0]
@@ -122,7 +159,7 @@ def split(
             )
     columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
     rows = [[str(item[column]) for column in columns] for item in items]
-    data = {"datasets": datasets, "together": together, "seed": seed, "items": items}
+    data = {"datasets": datasets, "together": grouping.together, "seed": seed, "items": items}
     return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])
 
 
@@ -232,26 +269,6 @@ def convert(
     data["missing_images"] = missing
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Reply(data, [f"{output}  ({counted})", *words], [str(output)])
-
-
-def grouping_by(
-    faces: FaceDataset, together: Together, pattern: str | None, table: Path | None
-) -> GroupOf | None:
-    """Return what keeps images together in a split."""
-    from site_agent.datasets import by_folder, by_pattern, by_table
-
-    if together != "person":
-        if pattern is not None or table is not None:
-            raise UsageError("--person-pattern and --persons: need --together person")
-        return by_folder if together == "folder" else None
-    if (pattern is None) == (table is None):
-        raise UsageError("--together person: give --person-pattern or --persons")
-    if pattern is not None:
-        return by_pattern(faces, pattern)
-    assert table is not None
-    if not table.is_file():
-        raise InputMissingError(f"--persons {table}: no such file; expected a CSV table")
-    return by_table(faces, table)
 
 
 def _require_free_targets(

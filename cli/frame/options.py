@@ -20,17 +20,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
 from cli.frame.help import PlainCommand, PlainGroup
 from cli.frame.output import Conventions, Invocation, Reply
-
-G = TypeVar("G")
 
 CommandFunction = Callable[..., Reply | None]
 
@@ -103,8 +101,9 @@ def command(
                     arguments[key] = words and invocation.address(words)
                 elif words is not None:
                     arguments[key] = [invocation.address(word) for word in words]
-            for key, group_type in groups.items():
-                arguments[key] = _take(group_type, arguments)
+            # All are taken before any is put back: a group may have the name of an option.
+            taken = {key: _take(group_type, arguments) for key, group_type in groups.items()}
+            arguments |= taken
             reply = function(invocation, **arguments)
             if reply is not None:
                 invocation.print_reply(reply)
@@ -130,11 +129,14 @@ def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 
 def _options_of_group(group_type: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group_type, include_extras=True)
-    return [_for_typer(each.name, hints[each.name], _default(each)) for each in fields(group_type)]
-
-
-def _default(field: Field[Any]) -> Any:
-    return inspect.Parameter.empty if field.default is MISSING else field.default
+    return [
+        _for_typer(
+            each.name,
+            hints[each.name],
+            inspect.Parameter.empty if each.default is MISSING else each.default,
+        )
+        for each in fields(group_type)
+    ]
 
 
 def _for_typer(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -164,9 +166,13 @@ def _named(name: str, note: Any) -> Any:
     return named
 
 
-def _take(group_type: type[G], arguments: dict[str, Any]) -> G:
+def _take(group_type: Any, arguments: dict[str, Any]) -> Any:
     """Take the options of a group out of the arguments, and return the group."""
-    return group_type(**{each.name: arguments.pop(each.name) for each in fields(group_type)})  # type: ignore[arg-type]
+    values = {each.name: arguments.pop(each.name) for each in fields(group_type)}
+    # Tuples, as the defaults are: groups can be compared.
+    return group_type(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    )
 
 
 def _metavar(parameter: inspect.Parameter) -> str | None:

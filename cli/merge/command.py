@@ -161,7 +161,7 @@ def merge(
     return merged_reply(invocation, merged, target)
 
 
-def method_options(words: list[str], *, step: float | None, thin: int | None) -> dict[str, Any]:
+def method_options(words: Sequence[str], *, step: float | None, thin: int | None) -> dict[str, Any]:
     """Return a method's options; values are JSON where they can be (numbers, true, null)."""
     options: dict[str, Any] = {}
     for key, text in key_value_pairs(words, "--option").items():

@@ -181,7 +181,7 @@ def trust(
 
 
 def _read_data(
-    found: RoundResponse, data: list[Path], images: Path | None, choice: DataChoice
+    found: RoundResponse, data: Sequence[Path], images: Path | None, choice: DataChoice
 ) -> FaceDataset | GazeDataset:
     """Read what the method of a round is computed from."""
     from site_agent.datasets.gaze import open_gaze

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.dataset.change import PersonPatternOption, PersonsOption, grouping_by
+from cli.dataset.change import PersonOptions
 from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
@@ -71,13 +71,12 @@ def probe(
         ),
     ] = None,
     contribution: Annotated[
-        list[Path] | None,
+        Sequence[Path],
         typer.Option(
             metavar="FILE", help="Secure sum: a contribution to it, known in trials; repeatable."
         ),
-    ] = None,
-    person_pattern: PersonPatternOption = None,
-    persons: PersonsOption = None,
+    ] = (),
+    persons: PersonOptions,
     images: ImagesOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of controls and intervals.")] = 0,
     force: ForceOption = False,
@@ -99,7 +98,7 @@ def probe(
     on_faces = mode in {"sub-model", "leaf-sums"}
     if on_faces and (reference is not None or contribution):
         raise UsageError("--reference and --contribution go with --mode update or secure-sum")
-    if not on_faces and (person_pattern or persons or images):
+    if not on_faces and (persons.given or images):
         raise UsageError("--person-pattern, --persons and --images go with faces")
     if contribution and mode != "secure-sum":
         raise UsageError("--contribution goes with --mode secure-sum")
@@ -111,28 +110,24 @@ def probe(
             "probe what a site sends: --mode update or secure-sum"
         )
     if on_faces:
-        sides = _faces([data, holdout], images, person_pattern, persons)
+        sides = _faces([data, holdout], images, persons)
         done = _probe_faces(invocation, artifact, sides, mode, base=found, seed=seed)
     else:
         sets = [path for path in (data, holdout, reference) if path is not None]
         done = _probe_gaze(
             invocation, artifact, sets, mode,
-            base=found, contributions=contribution or (), seed=seed,
+            base=found, contributions=contribution, seed=seed,
         )  # fmt: skip
     return _write(done, files, artifact.name)
 
 
-def _faces(
-    paths: Sequence[Path], images: Path | None, pattern: str | None, table: Path | None
-) -> FaceSides:
+def _faces(paths: Sequence[Path], images: Path | None, persons: PersonOptions) -> FaceSides:
     from site_agent.attacks.receipt import FaceSides, know_faces
 
     known = []
     for path in paths:
         faces = read_face_file(path, reading_from(images))
-        person_of = grouping_by(faces, "person", pattern, table)
-        assert person_of is not None
-        known.append(know_faces(faces, person_of))
+        known.append(know_faces(faces, persons.person_of(faces, "probes of faces")))
     return FaceSides(*known)
 
 

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.dataset.change import (
-    PersonPatternOption,
-    PersonsOption,
-    Together,
-    TogetherOption,
-    grouping_by,
-)
+from cli.dataset.change import GroupingOptions
 from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
@@ -94,9 +88,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
                 show_default=False,
             ),
         ] = None,
-        together: TogetherOption = "image",
-        person_pattern: PersonPatternOption = None,
-        persons: PersonsOption = None,
+        grouping: GroupingOptions,
         dataset_name: Annotated[
             str,
             typer.Option(
@@ -124,9 +116,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             reading=reading_from(images),
             output=output,
             site_count=site_count,
-            together=together,
-            pattern=person_pattern,
-            persons=persons,
+            grouping=grouping,
             name=dataset_name or dataset[0].stem,
             settings=_seeded(chosen, seed),
             workers=workers,
@@ -198,9 +188,7 @@ class _Request:
     reading: ReadingOptions
     output: Path
     site_count: int | None
-    together: Together
-    pattern: str | None
-    persons: Path | None
+    grouping: GroupingOptions
     name: str
     settings: StudySettings
     workers: int
@@ -213,16 +201,15 @@ class _Request:
 
         datasets = [read_face_file(file, self.reading) for file in self.files]
         if len(datasets) > 1:
-            given = [each is not None for each in (self.site_count, self.pattern, self.persons)]
-            if any(given) or self.together != "image":
+            if self.site_count is not None or self.grouping != GroupingOptions():
                 raise UsageError(
                     f"{len(datasets)} data sets are the parts: --site-count, --together, "
                     "--person-pattern and --persons are for one data set that is split"
                 )
             return named_parts(datasets)
-        grouping = grouping_by(datasets[0], self.together, self.pattern, self.persons)
+        group_of = self.grouping.group_of(datasets[0])
         return split_into_parts(
-            datasets[0], self.site_count or 6, group_of=grouping, seed=self.settings.seed
+            datasets[0], self.site_count or 6, group_of=group_of, seed=self.settings.seed
         )
 
     def repeat(self, count: int) -> list[str]:
