@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pool_server.wire.models.models import ModelVersionResponse
-from site_agent.errors import InvalidInputError
+from pool_server.wire.rounds import RoundResponse
+from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from aggregators.models import LeafContribution, ShapePredictor
-    from pool_server.wire.rounds import RoundResponse
     from site_agent.datasets import FaceDataset
     from site_agent.datasets.gaze import GazeDataset
     from site_agent.pool.client import PoolClient
@@ -149,6 +149,16 @@ class ContributionRules:
             f"site asks for at least {self.faces_per_leaf:g} (--faces-per-leaf): use more faces, "
             "or a base with trees of less depth"
         ]
+
+
+def require_sound_base(found: RoundResponse, *, despite_withdrawal: bool) -> None:
+    """Raise `ConflictError` if the base was withdrawn, or holds something that was."""
+    if found.base_warning and not despite_withdrawal:
+        raise ConflictError(
+            f"the base {found.base} of round {found.round_id} is {found.base_warning}",
+            hint="--despite-withdrawal goes on; the result is then flagged",
+            code="base_withdrawn",
+        )
 
 
 class SitePart(ABC):

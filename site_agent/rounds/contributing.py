@@ -33,8 +33,12 @@ from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
-from site_agent.rounds.contract import ContributionRules, DataChoice, SitePart
-from site_agent.rounds.finishing import require_sound_base
+from site_agent.rounds.contract import (
+    ContributionRules,
+    DataChoice,
+    SitePart,
+    require_sound_base,
+)
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.provenance import require_allowed
 from site_agent.runs.progress import Progress, no_progress, part_of

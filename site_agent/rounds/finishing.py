@@ -1,4 +1,8 @@
-"""The end of a round: the pool combines what was contributed, and the site signs the result."""
+"""The end of a round: the pool combines what was contributed, and the site signs the result.
+
+The steps before are in `site_agent.rounds.contributing`. Any site of the round may finish it: it
+asks the pool for a merge job, waits for it as for any other merge, and signs what it published.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, PoolAnswerError
 from site_agent.pool.client import PoolClient, parse_address
+from site_agent.rounds.contract import require_sound_base
 from site_agent.runs.progress import Progress
 
 
@@ -61,53 +66,46 @@ def finish_round(
     """
     found = pool.rounds.get(round_id)
     address = parse_address(str(upload_to)) if upload_to else None
-    ended_here = found.state != "finished"
-    if ended_here:
+    ended_here = False
+    if found.state != "finished":
         require_sound_base(found, despite_withdrawal=despite_withdrawal)
         if early and found.state == "open" and not found.ready:
             found = pool.rounds.close(round_id)
         _require_ready(found)
         who = pool.whoami()
         address = address or ModelAddress(who.site, parse_address(found.base).name)
-        found = _wait_for_end(pool, round_id, address, despite_withdrawal, progress)
+        job = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
+        found = _wait_for_end(pool, round_id, job.merge_id, progress)
         ended_here = found.ended_by == f"{who.site}/{who.token_name}"
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
     version = pool.version(found.result)
+    # Only who had it combined signs: others have not asked for this result.
     if ended_here and version.signed_by is None and pool.signatures.signing_key(version.site):
         pool.signatures.sign(version.address)
         version = pool.version(found.result)
-    left_out = tuple(found.sites("late", "missing", "waiting"))
-    return FinishedRound(found, version, left_out, ended_here)
+    return FinishedRound(
+        found, version, tuple(found.sites("late", "missing", "waiting")), ended_here
+    )
 
 
 def _wait_for_end(
-    pool: PoolClient,
-    round_id: str,
-    address: ModelAddress,
-    despite_withdrawal: bool,
-    progress: Progress | None,
+    pool: PoolClient, round_id: str, merge_id: str, progress: Progress | None
 ) -> RoundResponse:
-    job = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
-    job = pool.merges.wait(job.merge_id, progress=progress)
+    """Wait for the merge that combines the contributions, and return the round it has ended.
+
+    All sites that finish a round at the same time wait for the same merge.
+    """
+    job = pool.merges.wait(merge_id, progress=progress)
     found = pool.rounds.get(round_id)
     if found.state != "finished":
         refusal = job.refusal
         raise ConflictError(
-            f"merge {job.merge_id} of round {round_id} "
+            f"merge {merge_id} of round {round_id} "
             + (f"failed: {refusal.message}" if refusal else f"is {job.state}"),
             code="" if refusal is None else refusal.code,
         )
     return found
-
-
-def require_sound_base(found: RoundResponse, *, despite_withdrawal: bool) -> None:
-    if found.base_warning and not despite_withdrawal:
-        raise ConflictError(
-            f"the base {found.base} of round {found.round_id} is {found.base_warning}",
-            hint="--despite-withdrawal goes on; the result is then flagged",
-            code="base_withdrawn",
-        )
 
 
 def _require_ready(found: RoundResponse) -> None:
