@@ -13,7 +13,7 @@ from sqlalchemy.orm import configure_mappers
 import pool_server.evaluations.endpoints as evaluations
 import pool_server.lineage.family.endpoints as lineage
 import pool_server.lineage.withdrawals.endpoints as withdrawals
-import pool_server.merges.endpoints as merges
+import pool_server.merges.service as merges
 import pool_server.models.aliases.endpoints as aliases
 import pool_server.models.cards.endpoints as cards
 import pool_server.models.curation.endpoints as curation
@@ -48,7 +48,7 @@ from pool_server.secure.files import deleting_ended_sessions
 from pool_server.settings import PoolSettings
 from pool_server.storage import open_storage
 from pool_server.transfers.check_slots import CheckSlots
-from pool_server.transfers.sweeping import recover_uploads, sweeping
+from pool_server.transfers.service import recover_uploads, sweeping
 
 API_PREFIX = "/api/v1"
 NOUNS: tuple[ModuleType, ...] = (

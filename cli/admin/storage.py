@@ -54,10 +54,10 @@ def backup(
     folder holds hashes of tokens: protect it like the pool.
     """
     from pool_server.operations.backup import check_snapshot, drop_snapshots, make_backup
-    from pool_server.operations.maintenance import opened_pool
+    from pool_server.operations.maintenance import open_pool_offline
 
     with (
-        opened_pool(database.settings_of_pool()) as pool,
+        open_pool_offline(database.settings_of_pool()) as pool,
         invocation.progress("backup") as report,
     ):
         made = make_backup(pool, folder, progress=report)
@@ -161,10 +161,10 @@ def gc(
 
     Deleted versions and crashed servers leave such files. The pool may keep serving.
     """
-    from pool_server.operations.maintenance import collect_garbage, opened_pool
+    from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 
     with (
-        opened_pool(database.settings_of_pool()) as pool,
+        open_pool_offline(database.settings_of_pool()) as pool,
         invocation.progress("gc") as report,
     ):
         found = collect_garbage(pool, remove=yes, progress=report)
@@ -195,10 +195,10 @@ def fsck(
     The pool may keep serving.
     """
     from pool_server.operations.checking import check_pool
-    from pool_server.operations.maintenance import opened_pool
+    from pool_server.operations.maintenance import open_pool_offline
 
     with (
-        opened_pool(database.settings_of_pool()) as pool,
+        open_pool_offline(database.settings_of_pool()) as pool,
         invocation.progress("fsck") as report,
     ):
         found = check_pool(pool, read_files=not quick, progress=report)

@@ -224,27 +224,27 @@ class Database:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes may be working on it at this moment."""
+        """Return whether other processes may be working on the database at this moment."""
         return self.engine.dialect.name != "sqlite"
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        with translated(), self._readers() as session:
+        with translate_errors(), self._readers() as session:
             yield session
 
     @contextmanager
     def look(self) -> Iterator[Session]:
-        with translated(), self._lookers() as session:
+        with translate_errors(), self._lookers() as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        with translated(), self._writers.begin() as session:
+        with translate_errors(), self._writers.begin() as session:
             yield session
 
     @contextmanager
     def alone(self, purpose: str) -> Iterator[bool]:
-        """Give True to one process at a time, False to all others; nobody waits.
+        """Yield True to one process at a time and False to all others, without waiting.
 
         The lock is the database's: it ends with the process, however that ends. A pool on SQLite
         has one process only.
@@ -255,7 +255,7 @@ class Database:
         key = advisory_key(purpose)
         # Without a transaction, for one that does nothing for long would be ended.
         engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-        with translated(), engine.connect() as connection:
+        with translate_errors(), engine.connect() as connection:
             is_first = bool(connection.scalar(select(func.pg_try_advisory_lock(key))))
             try:
                 yield is_first
@@ -331,7 +331,7 @@ def wait_for_turn(session: Session, purpose: str) -> None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn what the database says into the server's own errors, where it is not our mistake."""
     try:
         yield
@@ -370,7 +370,7 @@ def lost_a_race(error: DBAPIError) -> bool:
 def is_unavailable(error: DBAPIError) -> bool:
     """Return whether the database is gone, overloaded or out of room."""
     if isinstance(error.orig, sqlite3.Error):
-        # The low byte is the kind, the rest tells more of it.
+        # The low byte is the kind, the rest is detail.
         return _sqlite_code(error.orig) & 0xFF in _SQLITE_UNAVAILABLE
     return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
 

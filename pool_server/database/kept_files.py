@@ -1,4 +1,4 @@
-"""Every file that the records speak of."""
+"""The files that the records refer to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of the database: which one it has, and bringing it up to date.
+"""Compare the schema of the database with the newest one, and upgrade it.
 
 An embedded pool does that by itself when it starts, after copying its file. On PostgreSQL,
 which several processes share, an admin does it once, by ``poolctl db upgrade``; the server only
@@ -32,7 +32,7 @@ LOCK_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What an upgrade did.
+    """Revisions before and after an upgrade.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def find_revision(settings: PoolSettings) -> str | None:
-    """Return the revision of the pool's database; None where there is none yet."""
+    """Return the revision of the pool's database, or None for an empty one."""
     if not settings.uses_postgresql and not settings.database_file.exists():
         return None
     with usable_engine(settings) as engine, engine.connect() as connection:
@@ -147,7 +147,7 @@ def _upgrade_sqlite(settings: PoolSettings) -> SchemaChange:
 
 
 def _upgrade(connection: Connection, found: str | None, newest: str) -> None:
-    """Bring the schema to the newest revision; the audit tells of it, but for a new pool."""
+    """Bring the schema to the newest revision; the audit records it, except for a new pool."""
     command.upgrade(migration_settings(connection), "head")
     if found is not None:
         act = local_act("pool.upgrade", FIRST_SITE, found=found, now=newest)

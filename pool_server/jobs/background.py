@@ -1,4 +1,4 @@
-"""Work in the background of a server process: threads, and leases that share it among processes."""
+"""Background work of server processes: threads, and leases that share work among processes."""
 
 from __future__ import annotations
 
@@ -59,11 +59,10 @@ async def working(
         await asyncio.to_thread(thread.join, longest_stop_s)
 
 
-# Work that one process at a time does: a lease in the database, good as long as it is renewed.
-#
-# When the process dies, the lease runs out, and the next to ask takes the work over. Two that both
-# believe to hold it (one was asleep) do no harm: every step may be repeated, and the first that
-# writes its result decides.
+# A lease in the database lets one process at a time do a piece of work, as long as it is renewed.
+# When the process dies, the lease runs out, and the next process that asks takes over. Two that
+# both believe they hold it (one was asleep) do no harm: every step may be repeated, and the first
+# to write its result decides.
 RENEWALS_PER_LEASE = 3
 """Two of them may fail."""
 

@@ -1,4 +1,4 @@
-"""The process that has everything loaded, and forks a limited process for each program to run.
+"""Fork a limited child for each program to run, from a process that has everything loaded.
 
 Starting Python and loading numpy and numba takes a second; reading most files takes
 milliseconds. This process does the first once. For every request it forks; the child takes on
@@ -33,7 +33,7 @@ LONGEST_IDLE_S = 300.0
 OUT_OF_MEMORY = errno.ENOMEM
 TOO_LARGE = errno.EFBIG
 """Exit codes of a child."""
-# Nothing else is run, whoever may get hold of the socket.
+# The only modules that are run, even if someone else got hold of the socket.
 PROGRAMS = (
     "pool_server.transfers.checking",
     "pool_server.rounds.methods",
@@ -121,7 +121,7 @@ def limit_resources(memory_bytes: int, time_s: float, output_bytes: int) -> None
     resource.setrlimit(resource.RLIMIT_CPU, (whole_seconds, whole_seconds + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (output_bytes, output_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # If the server dies, nobody else ends this process.
+    # If the server dies, only this timer ends the process.
     signal.setitimer(signal.ITIMER_REAL, time_s)
 
 

@@ -94,7 +94,7 @@ class Helper:
             code = requests = None
             try:
                 with self._lock:
-                    requests = self._started()
+                    requests = self._start()
                     socket.send_fds(requests, [b"!"], [*(each.fileno() for each in files), writing])
                 os.close(writing)
                 writing = -1
@@ -110,7 +110,7 @@ class Helper:
                         self._forget()
             return code
 
-    def _started(self) -> socket.socket:
+    def _start(self) -> socket.socket:
         if self._requests is not None and self._process is not None:
             if self._process.poll() is None:
                 return self._requests
@@ -197,7 +197,6 @@ HELPER = Helper()
 atexit.register(HELPER.close)
 
 
-# Running programs that read uploaded files in processes with little memory and time.
 MEMORY_FACTOR = 4
 """A model in memory may take this many times its file."""
 GRACE_S = 5.0
@@ -209,7 +208,7 @@ Listener = Callable[[float, str], bool]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use; `output_bytes` bounds each file that it writes."""
+    """Limits of a program; `output_bytes` bounds each file that it writes."""
 
     memory_bytes: int
     time_s: float

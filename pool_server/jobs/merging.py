@@ -1,4 +1,4 @@
-"""Merging by a recipe, in a limited child process: for merges, rounds, and uploads made again.
+"""Merge by a recipe in a limited child process: for merges, rounds, and checks of recipes.
 
 `merge_by_recipe` is the server's side. `run` is the program that the helper process runs; its plan
 is::

@@ -101,7 +101,7 @@ def takes_part_in_round(session: Session, site_id: int, round_id: int) -> bool:
 
 
 def has_waiting(session: Session, *, of_rounds: bool) -> bool:
-    """Tell whether there is a job to take, or one to give up; asked often, and so only read."""
+    """Return whether there is a job to take or to give up; called often, so it only reads."""
     waiting = select(MergeJobRecord.id).where(
         or_(MergeJobRecord.state == QUEUED, _died(now_utc())), _is_of_rounds(of_rounds)
     )
@@ -116,10 +116,10 @@ def claim_next(
     *,
     of_rounds: bool = False,
 ) -> MergeJobRecord | None:
-    """Take the oldest job that waits, or whose process died; None when there is none.
+    """Take the oldest job that waits or whose process died, or return None.
 
     Two processes that want the same job both try the update; the second finds nothing changed.
-    A site whose job is running waits behind the others, so that nobody holds the pool alone.
+    A site whose job is running waits behind the others, so that none occupies the pool alone.
     """
     now = now_utc()
     died = _died(now)
@@ -173,7 +173,7 @@ def report(
     """Write how far a job is and keep the claim; False when it is no longer this worker's."""
     result = session.execute(
         update(MergeJobRecord)
-        .where(*_held(job_id, worker), MergeJobRecord.cancel_requested.is_(False))
+        .where(*_is_held(job_id, worker), MergeJobRecord.cancel_requested.is_(False))
         .values(progress=progress, activity=activity, claim_expires_at=claim_end)
     )
     assert isinstance(result, CursorResult)
@@ -183,7 +183,7 @@ def report(
 def renew_claim(session: Session, job_id: int, worker: str, claim_end: datetime) -> None:
     """Put off the end of a claim, if the worker still holds it."""
     session.execute(
-        update(MergeJobRecord).where(*_held(job_id, worker)).values(claim_expires_at=claim_end)
+        update(MergeJobRecord).where(*_is_held(job_id, worker)).values(claim_expires_at=claim_end)
     )
 
 
@@ -199,7 +199,7 @@ def end_job(
     """Take a job that this worker holds to its end; False when it holds it no longer."""
     result = session.execute(
         update(MergeJobRecord)
-        .where(*_held(job_id, worker))
+        .where(*_is_held(job_id, worker))
         .values(
             state=state,
             ended_at=now_utc(),
@@ -215,7 +215,7 @@ def end_job(
 
 
 def record_result(session: Session, job_id: int, version_id: int) -> None:
-    """End a job with its result in the transaction that publishes it, whoever holds the job."""
+    """End a job in the transaction that publishes its result, even if its claim has run out."""
     session.execute(
         update(MergeJobRecord)
         .where(MergeJobRecord.id == job_id)
@@ -235,7 +235,7 @@ def give_back(session: Session, job_id: int, worker: str) -> None:
     """Let another process take the job: this one stops."""
     session.execute(
         update(MergeJobRecord)
-        .where(*_held(job_id, worker))
+        .where(*_is_held(job_id, worker))
         .values(
             state=QUEUED,
             claimed_by="",
@@ -348,7 +348,7 @@ def _died(now: datetime) -> ColumnElement[bool]:
     return and_(MergeJobRecord.state == RUNNING, MergeJobRecord.claim_expires_at < now)
 
 
-def _held(job_id: int, worker: str) -> tuple[ColumnElement[bool], ...]:
+def _is_held(job_id: int, worker: str) -> tuple[ColumnElement[bool], ...]:
     return (
         MergeJobRecord.id == job_id,
         MergeJobRecord.state == RUNNING,

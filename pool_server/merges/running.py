@@ -1,4 +1,4 @@
-"""Carrying merges out in the background, one after another in each worker of a server process.
+"""Carry out merges in the background, one after another in each worker of a server process.
 
 How a merge on the pool works:
 
@@ -11,8 +11,8 @@ How a merge on the pool works:
 3. The result goes the way of every file, by `transfers.receiving.receive`.
 
 When a process dies, its claim runs out and another begins the job anew; the result is the same
-bytes, and what has been stored of it already is gone on with. Rounds have workers of their own:
-whoever waits for one to end does not stand behind merges that take hours.
+bytes, and what has been stored of it already is gone on with. Rounds have workers of their own, so
+that they do not wait behind merges that take hours.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class MergeRun:
             raise StoppedError
 
     def look_again(self) -> Caller:
-        """Return whoever asked for the merge, with the rights that they have at this moment.
+        """Return the caller who asked for the merge, with the rights of this moment.
 
-        Hours may have passed: a token that was revoked meanwhile publishes nothing.
+        Hours may have passed, and a token that was revoked meanwhile must not publish anything.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class MergeRun:
         return caller
 
     def look_again_to_publish(self) -> Caller:
-        """Return whoever asked for the merge, before a step of publishing it."""
+        """Report that the result is being published, and return the caller as `look_again` does."""
         self.go_on(0.99, "publishing")
         return self.look_again()
 
@@ -308,7 +308,7 @@ class MergeWorker:
 
 
 def system_caller(job: MergeJobRecord, token: TokenRecord | None) -> Caller:
-    """Return the caller that the audit names for the end of a merge: whoever asked for it."""
+    """Return the caller that the audit names for the end of a merge: the one who asked for it."""
     site, _, token_name = job.created_by.partition("/")
     return Caller(
         token_id=job.token_id,

@@ -1,11 +1,12 @@
-"""What can be asked of merges that the pool makes: begin, look, call off."""
+"""Merges on the pool: request, show and cancel them (`merges.running` carries them out)."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+from fastapi import APIRouter, Path, Query
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
@@ -16,9 +17,9 @@ from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import MergeJobRecord, ModelVersionRecord, RoundRecord, SiteRecord
 from pool_server.errors import ConflictError, MergeRefusedError, MissingError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller
-from pool_server.http.parameters import write_cursor
-from pool_server.http.session import ServerParts
+from pool_server.http.identity import Caller, SignedIn, Uploader, needs
+from pool_server.http.parameters import Cursor, Limit, read_cursor, write_cursor
+from pool_server.http.session import Parts, ReadingSession, ServerParts, WritingSession
 from pool_server.lineage.family.repository import round_files_among
 from pool_server.lineage.withdrawals.flagging import require_good_standing
 from pool_server.lineage.withdrawals.repository import find_refusal
@@ -32,6 +33,7 @@ from pool_server.settings import PoolSettings
 from pool_server.transfers.conditions import require_visibility, require_wording
 from pool_server.transfers.publishing import require_not_deleted
 from pool_server.wire.merges import (
+    MERGE_KEY_PATTERN,
     MergeJobPage,
     MergeJobResponse,
     MergeJobState,
@@ -172,7 +174,7 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
     Raises
     ------
     MissingError
-        There is none; another site's looks the same.
+        It does not exist, or is of other sites: both look the same.
     """
     job = repository.find_job(session, key)
     if job is None or not (
@@ -252,7 +254,6 @@ def _describe(job: MergeJobRecord, addresses: dict[int, tuple[str, str]]) -> Mer
     )
 
 
-# The models that a merge takes: in the pool, whole, and for the caller to merge.
 def require_mergeable_inputs(session: Session, caller: Caller, recipe: Recipe) -> int:
     """Return the bytes of all distinct inputs together.
 
@@ -297,7 +298,7 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
             raise MergeRefusedError(
                 f"input {known_as} is {versions[0].state} and cannot be merged",
                 hint=f"`poolctl models info {versions[0].model.site.name}/"
-                f"{versions[0].model.name}@{versions[0].number}` tells why.",
+                f"{versions[0].model.name}@{versions[0].number}` shows why.",
             )
         allowed = [version for version in whole if may(caller, version.model, "merge")]
         if not allowed:
@@ -310,6 +311,57 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
 
 
 def _is_whole(caller: Caller, version: ModelVersionRecord) -> bool:
-    """Tell whether a version's state lets it be merged; drafts are for their own site to use."""
+    """Return whether a version's state lets it be merged; only its own site merges a draft."""
     own_draft = version.state == DRAFT and version.model.site_id == caller.site_id
     return own_draft or version.state == AVAILABLE
+
+
+# Addresses of merges that the pool makes.
+router = APIRouter(prefix="/merges", tags=["merges"], dependencies=[needs("merges")])
+
+MergeId = Annotated[
+    str,
+    Path(
+        pattern=MERGE_KEY_PATTERN,
+        description="Identifier of the merge.",
+        examples=["4f1d2c3b4a596877"],
+    ),
+]
+
+
+@router.post("", status_code=202, summary="Have the pool merge models")
+def start(caller: Uploader, parts: Parts, request: MergeRequest) -> MergeJobResponse:
+    """Carry a recipe out in the background and publish the result, with its lineage.
+
+    The result is what `poolctl merge` makes of the same recipe, byte for byte. The pool cannot
+    sign it for the site: where signatures are demanded it is a draft, which only its site and
+    curators see, until the site has signed it (`PUT .../statement`) and published it.
+    """
+    return request_merge(parts, caller, request)
+
+
+@router.get("", summary="List merges")
+def list_merges(
+    caller: SignedIn,
+    session: ReadingSession,
+    state: Annotated[
+        MergeJobState | None, Query(description="Only in this state.", examples=["running"])
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> MergeJobPage:
+    """Return the merges that one's own site asked for, newest first; admins see all."""
+    before_id = None if cursor is None else read_cursor(cursor)
+    return list_jobs(session, caller, state, before_id, limit)
+
+
+@router.get("/{merge_id}", summary="Show the progress of a merge")
+def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> MergeJobResponse:
+    """Return a merge: its state, its progress, what it became or why it failed."""
+    return describe_job(session, get_job(session, caller, merge_id))
+
+
+@router.post("/{merge_id}/cancel", summary="Cancel a merge")
+def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> MergeJobResponse:
+    """End a merge; one that runs ends within seconds, one that is over stays as it is."""
+    return cancel_merge(session, caller, merge_id)

@@ -1,4 +1,4 @@
-"""Backups: a picture of the database at one moment, and every file that it speaks of.
+"""Backups: the database at one moment, and every file that it refers to.
 
 ::
 
@@ -44,7 +44,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a manifest says.
+    """A backup as its manifest describes it.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Snapshot:
 
     @property
     def gaps(self) -> list[str]:
-        """What it was taken without, in words."""
+        """Name the parts of the pool that the snapshot lacks."""
         return [f"the pool's file {digest} was missing or damaged" for digest in self.missing]
 
 
@@ -97,28 +97,28 @@ def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -
     BackupUnusableError
         The folder cannot be written, or another backup is being made there.
     """
-    with translated(target):
+    with translate_errors(target):
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
     with alone_in(target):
         return _make_backup(pool, target, progress or (lambda _fraction, _text: None))
 
 
-def _make_backup(pool: Pool, target: Path, tell: Progress) -> BackupMade:
+def _make_backup(pool: Pool, target: Path, report: Progress) -> BackupMade:
     name = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
-    with translated(target):
+    with translate_errors(target):
         folder = target / "snapshots" / name
         (folder / "tables").mkdir(parents=True, mode=0o700)
         (target / "blobs").mkdir(exist_ok=True, mode=0o700)
-    tell(0.0, "reading the database")
-    with _one_moment(pool) as connection, translated(target):
+    report(0.0, "reading the database")
+    with _one_moment(pool) as connection, translate_errors(target):
         revision = current_revision(connection)
         files = known_files(connection)
         written = tuple(
             write_table(connection, table, folder / "tables") for table in tables_of(connection)
         )
-    copied, missing = _copy_files(pool, files, target / "blobs", tell)
+    copied, missing = _copy_files(pool, files, target / "blobs", report)
     snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
-    with translated(target):
+    with translate_errors(target):
         _write_manifest(snapshot)
     return BackupMade(snapshot, len(copied), sum(files[digest] for digest in copied))
 
@@ -172,7 +172,7 @@ def check_snapshot(snapshot: Snapshot, *, progress: Progress | None = None) -> l
     """Read all of a snapshot and return what is wrong with it, in words."""
     from pool_server.operations.tables import read_table
 
-    tell = progress or (lambda _fraction, _text: None)
+    report = progress or (lambda _fraction, _text: None)
     problems = snapshot.gaps
     for table in snapshot.tables:
         try:
@@ -187,7 +187,7 @@ def check_snapshot(snapshot: Snapshot, *, progress: Progress | None = None) -> l
     blobs = snapshot.folder.parent.parent / "blobs"
     wanted = [digest for digest in snapshot.files if digest not in snapshot.missing]
     for number, digest in enumerate(wanted):
-        tell(number / len(wanted), f"reading {digest[:12]}")
+        report(number / len(wanted), f"reading {digest[:12]}")
         try:
             with blob_path(blobs, digest).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -213,20 +213,20 @@ def _one_moment(pool: Pool) -> Iterator[Connection]:
 
 
 def _copy_files(
-    pool: Pool, files: dict[str, int], blobs: Path, tell: Progress
+    pool: Pool, files: dict[str, int], blobs: Path, report: Progress
 ) -> tuple[list[str], list[str]]:
     """Copy what is not there yet; return what was copied, and what is missing or damaged."""
     copied: list[str] = []
     missing: list[str] = []
     total, done = max(1, sum(files.values())), 0
     for digest, size_bytes in files.items():
-        tell(done / total, f"copying {len(files)} files")
+        report(done / total, f"copying {len(files)} files")
         done += size_bytes
         place = blob_path(blobs, digest)
         if place.is_file() and place.stat().st_size == size_bytes:
             continue
         try:
-            with pool.storage.open_content(digest) as source, translated(blobs):
+            with pool.storage.open_content(digest) as source, translate_errors(blobs):
                 (copied if _copy_whole(source, place, digest) else missing).append(digest)
         except ContentMissingError:
             missing.append(digest)
@@ -289,7 +289,7 @@ def alone_in(target: Path) -> Iterator[None]:
 
     The lock is the system's: it ends with the process, however that ends.
     """
-    with translated(target), (target / "backup.lock").open("ab") as file:
+    with translate_errors(target), (target / "backup.lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -300,7 +300,7 @@ def alone_in(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def translated(place: Path) -> Iterator[None]:
+def translate_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -311,14 +311,13 @@ def translated(place: Path) -> Iterator[None]:
         ) from error
 
 
-# Dropping the oldest snapshots of a backup folder, and the files that only they had.
 # A copy, or one that was not finished.
 _COPY = re.compile(r"^([0-9a-f]{64})(\.[0-9a-f]+\.tmp)?$")
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """What `drop_snapshots` removed.
+    """Snapshots and files that `drop_snapshots` removed.
 
     Attributes
     ----------
@@ -351,7 +350,7 @@ def drop_snapshots(target: Path, keep: int) -> Dropped:
         A backup is being made there at this moment, a manifest cannot be read, or the folder
         cannot be written.
     """
-    with alone_in(target), translated(target):
+    with alone_in(target), translate_errors(target):
         whole = list_snapshots(target)
         kept, old = whole[-keep:], whole[:-keep]
         for snapshot in old:

@@ -1,4 +1,4 @@
-"""Whether database and storage agree, and each with itself."""
+"""Check that database and storage agree, and each with itself."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def check_pool(
 ) -> PoolCheck:
     """Hold every record against its file and every file against the records.
 
-    What versions are found by can be told from the records, so where it is wrong, it is mended.
+    The search entries follow from the records, so wrong ones are mended.
 
     Parameters
     ----------
     read_files : bool
         Compute the SHA-256 of every file; otherwise only whether the storage has it.
     """
-    tell = progress or (lambda _fraction, _text: None)
-    tell(0.0, "reading the database")
+    report = progress or (lambda _fraction, _text: None)
+    report(0.0, "reading the database")
     there = set(pool.storage.published_digests())
     with pool.engine.connect() as connection:
         known = known_files(connection)
@@ -103,7 +103,7 @@ def check_pool(
         for digest in sorted(there - known.keys() - arriving)
     ]
     if read_files:
-        problems += _damaged_files(pool, known, whole, names, tell)
+        problems += _damaged_files(pool, known, whole, names, report)
     return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
 
 
@@ -190,13 +190,13 @@ def _remedy(pool: Pool, digest: str, name: str) -> str:
 
 
 def _damaged_files(
-    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], tell: Progress
+    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], report: Progress
 ) -> Iterator[Problem]:
     total, done = max(1, sum(known.values())), 0
     for digest, size_bytes in known.items():
         if digest not in whole:
             continue
-        tell(done / total, f"reading {names[digest]}")
+        report(done / total, f"reading {names[digest]}")
         done += size_bytes
         try:
             found, count = _hash_file(pool, digest)
@@ -224,7 +224,7 @@ def _hash_file(pool: Pool, digest: str) -> tuple[str, int]:
 
 
 def _database_problems(connection: Connection) -> Iterator[Problem]:
-    """What SQLite finds in its own file; PostgreSQL does not let such things happen."""
+    """Return the damage that SQLite finds in its own file; PostgreSQL has no such check."""
     if connection.dialect.name != "sqlite":
         return
     for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):

@@ -1,4 +1,4 @@
-"""Whether a pool can run with its settings: all problems at once, in words."""
+"""Check whether a pool can run with its settings; list all problems at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files the database speaks of."""
+"""Work on a pool without a server: open it, remove unused files, recover an admin's token."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Pool:
 
 
 @contextmanager
-def opened_pool(settings: PoolSettings) -> Iterator[Pool]:
+def open_pool_offline(settings: PoolSettings) -> Iterator[Pool]:
     """Open a pool that is there."""
     require_newest_schema(settings)
     database = Database.open(settings)
@@ -62,14 +62,13 @@ def arriving_files(connection: Connection) -> set[str]:
     )
 
 
-# Files that no record speaks of any more.
 Progress = Callable[[float, str], None]
 AT_ONCE = 50
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """What was found.
+    """Files without a record.
 
     Attributes
     ----------
@@ -89,8 +88,8 @@ def collect_garbage(pool: Pool, *, remove: bool, progress: Progress | None = Non
     They come about when versions are deleted, and when a server dies between keeping a file and
     writing its record. Servers may run meanwhile: a file that is on its way in again is spared.
     """
-    tell = progress or (lambda _fraction, _text: None)
-    tell(0.0, "listing files")
+    report = progress or (lambda _fraction, _text: None)
+    report(0.0, "listing files")
     # In this order: what is published after the listing is not in it.
     there = list(pool.storage.published_digests())
     with pool.engine.connect() as connection:
@@ -99,7 +98,7 @@ def collect_garbage(pool: Pool, *, remove: bool, progress: Progress | None = Non
     removed: list[str] = []
     if remove:
         for first in range(0, len(digests), AT_ONCE):
-            tell(first / len(digests), f"removing {len(digests)} files")
+            report(first / len(digests), f"removing {len(digests)} files")
             removed += _remove(pool, digests[first : first + AT_ONCE])
     return Garbage(digests, tuple(removed))
 
@@ -127,12 +126,11 @@ def _hold_back_uploads(connection: Connection) -> None:
         connection.execute(text("LOCK TABLE uploads, model_versions IN SHARE MODE"))
 
 
-# Letting in again who runs a pool and has lost its admin's token.
 def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
     """Make another admin token of the whole pool; those that are there stay as they are.
 
-    Who can reach the database could change it anyway, so nothing more is asked. The audit tells
-    of it. Servers may run meanwhile, and take the token at once.
+    Whoever can reach the database could change it anyway, so nothing more is required. The audit
+    records it. Servers may run meanwhile, and take the token at once.
     """
     require_newest_schema(settings)
     database = Database.open(settings)

@@ -1,4 +1,4 @@
-"""Putting a backup back, into an empty pool of whichever shape.
+"""Restore a backup into an empty pool, on any database and storage.
 
 A backup of a pool on SQLite and a folder can be put back into one on PostgreSQL and S3, and the
 other way round: so an embedded pool grows into a consortium's.
@@ -63,7 +63,7 @@ def restore_snapshot(
     StartError
         The backup was made by a newer version.
     """
-    tell = progress or (lambda _fraction, _text: None)
+    report = progress or (lambda _fraction, _text: None)
     refuse_unknown_revision(snapshot.revision, settings)
     with usable_engine(settings) as engine, engine.connect() as connection:
         _require_no_records(connection, settings)
@@ -72,8 +72,8 @@ def restore_snapshot(
         digest: size for digest, size in snapshot.files.items() if digest not in snapshot.missing
     }
     _require_no_other_files(storage, wanted)
-    _restore_files(settings, storage, snapshot, wanted, tell)
-    tell(0.9, "writing the database")
+    _restore_files(settings, storage, snapshot, wanted, report)
+    report(0.9, "writing the database")
     rows = _restore_rows(settings, snapshot)
     upgrade_database(settings)
     return Restored(rows, len(wanted), sum(wanted.values()))
@@ -107,12 +107,12 @@ def _restore_files(
     storage: Storage,
     snapshot: Snapshot,
     wanted: dict[str, int],
-    tell: Progress,
+    report: Progress,
 ) -> None:
     blobs = snapshot.folder.parent.parent / "blobs"
     total, done = max(1, sum(wanted.values())), 0
     for digest, size_bytes in wanted.items():
-        tell(0.9 * done / total, f"writing {len(wanted)} files")
+        report(0.9 * done / total, f"writing {len(wanted)} files")
         done += size_bytes
         if not storage.has_content(digest):
             _restore_file(settings, storage, blob_path(blobs, digest), digest, size_bytes)

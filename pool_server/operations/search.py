@@ -1,4 +1,4 @@
-"""Whether what versions are found by is what the records say; where not, it is written anew.
+"""Check and rebuild the search entries, and make the text index of PostgreSQL.
 
 Triggers of the database keep the entries (`pool_server.database.records.models`), whatever program
 writes.
@@ -72,7 +72,7 @@ def _write_some(session: Session, versions: Sequence[int]) -> None:
     )
     session.execute(left_over)
     if session.get_bind().dialect.name == "postgresql":
-        # As the triggers do it: whoever changes one of these models waits.
+        # As the triggers do it: other changes of these models wait.
         refresh = text("SELECT refresh_search_entries(CAST(:versions AS bigint[]), '{}')")
         session.execute(refresh, {"versions": list(versions)})
         return
@@ -91,7 +91,7 @@ def _write_some(session: Session, versions: Sequence[int]) -> None:
         session.execute(text(f"INSERT INTO {index} ({index}) VALUES ('rebuild')"))
 
 
-# The index that PostgreSQL finds text by; it wants the extension pg_trgm.
+# The text index of PostgreSQL, which needs the extension pg_trgm.
 #
 # The baseline migration makes it where it can. An extension may be installed later, so it can be
 # made at any time.
@@ -112,7 +112,7 @@ _CANNOT_HAVE = frozenset({"42501", "58P01", "0A000", "42704"})
 
 
 def find_text_index(settings: PoolSettings) -> bool:
-    """Tell whether a pool of the newest schema on PostgreSQL has the index."""
+    """Return whether a pool of the newest schema on PostgreSQL has the index."""
     with usable_engine(settings) as engine, engine.connect() as connection:
         return _is_there(connection)
 

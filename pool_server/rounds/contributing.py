@@ -256,7 +256,7 @@ def require_same_sum(found: RoundRecord, digest: str) -> None:
 
 
 def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContributionRecord | None:
-    """Return the site's contribution if it is this one; None if there is none.
+    """Return the site's contribution if it has this digest, or None.
 
     Raises
     ------
@@ -320,7 +320,7 @@ def _require_participant(caller: Caller, found: RoundRecord, site: str) -> None:
 
 @contextmanager
 def _noting_lateness(parts: ServerParts, found: RoundRecord, site: str) -> Iterator[None]:
-    """Remember that a site came after the round had ended."""
+    """Record that a site came after the round had ended."""
     try:
         yield
     except RoundClosedError:

@@ -1,4 +1,4 @@
-"""Addresses of rounds: started, contributed to, finished."""
+"""Routes of rounds."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ def finish(
     """Combine the contributions and publish the result with its lineage; the next round opens.
 
     Any site of the round may ask for it. The answer is a merge in the background
-    (`GET /merges/{merge_id}`); whoever asks while it goes on, or afterwards, gets the same one.
-    The pool combines, so nobody else needs to read a contribution. It cannot sign the result for
-    the site: the result is published unsigned, also where signatures are required
+    (`GET /merges/{merge_id}`); asking again, from any site of the round, returns the same one.
+    The pool combines, so no site needs to read the contributions of others. It cannot sign for the
+    site: the result is published unsigned, even where signatures are required
     (`PUT .../statement`).
     """
     return request_finish(parts, caller, round_id, request)

@@ -47,7 +47,7 @@ from pool_server.transfers.conditions import (
     require_description,
     take_description,
 )
-from pool_server.transfers.publishing import add_version, tell_curators
+from pool_server.transfers.publishing import add_version, notify_curators
 from pool_server.transfers.receiving import Announcement, Arrival, Destination, receive
 from pool_server.transfers.versions import check_merged
 from pool_server.wire.merges import MergeJobResponse
@@ -168,8 +168,7 @@ class StateOffer:
 class States(Destination[StateOffer, None]):
     """The state of a server optimiser, which the next round is combined with.
 
-    One that was kept and whose round did not end is kept again, or replaced, by whoever finishes
-    the round.
+    If the round does not end after all, the next attempt keeps it again, or replaces it.
     """
 
     purpose: ClassVar[str] = "state"
@@ -228,7 +227,7 @@ class Results(Destination[UploadRequest, CheckedModel]):
         base = registry.get_version(session, current.base_version_id)
         upload.labels = shared_labels([{each.key: each.value for each in base.labels}])
         if base.model.visibility != CONSORTIUM:
-            # What came out of a round is shown to nobody who may not see what went in.
+            # The result is shown only to those who may see the base.
             upload.visibility = base.model.visibility
         return False
 
@@ -259,7 +258,7 @@ class Results(Destination[UploadRequest, CheckedModel]):
         if version.number == 1:
             base = current.base_version.model
             share_alike(version.model, registry.find_model(session, base.site.name, base.name))
-        tell_curators(session, self.parts.settings, version)
+        notify_curators(session, self.parts.settings, version)
         ended = repository.lock_round(session, current.id)
         ended.result_version_id = version.id
         record_act(

@@ -1,4 +1,4 @@
-"""Rounds in the database."""
+"""Rounds in the database, and as their participants see them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def list_rounds(
 
 
 def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
-    """Match rounds in a state as `pool_server.rounds.repository.state_of` tells it."""
+    """Match rounds in a state as `state_of` returns it."""
     if state in {FINISHED, CANCELLED}:
         return RoundRecord.state == state
     if state == OPEN:
@@ -139,7 +139,7 @@ def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
 
 
 def is_needed(session: Session, digest: str) -> bool:
-    """Tell whether a version, a round, a secure session or an upload has a file."""
+    """Return whether a version, a round, a secure session or an upload uses a file."""
     return bool(
         session.scalar(
             select(
@@ -160,7 +160,7 @@ def is_needed(session: Session, digest: str) -> bool:
 
 
 def size_of_session_file(session: Session, round_id: int, digest: str) -> int | None:
-    """Return the size of a file of the secure sessions of a round; None if there is none."""
+    """Return the size of a file of the secure sessions of a round, or None."""
     return session.scalar(
         select(SecureFileRecord.size_bytes)
         .join(SecureSessionRecord, SecureSessionRecord.id == SecureFileRecord.session_id)
@@ -182,15 +182,14 @@ def mark_late(session: Session, round_id: int, site_id: int) -> None:
     )
 
 
-# How a round stands, and what its participants are told of it.
 def base_warning(base: ModelVersionRecord) -> str:
-    """Return how a base stands, such as ``flagged (data-error)``; empty in good standing."""
+    """Return a warning about a base, such as ``flagged (data-error)``; empty in good standing."""
     standing, _, reasons = warning_of(base).partition("; reason=")
     return f"{standing} ({reasons})" if standing else ""
 
 
 def is_ready(found: RoundRecord) -> bool:
-    """Tell whether nobody is waited for any more, and enough sites have contributed."""
+    """Return whether the round can end: no site is awaited, and enough have contributed."""
     if found.state != OPEN or not has_enough(found):
         return False
     return not missing_sites(found) or now_utc() >= found.deadline

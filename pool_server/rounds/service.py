@@ -1,4 +1,19 @@
-"""Starting rounds, seeing them, calling them off."""
+"""Start rounds, list them, and call them off.
+
+How a round works:
+
+1. A site starts it (`start_round`): a base, a method, the sites, a deadline. They get an event.
+2. Each site trains on its own data and sends a contribution (`rounds.contributing`), which is
+   received as every file is and compared with the base in a limited child process.
+3. Once all have contributed, or the deadline has passed, any of them has the pool combine what is
+   there (`rounds.finishing`): a merge in the background, whose result is published with its
+   lineage. If more rounds were asked for, the next one opens on the result.
+
+How a secure round differs: the sites send encrypted shares to aggregation servers over the board
+(`pool_server.secure`), which the pool can neither read nor check. Every site then announces the
+same file to the round: the sum that the servers signed. The pool finds it among the files of the
+board (`rounds.contributing`), so it is sent once and counts for each site.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +72,7 @@ def get_round(session: Session, caller: Caller, key: str) -> RoundRecord:
     Raises
     ------
     MissingError
-        There is none; one of other sites looks the same.
+        It does not exist, or belongs to other sites: both look the same.
     """
     found = repository.find_round(session, key)
     if found is None or not (caller.is_admin or takes_part(found, caller.site)):
@@ -97,7 +112,7 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
     Raises
     ------
     RoundRefusedError
-        Method, mode, options, base or deadline do not do, or a site may not use the base.
+        The method, mode, options, base or deadline is not possible, or a site may not use the base.
     """
     names = sorted(set(request.sites))
     _require_own_site_among(caller, names)
@@ -284,7 +299,7 @@ def require_usable_base(found: RoundRecord, *, despite_withdrawal: bool) -> None
     Parameters
     ----------
     despite_withdrawal : bool
-        The caller goes on nevertheless, unless nobody gets the base any more.
+        The caller goes on nevertheless, unless the base is not given out any more.
     """
     warning = base_warning(found.base_version)
     is_refused = refusal_of(found.base_version) is not None

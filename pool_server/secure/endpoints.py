@@ -1,4 +1,4 @@
-"""Addresses of the board: sessions, their messages, their files."""
+"""Routes of the board: sessions, their messages, their files."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def post(
     request: SecurePostRequest,
     response: Response,
 ) -> SecurePostResponse:
-    """Add a signed message of one's own site; nobody can change it or take it back."""
+    """Add a signed message of one's own site; it cannot be changed or taken back."""
     answer, is_new = write_with_retry(
         parts.database, lambda session: service.post(session, caller, session_id, request)
     )

@@ -1,4 +1,4 @@
-"""Files of a session: received as models are, given to its sites, deleted after its end."""
+"""Files of a session: received as all files are, given to its sites, deleted after its end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from pool_server.wire.transfers.uploads import UploadResponse
 MOST_FILES = 64
 """Files of one site in one session; the protocol has one or two."""
 KEPT = timedelta(days=30)
-"""How long a session is kept after its end."""
+"""Sessions are kept for so long after their end."""
 SWEEP_INTERVAL_S = 3600.0
 LONGEST_STOP_S = 10.0
 
@@ -152,7 +152,7 @@ def send_file(parts: ServerParts, caller: Caller, key: str, digest: str) -> Resp
 
 
 def delete_ended_sessions(parts: ServerParts) -> int:
-    """Delete sessions that are over for long, and their files; return how many files went."""
+    """Delete sessions that ended long ago, and their files; return how many files were removed."""
     with parts.database.alone("secure sessions") as is_first:
         if not is_first:
             return 0

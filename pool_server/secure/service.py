@@ -1,4 +1,10 @@
-"""Opening sessions, posting messages, reading them."""
+"""The board of the secure sum: sessions of labs and aggregation servers, and their messages.
+
+How a session works on the pool: a lab opens it with the descriptor that all agreed on; each party
+posts signed messages, which are kept as they are and never changed; encrypted shares and sums are
+files of the session (`secure.files`). The parties check signatures and keys themselves: the pool
+only sees to it that a site posts in its own name, once in each phase, and not without end.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +54,7 @@ def get_session(session: Session, caller: Caller, key: str) -> SecureSessionReco
     Raises
     ------
     MissingError
-        There is none; one of other sites looks the same.
+        It does not exist, or belongs to other sites: both look the same.
     """
     found = find_session(session, key)
     if found is None or not (caller.is_admin or caller.site in sites_of(found)):
@@ -240,7 +246,6 @@ def _round_key(found: SecureSessionRecord) -> str | None:
     return None if found.round is None else found.round.key
 
 
-# Sessions of the secure sum in the database.
 def whole_sessions() -> Select[SecureSessionRecord]:
     """Select sessions with all that a response needs."""
     return select(SecureSessionRecord).options(
@@ -256,8 +261,8 @@ def find_session(session: Session, key: str) -> SecureSessionRecord | None:
 def lock_session(session: Session, session_id: int) -> None:
     """Keep others from adding to a session until the transaction ends.
 
-    So messages become visible in the order of their numbers, and whoever asks for those after
-    the last one that they know misses none.
+    So messages become visible in the order of their numbers: a reader who asks for those after
+    the last one it knows misses none.
     """
     session.execute(
         select(SecureSessionRecord.id).where(SecureSessionRecord.id == session_id).with_for_update()
@@ -330,7 +335,7 @@ def find_posts(
 
 
 def find_file(session: Session, session_id: int, digest: str) -> SecureFileRecord | None:
-    """Return a file of a session, whoever sent it."""
+    """Return a file of a session, from any of its sites."""
     return session.scalars(
         select(SecureFileRecord)
         .where(SecureFileRecord.session_id == session_id, SecureFileRecord.digest == digest)

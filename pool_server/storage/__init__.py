@@ -1,4 +1,4 @@
-"""Where model files lie: the contract and its members."""
+"""Storages for model files: a folder, or a bucket of an S3 server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a place for model files must do.
+"""The contract of storages for model files, and the checks that all of them make.
 
-A file comes in parts, is assembled aside where nobody sees it, looked at, and then published
-under its digest. A member of this family may take the bytes itself (a folder) or send clients to
-an object store with addresses of limited life; the rest of the server does not know which.
+A file comes in parts, is assembled aside where it cannot be seen, checked, and then published
+under its digest. A storage takes the bytes itself (a folder), or sends clients to an object store
+with addresses of limited life; the rest of the server does not know which.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pool_server.errors import (
 from pool_server.settings import MIB
 
 Checksum = Literal["md5", "sha256"]
-"""What a part is checked by on arrival."""
+"""The digest by which a part is checked on arrival."""
 
 
 @dataclass(frozen=True)
 class PartAddress:
-    """Where a client sends one part, without anything of the server's in between.
+    """An address to which a client sends one part without the server in between.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Storage(Protocol):
     Laws
     ----
     - A published file is whole and has the digest that it is published under, whatever process
-      was killed at whatever moment. It never changes, and nobody outside can make it change.
+      was killed at whatever moment. It never changes, and cannot be changed from outside.
     - `received_parts` is the truth about parts, also after a restart.
     - Sending a part again replaces it. `assembled`, `publish`, `discard` may be repeated.
     - Memory does not grow with the size of a file.
@@ -131,7 +131,7 @@ class Storage(Protocol):
         Raises
         ------
         PartMismatchError
-            The checksum is missing where one is wanted, or is none of that sort.
+            The checksum is required and missing, or is not of that kind.
         """
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> PartWriter:
@@ -149,7 +149,7 @@ class Storage(Protocol):
         Raises
         ------
         UploadClosedError
-            The upload was given up, by the server or by whoever looks after the storage.
+            The upload was given up, by the server or by the admin of the storage.
         """
 
     def assembled(self, handle: str, part_count: int, digest: str) -> AbstractContextManager[Path]:
@@ -176,7 +176,7 @@ class Storage(Protocol):
         """Remove all that is left of an upload. A published file stays."""
 
     def has_content(self, digest: str) -> bool:
-        """Tell whether a file of that digest is published."""
+        """Return whether a file of that digest is published."""
 
     def content_url(self, digest: str, file_name: str) -> str | None:
         """Return where a client fetches the file itself; None: through the server.
@@ -217,14 +217,14 @@ class Storage(Protocol):
     def remove_content(self, digest: str) -> None:
         """Remove a published file, if it is there.
 
-        The caller sees to it that nothing refers to it and nobody publishes it at the same time.
+        The caller makes sure that nothing refers to it, and that it is not published meanwhile.
         """
 
     def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
-        """Discard uploads that nobody knows of any more; return how many.
+        """Discard uploads that have no record any more; return how many.
 
         Those in `live_handles`, and those younger than `older_than`, stay. What killed processes
-        left half-written and nobody has touched since `older_than` goes too.
+        left half-written, untouched since `older_than`, goes too.
         """
 
     def recover(self) -> None:
@@ -347,7 +347,7 @@ def require_digest(found: str, expected: str) -> None:
     """Raise `DigestMismatchError` for an assembled file with another SHA-256."""
     if found != expected:
         raise DigestMismatchError(
-            f"the uploaded bytes have SHA-256 {found}, announced was {expected}",
+            f"the uploaded bytes have SHA-256 {found}, expected {expected}",
             hint="The file changed while it was sent, or was damaged on the way; upload it again.",
             details={"found": found, "expected": expected},
         )
@@ -366,7 +366,7 @@ def upload_given_up() -> UploadClosedError:
 
 
 def disk_refusal(act: str, error: OSError) -> StorageError:
-    """Tell a full disk from a broken one."""
+    """Return the error for a full disk, or for a broken one."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return no_room()
     return StorageFailedError(f"cannot {act}: {error.strerror or error}")

@@ -59,7 +59,7 @@ class LocalStorage:
     def __init__(self, folder: Path) -> None:
         self.uploads = folder / "uploads"
         self.blobs = folder / "blobs"
-        with translated("prepare the folder"):
+        with translate_errors("prepare the folder"):
             for each in (self.uploads, self.blobs):
                 each.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._joiners: dict[str, PartJoiner] = {}
@@ -70,7 +70,7 @@ class LocalStorage:
         return False
 
     def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:  # noqa: ARG002
-        with translated("begin an upload"):
+        with translate_errors("begin an upload"):
             free = shutil.disk_usage(self.uploads).free
             # The parts and the file that is assembled from them are there at the same time.
             if free < 2 * size_bytes:
@@ -97,7 +97,7 @@ class LocalStorage:
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> LocalPartWriter:
         folder = self._upload_folder(handle)
-        with translated("open a part"), given_up_when_missing():
+        with translate_errors("open a part"), treat_missing_as_given_up():
             return LocalPartWriter(
                 part_file(folder, number),
                 number,
@@ -119,7 +119,11 @@ class LocalStorage:
     def received_parts(self, handle: str) -> Mapping[int, int]:
         folder = self._upload_folder(handle)
         sizes: dict[int, int] = {}
-        with translated("list parts"), given_up_when_missing(), os.scandir(folder) as entries:
+        with (
+            translate_errors("list parts"),
+            treat_missing_as_given_up(),
+            os.scandir(folder) as entries,
+        ):
             for entry in entries:
                 if _PART.fullmatch(entry.name):
                     sizes[int(entry.name)] = entry.stat().st_size
@@ -135,7 +139,7 @@ class LocalStorage:
         parts = [part_file(folder, number) for number in range(1, part_count + 1)]
         target = folder / ASSEMBLED
         temporary = temporary_name(target)
-        with translated("assemble a file"):
+        with translate_errors("assemble a file"):
             missing = [int(part.name) for part in parts if not part.exists()]
             if missing:
                 raise UploadIncompleteError(
@@ -160,7 +164,7 @@ class LocalStorage:
 
     def publish(self, handle: str, digest: str) -> None:
         blob = self._blob(digest)
-        with translated("publish a file"):
+        with translate_errors("publish a file"):
             if blob.exists():
                 return
             blob.parent.mkdir(exist_ok=True, mode=0o700)
@@ -174,7 +178,7 @@ class LocalStorage:
     def discard(self, handle: str) -> None:
         if (joiner := self._joiners.pop(handle, None)) is not None:
             joiner.end()
-        with translated("discard an upload"), suppress(FileNotFoundError):
+        with translate_errors("discard an upload"), suppress(FileNotFoundError):
             shutil.rmtree(self._upload_folder(handle))
 
     def has_content(self, digest: str) -> bool:
@@ -184,7 +188,7 @@ class LocalStorage:
         return None
 
     def open_content(self, digest: str) -> BinaryIO:
-        with translated("open a model file"):
+        with translate_errors("open a model file"):
             try:
                 return self._blob(digest).open("rb", buffering=0)
             except FileNotFoundError as error:
@@ -199,19 +203,19 @@ class LocalStorage:
         return f"the file {self._blob(digest)}"
 
     def published_digests(self) -> Iterator[str]:
-        with translated("list the model files"):
+        with translate_errors("list the model files"):
             for folder in sorted(self.blobs.iterdir()):
                 for blob in sorted(folder.iterdir()):
                     if _DIGEST.fullmatch(blob.name):
                         yield blob.name
 
     def remove_content(self, digest: str) -> None:
-        with translated("remove a model file"):
+        with translate_errors("remove a model file"):
             self._blob(digest).unlink(missing_ok=True)
 
     def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
         swept = 0
-        with translated("sweep stale uploads"):
+        with translate_errors("sweep stale uploads"):
             for folder in list(self.uploads.iterdir()):
                 with suppress(FileNotFoundError):
                     if not folder.is_dir() or folder.name in live_handles:
@@ -229,12 +233,12 @@ class LocalStorage:
                     file.unlink()
 
     def recover(self) -> None:
-        with translated("remove half-written files"):
+        with translate_errors("remove half-written files"):
             for half_written in self.uploads.glob("*/*.tmp"):
                 half_written.unlink(missing_ok=True)
 
     def check(self) -> None:
-        with translated("write to the storage"):
+        with translate_errors("write to the storage"):
             probe = temporary_name(self.uploads / "probe")
             probe.write_bytes(b"")
             probe.unlink()
@@ -267,18 +271,18 @@ class LocalPartWriter:
         file = self._open_file()
         with self._discarded_when_refused():
             self._check.take(chunk)
-        with translated("write a part"):
+        with translate_errors("write a part"):
             write_all(file, chunk)
 
     def finish(self, digest: str | None = None) -> None:
         file = self._open_file()
         with self._discarded_when_refused():
             self._check.require_whole(digest)
-        with translated("keep a part"):
+        with translate_errors("keep a part"):
             os.fdatasync(file.fileno())
             file.close()
             self._file = None
-            with given_up_when_missing():
+            with treat_missing_as_given_up():
                 self._temporary.replace(self._target)
                 flush_folder(self._target.parent)
             self._when_kept()
@@ -305,7 +309,7 @@ class LocalPartWriter:
 
 
 @contextmanager
-def translated(act: str) -> Iterator[None]:
+def translate_errors(act: str) -> Iterator[None]:
     """Turn what the operating system says into the server's own errors."""
     try:
         yield
@@ -314,7 +318,7 @@ def translated(act: str) -> Iterator[None]:
 
 
 @contextmanager
-def given_up_when_missing() -> Iterator[None]:
+def treat_missing_as_given_up() -> Iterator[None]:
     """Say so when an upload's folder is gone: it was given up in the meantime."""
     try:
         yield
@@ -323,12 +327,12 @@ def given_up_when_missing() -> Iterator[None]:
 
 
 def temporary_name(target: Path) -> Path:
-    """Return a name beside `target` that nobody else uses and that `recover` removes."""
+    """Return an unused name beside `target`, of the kind that `recover` removes."""
     return target.with_name(f"{target.name}.{secrets.token_hex(8)}.tmp")
 
 
 def is_older(path: Path, moment: datetime) -> bool:
-    """Tell whether nobody has written or linked to `path` since `moment`."""
+    """Return whether `path` was neither written nor linked to since `moment`."""
     return datetime.fromtimestamp(path.stat().st_ctime, UTC) < moment
 
 
@@ -363,7 +367,6 @@ def link_and_hash(part: Path, target: Path) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# Joining the parts of an upload to one file, while later ones are still being sent.
 log = logging.getLogger("pool_server.uploads")
 
 BUFFER_BYTES = 1024 * 1024

@@ -63,12 +63,12 @@ _CHECKSUM = {"md5": re.compile("^[0-9a-f]{32}$"), "sha256": re.compile("^[0-9a-f
 MOST_POINTER_BYTES = 4096
 MOST_NAMED_PARTS = 20
 ADDRESS_LIFETIME = timedelta(minutes=15)
-"""How long a client may use an address."""
+"""A client may use an address for so long."""
 
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """Which upload's file is the published one of a digest."""
+    """The upload whose file is the published one of a digest."""
 
     upload_id: str
     size_bytes: int
@@ -95,7 +95,7 @@ class S3Storage:
     # -- parts -----------------------------------------------------------------------------
 
     def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:
-        # The mark comes first, so that whatever a killed process leaves is found by a sweep.
+        # The mark comes first, so that a sweep finds all that a killed process leaves.
         self.bucket.write(self.places.mark(upload_id), b"")
         checksum = self._checksum
         if checksum is not None and size_bytes <= part_bytes:
@@ -173,7 +173,7 @@ class S3Storage:
         known = self._find_published(digest)
         if known is not None and self._is_whole(known):
             return
-        # Before the file can be found: from now on only a sweep may tell that nobody needs it.
+        # Before the file can be found: from now on only a sweep may remove it.
         self.bucket.write(self.places.verified(upload.upload_id), digest.encode())
         pointer = asdict(PublishedFile(upload.upload_id, upload.size_bytes, upload.part_bytes))
         self.bucket.write(

@@ -1,6 +1,6 @@
-"""How the server speaks to an S3 server: settings, clients, and what its errors mean.
+"""Connections to an S3 server, and the requests for one bucket.
 
-Here and in the other ``s3`` modules is all that knows boto3.
+The differences between S3 servers are handled here. Only the ``s3`` modules know boto3.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class S3Connection:
         if settings.s3_sse_kms_key_id:
             self.encryption["SSEKMSKeyId"] = settings.s3_sse_kms_key_id
         own, public = settings.s3_endpoint_url, settings.s3_public_endpoint_url
-        with translated("open the S3 storage"):
+        with translate_errors("open the S3 storage"):
             session = boto3.session.Session()
             self.client = _open_client(session, settings, own, READ_TIMEOUT_S, ATTEMPTS)
             self.check_client = _open_client(session, settings, own, CHECK_TIMEOUT_S, 1)
@@ -165,7 +165,7 @@ def error_code(error: ClientError) -> str:
 
 
 @contextmanager
-def translated(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator[None]:
+def translate_errors(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator[None]:
     """Turn what boto3 and the network say into the server's own errors.
 
     Parameters
@@ -195,7 +195,6 @@ def translated(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator[None]
         raise disk_refusal(act, error) from error
 
 
-# One bucket in short words; what every S3 server answers in its own way is evened out here.
 _NOT_FOUND = frozenset({"404", "NoSuchKey", "NotFound"})
 _NO_SUCH_UPLOAD = _NOT_FOUND | {"NoSuchUpload"}
 _CONDITION_FAILED = frozenset(
@@ -220,7 +219,7 @@ _HINTS_OF_CHECK: dict[int, str] = {
 
 
 class MultipartGoneError(Exception):
-    """The multipart upload was completed or aborted; which, its object tells."""
+    """The multipart upload was completed or aborted; whether its object exists shows which."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +244,8 @@ class S3Bucket:
         self._client = connection.client
 
     def size_of(self, key: str) -> int | None:
-        """Return the size of an object, None where there is none."""
-        with translated(f"look for {key}"):
+        """Return the size of an object, or None."""
+        with translate_errors(f"look for {key}"):
             try:
                 return cast("int", self._client.head_object(**self._at(key))["ContentLength"])
             except ClientError as error:
@@ -255,8 +254,8 @@ class S3Bucket:
                 raise
 
     def read(self, key: str, most_bytes: int) -> bytes | None:
-        """Return the content of a small object, None where there is none."""
-        with translated(f"read {key}"):
+        """Return the content of a small object, or None."""
+        with translate_errors(f"read {key}"):
             try:
                 body = self._client.get_object(**self._at(key))["Body"]
             except ClientError as error:
@@ -272,7 +271,7 @@ class S3Bucket:
         A server may know no such condition and overwrite: callers must be content with that.
         """
         arguments = {**self._at(key), **self.connection.encryption, "Body": content}
-        with translated(f"write {key}"):
+        with translate_errors(f"write {key}"):
             if if_absent:
                 try:
                     self._client.put_object(**arguments, IfNoneMatch="*")
@@ -286,12 +285,12 @@ class S3Bucket:
             return True
 
     def delete(self, key: str) -> None:
-        with translated(f"delete {key}"):
+        with translate_errors(f"delete {key}"):
             self._client.delete_object(**self._at(key))
 
     def keys(self, prefix: str) -> Iterator[tuple[str, datetime]]:
         """Yield the keys that begin so, in their order, and when each was last written."""
-        with translated(f"list {prefix}"):
+        with translate_errors(f"list {prefix}"):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.connection.bucket, Prefix=prefix
             )
@@ -305,7 +304,7 @@ class S3Bucket:
         if checksum == "sha256":
             # Those that the S3 server keeps have to be named in advance.
             arguments["ChecksumAlgorithm"] = "SHA256"
-        with translated("begin an upload"):
+        with translate_errors("begin an upload"):
             begun = self._client.create_multipart_upload(
                 **arguments, ContentType="application/octet-stream"
             )
@@ -314,7 +313,7 @@ class S3Bucket:
     def multiparts(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
         """Yield key, identifier and beginning of multipart uploads that are neither joined nor
         aborted."""
-        with translated("list uploads"):
+        with translate_errors("list uploads"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self.connection.bucket, Prefix=prefix
             )
@@ -325,7 +324,7 @@ class S3Bucket:
     def parts(self, key: str, multipart_id: str) -> list[StoredPart]:
         """Return the parts of a multipart upload."""
         found = []
-        with translated("list parts"):
+        with translate_errors("list parts"):
             try:
                 pages = self._client.get_paginator("list_parts").paginate(
                     **self._at(key), UploadId=multipart_id
@@ -340,7 +339,7 @@ class S3Bucket:
         self, key: str, multipart_id: str, number: int, content: BinaryIO, **more: Any
     ) -> None:
         """Send one part from here."""
-        with translated("keep a part"):
+        with translate_errors("keep a part"):
             try:
                 self._client.upload_part(
                     **self._at(key),
@@ -354,7 +353,7 @@ class S3Bucket:
 
     def join(self, key: str, multipart_id: str, parts: list[StoredPart]) -> None:
         """Make one object of all parts."""
-        with translated("join the parts"):
+        with translate_errors("join the parts"):
             try:
                 self._client.complete_multipart_upload(
                     **self._at(key),
@@ -366,7 +365,7 @@ class S3Bucket:
 
     def abort(self, key: str, multipart_id: str) -> None:
         """Forget a multipart upload and its parts, if they are there."""
-        with translated("abort an upload"):
+        with translate_errors("abort an upload"):
             try:
                 self._client.abort_multipart_upload(**self._at(key), UploadId=multipart_id)
             except ClientError as error:
@@ -375,7 +374,7 @@ class S3Bucket:
 
     def signed_url(self, operation: str, lifetime: timedelta, key: str, **arguments: Any) -> str:
         """Return an address good for one request; sends nothing."""
-        with translated("sign an address"):
+        with translate_errors("sign an address"):
             return cast(
                 "str",
                 self.connection.signing_client.generate_presigned_url(
@@ -387,7 +386,7 @@ class S3Bucket:
 
     def require_answer(self) -> None:
         """Raise `StorageFailedError` unless the bucket answers, soon."""
-        with translated(f"reach the bucket {self.connection.place}", _HINTS_OF_CHECK):
+        with translate_errors(f"reach the bucket {self.connection.place}", _HINTS_OF_CHECK):
             self.connection.check_client.head_bucket(Bucket=self.connection.bucket)
 
     def _at(self, key: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reading objects: from any position, or whole ones quickly in little memory."""
+"""Objects in a bucket: their keys, reading them, and writing parts of uploads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pool_server.storage.s3_bucket import (
     S3Bucket,
     S3Connection,
     encoded,
-    translated,
+    translate_errors,
 )
 from pool_server.storage.scratch import ScratchFolder, write_all
 
@@ -87,7 +87,7 @@ class ObjectReader(io.RawIOBase):
         wanted = max(0, min(len(target), self._size_bytes - self._position))
         filled = failures = 0
         while filled < wanted:
-            with translated(f"read {self._key}"):
+            with translate_errors(f"read {self._key}"):
                 try:
                     chunk = self._read_some(wanted - filled)
                 except _BROKEN_OFF:
@@ -187,7 +187,6 @@ def _in_order(fetch: Callable[[int, int], int], ranges: list[tuple[int, int]]) -
                 future.cancel()
 
 
-# Parts that the server itself puts into a bucket, of files that it made.
 class S3PartWriter:
     """Keeps a part on the disk until it is whole, and sends it then."""
 
@@ -259,7 +258,6 @@ class S3PartWriter:
             raise
 
 
-# Where things lie in a bucket, and what the server keeps to find them again.
 _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
 
@@ -292,7 +290,7 @@ class S3Upload:
         Raises
         ------
         StorageFailedError
-            It is none of this storage: the pool kept its files elsewhere when it was made.
+            It is not of this storage: the pool kept its files elsewhere when it was made.
         """
         try:
             return cls(**json.loads(handle))

@@ -1,4 +1,4 @@
-"""Files that are only looked at and then forgotten, whatever becomes of the process."""
+"""Temporary files and folders that are removed even if their process is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ScratchFolder:
     """A folder of temporary files that several processes may share.
 
     Each file is locked by the process that made it. The lock is the system's and ends with the
-    process, so a file without one belongs to nobody.
+    process, so a file without one can be removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,7 +84,7 @@ class ScratchFolder:
 
 
 def _remove(path: Path) -> None:
-    """Remove a locked file after its folder: whatever is left then has a file, and is found."""
+    """Remove the folder of a locked file, then the file: a leftover folder is found by its file."""
     folder = path.with_suffix(_FOLDER_SUFFIX)
     # A child of a killed process may be writing there for another moment.
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""How many files are checked at once in a server process, and whose turn it is."""
+"""Slots for checking files in a server process, shared fairly among the sites."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class CheckSlots:
     """Work that takes a processor for seconds or minutes, in threads of its own.
 
-    Whoever waits for a slot holds no thread, so that short requests go on meanwhile. A free slot
+    Waiting for a slot takes no thread, so that short requests go on meanwhile. A free slot
     goes to the site that has the fewest, and the last one never to a site that has all others.
 
     Parameters
@@ -34,7 +34,7 @@ class CheckSlots:
     count : int
         Slots; by default one for each processor, and at least `LEAST_AT_ONCE`.
     longest_wait_s : float
-        After it whoever waits is asked to come again.
+        A request that has waited for so long is refused, to be sent again.
     """
 
     def __init__(self, count: int = 0, longest_wait_s: float = LONGEST_WAIT_S) -> None:

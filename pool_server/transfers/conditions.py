@@ -1,4 +1,9 @@
-"""What an uploader says of a file: judged when it is announced, kept until it is a version."""
+"""Conditions for a file to become a version: its description, and the rights of other sites.
+
+Knowing a digest proves nothing: it may come from a family tree or a recipe. A site that may not
+download a file of the pool has to send it, and learns nothing about it: the announcement is
+answered as if the file were new.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +86,7 @@ def take_description(upload: UploadRecord, request: UploadRequest) -> None:
 
 
 def arrives_as_draft(settings: PoolSettings, caller: Caller, *, on_request: bool = False) -> bool:
-    """Tell whether a version becomes a draft: on request, and in a curated pool.
+    """Return whether a version becomes a draft: on request, and in a curated pool.
 
     There only the curators of the pool publish at once.
     """
@@ -94,9 +99,9 @@ def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
     Raises
     ------
     RecipeRefusedError
-        It is none, is that of another file, or leaves its output open.
+        It cannot be read, is that of another file, or leaves its output open.
     """
-    # Loads numpy; a pool that nobody uploads to does without.
+    # Loads numpy, which a pool without uploads does not need.
     from aggregators.errors import RecipeError
     from aggregators.methods import parse_recipe
 

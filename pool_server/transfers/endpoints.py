@@ -1,4 +1,4 @@
-"""Addresses under which files are uploaded."""
+"""Routes of uploads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ UploadId = Annotated[
 def announce(
     caller: Uploader, parts: Parts, request: UploadRequest, response: Response
 ) -> UploadResponse:
-    """Begin an upload; the answer tells which parts to send where.
+    """Begin an upload; the answer lists the parts, and where to send each.
 
     Announcing the same file for the same model again gives the upload that is under way, so that
     an interrupted client goes on. When the pool has the file already, nothing need be sent: the
@@ -80,7 +80,7 @@ def list_uploads(
 ) -> OpenUploadPage:
     """Return what is on its way to one's own site, newest first; admins of the pool see all.
 
-    A site may have so many under way and no more; what nobody goes on with can be given up.
+    The number under way is limited for each site; abandoned ones can be aborted.
     """
     before = None if cursor is None else read_moment_cursor(cursor)
     return service.list_uploads(session, caller, site, before, limit)
@@ -136,7 +136,7 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> None:
     """Store one part. Sending it again replaces it; parts may come in any order and at once.
 
-    Only where the pool itself takes the parts: `POST .../parts` tells where they go.
+    Only where the pool itself takes the parts: `POST .../parts` returns where they go.
     """
     writer = await anyio.to_thread.run_sync(service.open_part, parts, caller, upload_id, number)
     await receive_part(request.stream(), writer, x_part_sha256)
@@ -153,8 +153,8 @@ async def complete(
 ) -> UploadResponse:
     """Verify digest and format, then make the file a version.
 
-    The answer comes when the version is there, or when it is refused; until then nobody sees
-    anything of it. Asking again after a lost answer gives the same one.
+    The answer comes when the version is there, or when it is refused; until then nothing of it
+    can be seen. Asking again after a lost answer returns the same one.
     """
     return await checks.run(caller.site, complete_upload, Versions(parts), caller, upload_id)
 

@@ -1,4 +1,4 @@
-"""The parts of a file: where clients send them, and how they get into the storage."""
+"""Parts of files: where clients send them, and how the server writes them to the storage."""
 
 from __future__ import annotations
 

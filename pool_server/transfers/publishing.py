@@ -1,4 +1,4 @@
-"""Making a checked file a version: all of it in one transaction, or nothing."""
+"""Make a checked file a version, in one transaction, and notify those whom it concerns."""
 
 from __future__ import annotations
 
@@ -54,16 +54,13 @@ def add_version(
 
     Raises
     ------
-    ConflictError, RefusedError
-        The model is there, and of another kind; or it was made meanwhile, and more see it.
     ConflictError
-        The site has no room for the file.
-    ConflictError
-        The model, or its version with this file, was deleted.
-    ConflictError
-        The file was withdrawn, and is not to be had any more.
+        The model is of another kind; it, or its version with this file, was deleted; the file was
+        withdrawn and is not given out any more; or the site has no room for it.
+    RefusedError
+        The model was made meanwhile, and more sites see it than the upload said.
     NotAllowedError
-        It is the file of another site, which has not granted that it is handed on.
+        The file is of another site, which does not let others hand it on.
     StatementRefusedError, KeyRefusedError
         The statement that came with the file does not hold, or not any more.
     """
@@ -136,7 +133,7 @@ def add_version(
     published = repository.get_version(session, version.id)
     if recipe is not None:
         link_published(session, caller, published, recipe)
-    tell_owners(session, published, recipe)
+    notify_owners(session, published, recipe)
     if upload.statement is None:
         return published
     attach_upload(session, caller, published, upload)
@@ -206,7 +203,7 @@ def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord)
 def _is_proven(
     session: Session, site_id: int, version: ModelVersionRecord, recipe: Recipe | None
 ) -> bool:
-    """Tell whether what the pool made again with a recipe shows how another site's file was made.
+    """Return whether remaking a file by its recipe proves how another site's file was made.
 
     Inputs that came after that file can have been made from it, to give it other parents or to
     pass for its maker.
@@ -222,10 +219,10 @@ def _is_proven(
 def _is_believed(
     session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: Recipe
 ) -> bool:
-    """Tell whether families, terms and flags follow a recipe that the pool has not made again.
+    """Return whether families, terms and flags follow a recipe that the pool has not carried out.
 
-    With any recipe for the file of another site one could lay terms on it, or have it flagged
-    with whatever one withdraws.
+    Otherwise any site could, with a made-up recipe for the file of another, lay terms on it, or
+    have it flagged by withdrawing an input.
     """
     if caller.has_role("curator"):
         return True
@@ -263,16 +260,15 @@ def _add_recipe(
     )
 
 
-# Events of uploads: for owners whose models were merged or handed on, and for curators.
 MERGED_EVENT = "version.merged"
 HANDED_ON_EVENT = "version.handed-on"
 WAITING_EVENT = "version.waiting"
 
 
-def tell_owners(session: Session, version: ModelVersionRecord, recipe: Recipe | None) -> None:
-    """Tell the first publisher of each input of a new version; of a copy, that of its file.
+def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe | None) -> None:
+    """Notify the first publisher of each input of a new version; of a copy, that of its file.
 
-    They hear which site did it, and its name for the result if they may see that.
+    The event names the site, and the result if the publisher may see it.
     """
     kind, word = (HANDED_ON_EVENT, "as") if recipe is None else (MERGED_EVENT, "into")
     digests = [version.digest] if recipe is None else recipe.input_digests
@@ -291,8 +287,8 @@ def tell_owners(session: Session, version: ModelVersionRecord, recipe: Recipe | 
     )
 
 
-def tell_curators(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:
-    """Tell the sites of the pool's curators of a draft that only they can publish."""
+def notify_curators(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:
+    """Notify the sites of the pool's curators of a draft that only they can publish."""
     if version.state != DRAFT or not (settings.curated or version.state_reason):
         return
     curators = select(TokenRecord.site_id).where(

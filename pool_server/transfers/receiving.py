@@ -1,4 +1,4 @@
-"""Receiving files: the one way into the pool, for whatever a file is to become.
+"""Receive files: the one way into the pool, whatever a file is to become.
 
 How an upload works, step by step:
 
@@ -82,7 +82,7 @@ MOST_NAMED_PARTS = 20
 
 
 class Offer(Protocol):
-    """What an uploader says of a file in whatever request announces it."""
+    """The claims about a file that every announcement contains; none is believed."""
 
     @property
     def site(self) -> str: ...
@@ -98,7 +98,7 @@ CheckedT = TypeVar("CheckedT")
 
 @dataclass(frozen=True)
 class Announcement(Generic[OfferT]):
-    """What somebody says will come, and the record that is made of it, not stored yet."""
+    """An offer, its caller, and the record made of it, which is not stored yet."""
 
     caller: Caller
     offer: OfferT
@@ -107,7 +107,7 @@ class Announcement(Generic[OfferT]):
 
 @dataclass(frozen=True)
 class Arrival(Generic[CheckedT]):
-    """A file that is here, and what the check found in it."""
+    """A file that has been received and checked."""
 
     caller: Caller
     upload: UploadRecord
@@ -116,7 +116,7 @@ class Arrival(Generic[CheckedT]):
 
 @dataclass(frozen=True)
 class Destination(ABC, Generic[OfferT, CheckedT]):
-    """Where a file goes: who may send it there, how it is checked, and what becomes of it.
+    """A place that files are sent to: who may send them, how they are checked, what they become.
 
     Size limit, quota, storage and leases are the same everywhere, and are looked after here.
 
@@ -158,7 +158,7 @@ class Destination(ABC, Generic[OfferT, CheckedT]):
         """Take over into an upload under way what a new announcement says."""
 
     def belongs(self, upload: UploadRecord) -> bool:
-        """Tell whether an upload was announced for this very place."""
+        """Return whether an upload was announced for this very place."""
         return upload.purpose == self.purpose
 
     @abstractmethod
@@ -240,7 +240,7 @@ def complete_upload(
     MissingError, UploadClosedError, UploadBusyError, UploadIncompleteError
         It cannot be completed now.
     DigestMismatchError, FormatRefusedError, ConflictError
-        The file is refused for good; so it is by whatever else the destination raises.
+        The file is refused for good, as by any other refusal of the destination.
     """
     parts = destination.parts
     with parts.database.read() as session:
@@ -251,7 +251,7 @@ def complete_upload(
     require_open(upload)
     if upload.state == repository.RECEIVING:
         _require_all_parts(parts, upload)
-    with leased(parts, upload.id):
+    with lease_upload(parts, upload.id):
         try:
             response = _check_and_accept(destination, caller, upload)
         except (UploadClosedError, UploadIncompleteError):
@@ -271,13 +271,13 @@ def receive(
 ) -> UploadResponse:
     """Bring a file that the pool itself has made to its destination, by the same steps.
 
-    Whoever is killed on the way leaves an upload that the next one goes on with.
+    A process that is killed on the way leaves an upload that the next attempt goes on with.
 
     Parameters
     ----------
     look_again : callable
-        Returns for whom it is done, as they stand at that moment, or raises: storing a large file
-        takes long.
+        Returns the caller with the rights of that moment, or raises: storing a large file takes
+        long.
     """
     caller = look_again()
     upload, _ = announce_upload(destination, caller, offer)
@@ -290,7 +290,7 @@ def receive(
 
 
 @contextmanager
-def leased(parts: ServerParts, upload_id: str) -> Iterator[None]:
+def lease_upload(parts: ServerParts, upload_id: str) -> Iterator[None]:
     """Hold an upload while it is checked, and release it if the block fails."""
     with parts.database.write() as session:
         if not repository.claim(session, upload_id, now_utc(), lease_end(parts.settings)):
@@ -358,7 +358,7 @@ def _find_resumable(
     """Return the upload of this file to this place that is under way, and can be gone on with.
 
     One that cannot is over: of two sizes only one can be that of a file with this digest, and
-    whoever looks after the storage may have cleared parts away that lay there for long.
+    the admin of the storage may have cleared away parts that lay there for long.
     """
     upload = repository.find_open(
         session, announced.site_id, announced.model_name, announced.digest, announced.purpose

@@ -17,7 +17,7 @@ OPEN = (RECEIVING, CHECKING)
 
 
 def find_upload(session: Session, upload_id: str, *, lock: bool = False) -> UploadRecord | None:
-    """Return an upload; with `lock`, as it stays until the transaction ends.
+    """Return an upload; with `lock`, no other transaction changes it until this one ends.
 
     SQLite lets one transaction write at a time anyway.
     """
@@ -143,7 +143,7 @@ def release_all(session: Session) -> None:
 
 
 def expire_stale(session: Session, now: datetime) -> Sequence[str]:
-    """Mark uploads that nobody goes on with; return their storage handles.
+    """Mark uploads that received no part for too long; return their storage handles.
 
     What another process is working on at this moment is left for the next time.
     """

@@ -1,10 +1,12 @@
-"""What can be done with an upload while it is under way."""
+"""Uploads under way: show, list and abort them, and clear away stale ones."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from datetime import datetime
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import cast
 
 from sqlalchemy.orm import Session, object_session
@@ -14,6 +16,7 @@ from pool_server.errors import (
     ConflictError,
     MissingError,
     PoolError,
+    StorageError,
     UploadBusyError,
     UploadClosedError,
 )
@@ -21,11 +24,13 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_moment_cursor
 from pool_server.http.session import ServerParts
+from pool_server.jobs.background import working
 from pool_server.people.sites.repository import get_site
 from pool_server.registry import repository as registry
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.storage.contract import PartPlan
+from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.transfers.open_uploads import OpenState, OpenUpload, OpenUploadPage, Purpose
@@ -39,12 +44,12 @@ def get_upload(
 ) -> UploadRecord:
     """Return an upload that the caller may see: one of the own site, or any for an admin.
 
-    With `lock` nobody else changes it until the transaction ends.
+    With `lock` no other transaction changes it until this one ends.
 
     Raises
     ------
     MissingError
-        There is none; another site's looks the same.
+        It does not exist, or belongs to another site: both look the same.
     """
     upload = repository.find_upload(session, upload_id, lock=lock)
     if upload is None or not caller.may_upload_to(upload.site.name):
@@ -248,3 +253,72 @@ def _describe(upload: UploadRecord, created_by: str) -> OpenUpload:
         created_by=created_by,
         expires_at=upload.expires_at,
     )
+
+
+# Clearing away what nobody goes on with.
+sweep_log = logging.getLogger("pool_server.sweeps")
+
+# Files without an upload are left alone for so long: their record may be about to be written.
+ORPHAN_AGE = timedelta(hours=1)
+SWEEP_INTERVAL_S = 600.0
+REMEMBERED = timedelta(days=7)
+"""Finished uploads are remembered for so long."""
+LONGEST_STOP_S = 10.0
+
+
+def sweep_uploads(parts: ServerParts) -> int:
+    """Expire stale uploads, forget old ones, discard their files; return how many expired.
+
+    Of several processes that share a pool one sweeps at a time, and the others do something else.
+    The scratch folder is one of each machine: every process clears its own.
+    """
+    ScratchFolder(parts.settings.scratch_folder).clear()
+    with parts.database.alone("sweep") as is_first:
+        return _sweep(parts) if is_first else 0
+
+
+def _sweep(parts: ServerParts) -> int:
+    now = now_utc()
+    with parts.database.write() as session:
+        stale = repository.expire_stale(session, now)
+        repository.forget_closed(session, now - REMEMBERED)
+    for handle in stale:
+        try:
+            parts.storage.discard(handle)
+        except StorageError:
+            # One that cannot be discarded, now or ever, is no reason to keep the others.
+            sweep_log.exception("a stale upload could not be discarded; its files are swept later")
+    with parts.database.read() as session:
+        live = repository.open_handles(session)
+    parts.storage.sweep(live, now - ORPHAN_AGE)
+    return len(stale)
+
+
+def recover_uploads(parts: ServerParts) -> None:
+    """Set right what a killed server left, before serving.
+
+    Where other processes may be at work on the same pool, what is theirs cannot be distinguished
+    at once: claims are left to run out, and half-written files are swept once they are old.
+    """
+    if not parts.database.is_shared:
+        with parts.database.write() as session:
+            repository.release_all(session)
+    try:
+        if not parts.database.is_shared:
+            parts.storage.recover()
+        sweep_uploads(parts)
+    except StorageError:
+        # The server says of itself that it is not ready until the storage answers.
+        sweep_log.exception("the storage does not answer; stale uploads are swept later")
+
+
+@asynccontextmanager
+async def sweeping(parts: ServerParts) -> AsyncIterator[None]:
+    """Sweep from time to time while the block runs."""
+
+    def step(_stopping: threading.Event) -> bool:
+        sweep_uploads(parts)
+        return False
+
+    async with working("sweeps", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S):
+        yield

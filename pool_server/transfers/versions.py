@@ -45,7 +45,7 @@ from pool_server.transfers.conditions import (
     require_visibility,
     take_description,
 )
-from pool_server.transfers.publishing import add_version, require_not_deleted, tell_curators
+from pool_server.transfers.publishing import add_version, notify_curators, require_not_deleted
 from pool_server.transfers.receiving import Announcement, Arrival, Destination
 from pool_server.wire.transfers.uploads import UploadRequest
 
@@ -147,7 +147,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
 
     def accept(self, session: Session, arrived: Arrival[CheckedModel]) -> ModelVersionRecord:
         version = add_version(session, arrived.caller, arrived.upload, arrived.checked)
-        tell_curators(session, self.parts.settings, version)
+        notify_curators(session, self.parts.settings, version)
         return version
 
     def _arrives_as_draft(self, announced: Announcement[UploadRequest]) -> bool:

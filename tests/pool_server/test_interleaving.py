@@ -24,7 +24,7 @@ from pool_server.lineage.withdrawals import service as withdrawals
 from pool_server.merges import repository as merges
 from pool_server.models.aliases import service as aliases
 from pool_server.models.curation import service as curation
-from pool_server.operations.maintenance import collect_garbage, opened_pool
+from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.people.tokens import service as tokens
 from pool_server.registry.repository import hold_families, lock_model
 from pool_server.registry.service import get_model, resolve_version
@@ -194,7 +194,7 @@ def test_a_copy_and_the_clearing_up_of_what_it_copies(
         def hold(session: Session) -> None:
             lock_model(session, get_model(session, ADMIN, "admin", "copy"))
 
-        with ThreadPoolExecutor(1) as threads, opened_pool(pool.settings) as opened:
+        with ThreadPoolExecutor(1) as threads, open_pool_offline(pool.settings) as opened:
 
             def clear_up(database: Database) -> None:
                 doomed = "/api/v1/models/admin/original/versions/1"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import opened_pool
+from pool_server.operations.maintenance import open_pool_offline
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -78,7 +78,7 @@ class BucketPool:
 
     def require_whole(self) -> None:
         """Nothing is in the bucket but published files, each of which is what it should be."""
-        with opened_pool(self.driver.settings) as opened:
+        with open_pool_offline(self.driver.settings) as opened:
             assert check_pool(opened).problems == ()
         assert len(self.keys("blobs/")) == len(self.keys("published/")) > 0
         assert self.keys("uploads/") == []

@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import opened_pool
+from pool_server.operations.maintenance import open_pool_offline
 from site_agent.errors import PoolClientError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
@@ -148,7 +148,7 @@ def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
     with client_of(pair.pool, pair.other_url, "middle", tmp_path / "three") as client:
         assert client.download("middle/large").path.read_bytes() == file.read_bytes()
     assert names_in(other, "middle") == ["large", "there"]
-    with opened_pool(pair.pool.settings) as opened:
+    with open_pool_offline(pair.pool.settings) as opened:
         assert check_pool(opened).problems == ()
 
 

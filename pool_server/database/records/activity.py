@@ -1,4 +1,4 @@
-"""The audit: who did what, when, from where. Only ever appended to."""
+"""The audit, which is only ever appended to, and events of sites."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AuditRecord(Record):
 def local_act(action: str, subject: str, **details: Any) -> dict[str, Any]:
     """Return the columns of an entry for what somebody does on the pool's own machine.
 
-    Who that is, is told in the details, by the system's name for the user.
+    The details name the person, by the system's name for the user.
     """
     return {
         "actor_site": FIRST_SITE,
@@ -74,7 +74,6 @@ def _system_user() -> str:
         return str(os.getuid())
 
 
-# Events: what a site should hear of, and the addresses that are called.
 class EventRecord(Record):
     """Something that concerns one site; written in the transaction of the act itself."""
 

@@ -1,4 +1,4 @@
-"""What all tables share: names of constraints, times, JSON."""
+"""Names of constraints and column types that all tables share."""
 
 from __future__ import annotations
 

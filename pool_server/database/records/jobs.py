@@ -1,4 +1,4 @@
-"""Uploads: files on their way into the pool.
+"""Uploads on their way into the pool, and merges that the pool makes in the background.
 
 Which parts have arrived is not written here but asked of the storage, the one place that knows
 for certain, whether the bytes came through the server or straight from a client.
@@ -91,7 +91,6 @@ class UploadRecord(Record):
     token: Mapped[TokenRecord] = relationship(lazy="raise")
 
 
-# Merges that the pool makes itself.
 JOB_IS_OPEN = text("state IN ('queued', 'running')")
 
 

@@ -1,4 +1,4 @@
-"""Models: named lines of versions, with whom they are shared, and their aliases."""
+"""Models, their versions with descriptions and withdrawals, sharing, aliases, search entries."""
 
 from __future__ import annotations
 
@@ -89,8 +89,6 @@ class ModelRecord(Record):
     grants: Mapped[list[GrantRecord]] = relationship(lazy="raise")
 
 
-# Versions of models, their descriptions, and their withdrawals.
-#
 # The file of a version never changes; its site may correct what is said of it.
 _NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
 
@@ -335,7 +333,7 @@ class DownloadRecord(Record):
     last_at: Mapped[datetime] = mapped_column(default=now_utc)
 
 
-# What a search looks at: one row for each version, written by the database itself.
+# Search entries: one row for each version, written by triggers of the database.
 class SearchEntryRecord(Record):
     """All that a version can be found by, beside its numbers.
 
@@ -368,7 +366,7 @@ class SearchEntryRecord(Record):
 
 
 def is_index_of_search(name: str | None, *_more: object) -> bool:
-    """Tell tables and indexes that only one kind of database has.
+    """Return the tables and indexes that only one kind of database has.
 
     Full-text indexes of SQLite are tables, with others behind them; those of PostgreSQL are
     indexes of a kind that SQLite has not.

@@ -1,4 +1,4 @@
-"""Rounds: sites that refine one model together, each on data that stay at home."""
+"""Rounds in which sites refine one model together, and sessions of the secure sum."""
 
 from __future__ import annotations
 
@@ -132,7 +132,6 @@ class RoundRecord(Record):
     successor: Mapped[RoundRecord | None] = relationship(lazy="raise", back_populates="predecessor")
 
 
-# The board of the secure sum: sessions, messages that are only added, and encrypted files.
 class SecureParticipantRecord(Record):
     """One site of one session: a lab, or an aggregation server."""
 

@@ -1,4 +1,4 @@
-"""Evaluations: how a model did on a site's own data, which stay at the site."""
+"""Evaluations of models by sites, the keys of sites, and the statements that they signed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pool_server.database.records.people import SiteRecord, TokenRecord
 class EvaluationRecord(Record):
     """Scores of a file, by digest, measured by one site on one data set.
 
-    `dataset_digest` tells equal data sets from different ones and reveals neither. A later
+    `dataset_digest` is equal for equal data sets, and reveals nothing of them. A later
     evaluation of the same file by the same site on the same data stands beside the earlier one;
     the newest counts.
     """
@@ -31,7 +31,7 @@ class EvaluationRecord(Record):
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
     digest: Mapped[DigestText]
-    # The version that was named: who may not see it is not told of its scores.
+    # The version that was named: its scores are shown only to those who may see it.
     version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"))
     site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
     dataset: Mapped[str] = mapped_column(String(128))
@@ -64,13 +64,12 @@ class EvaluationScoreRecord(Record):
     high: Mapped[float | None] = mapped_column(Double)
 
 
-# Keys of sites, and the statements that they signed.
 class SiteKeyRecord(Record):
     """A public key with which a site signs; `id` is the SHA-256 of the raw key.
 
     `origin` is empty for a key that the site has proved to hold, and ``site@pool`` for one that
     came with models imported from another pool: such a key signs nothing new here. The same key
-    may stand at several sites, so that nobody can keep a site from its own key by importing it
+    may stand at several sites, so that importing a key cannot keep its owner from registering it
     first. `revocation` is empty, ``superseded`` (what was signed before stays good) or
     ``compromised`` (nothing does).
     """
@@ -91,7 +90,7 @@ class SiteKeyRecord(Record):
 
 
 class StatementRecord(Record):
-    """What a site signed of a version: an in-toto statement in a DSSE envelope.
+    """A site's signed statement about a version: an in-toto statement in a DSSE envelope.
 
     `site_id` is the site of the version, which the key belongs to. `origin` is ``site@pool``
     where the version was imported: the statement then names that site.

@@ -15,7 +15,7 @@ import pytest
 
 from pool_server.operations.backup import MANIFEST, check_snapshot, list_snapshots, make_backup
 from pool_server.operations.checking import Problem, check_pool
-from pool_server.operations.maintenance import Pool, collect_garbage, opened_pool
+from pool_server.operations.maintenance import Pool, collect_garbage, open_pool_offline
 from pool_server.operations.restore import restore_snapshot
 from pool_server.settings import PoolSettings
 from pool_server.storage import LocalStorage
@@ -36,7 +36,7 @@ def driver(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def pool(driver: PoolDriver) -> Iterator[Pool]:
     """The same pool as the commands on its own machine open it."""
-    with opened_pool(driver.settings) as pool:
+    with open_pool_offline(driver.settings) as pool:
         yield pool
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_file_stops_no_backup_and_comes_back(
     target = PoolSettings(data_folder=tmp_path / "target", port=0)
     target.data_folder.mkdir()
     assert restore_snapshot(target, kept).files == len(kept.files) - 1
-    with opened_pool(target) as restored:
+    with open_pool_offline(target) as restored:
         assert restored.storage.has_content(whole)
         assert kinds(check_pool(restored).problems) == [("file-missing", "lab/damaged@1")]
 

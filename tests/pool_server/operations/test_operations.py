@@ -22,7 +22,7 @@ from pool_server.operations.backup import (
     make_backup,
 )
 from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import collect_garbage, opened_pool
+from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.operations.restore import restore_snapshot
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
@@ -116,7 +116,7 @@ def other_shape(filled: PoolDriver, request: pytest.FixtureRequest, tmp_path: Pa
 def test_a_pool_moves_to_the_other_shape(
     filled: PoolDriver, other_shape: PoolSettings, tmp_path: Path
 ) -> None:
-    with opened_pool(filled.settings) as pool:
+    with open_pool_offline(filled.settings) as pool:
         made = make_backup(pool, tmp_path / "backup")
     assert made.copied_files == len(made.snapshot.files)
     assert check_snapshot(made.snapshot) == []
@@ -139,12 +139,12 @@ def test_a_pool_moves_to_the_other_shape(
         # Rows are counted on from those that came back.
         assert upload(member, "ops-a/gaze")["version"] == 2
         assert upload(member, "ops-a/new")["version"] == 1
-    with opened_pool(other_shape) as pool:
+    with open_pool_offline(other_shape) as pool:
         assert check_pool(pool).is_sound
 
 
 def test_a_second_backup_copies_what_is_new(filled: PoolDriver, tmp_path: Path) -> None:
-    with opened_pool(filled.settings) as pool:
+    with open_pool_offline(filled.settings) as pool:
         first = make_backup(pool, tmp_path / "backup")
         assert make_backup(pool, tmp_path / "backup").copied_files == 0
         upload(filled.member("ops-a"), "ops-a/gaze")
@@ -160,7 +160,7 @@ def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(
 ) -> None:
     member, target = filled.member("ops-a"), tmp_path / "backup"
     passing = upload(member, "ops-a/passing")["digest"]
-    with opened_pool(filled.settings) as pool:
+    with open_pool_offline(filled.settings) as pool:
         oldest = make_backup(pool, target).snapshot
         assert member.delete(f"{API}/models/ops-a/passing/versions/1").is_success
         later = [make_backup(pool, target).snapshot for _ in range(3)]
@@ -184,7 +184,7 @@ def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(
 
 
 def test_a_damaged_backup_is_not_restored(filled: PoolDriver, tmp_path: Path) -> None:
-    with opened_pool(filled.settings) as pool:
+    with open_pool_offline(filled.settings) as pool:
         snapshot = make_backup(pool, tmp_path / "backup").snapshot
     target = PoolSettings(data_folder=tmp_path / "target", port=0)
     target.data_folder.mkdir()
@@ -208,7 +208,7 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
     doomed = upload(member, "ops-a/doomed")
     again = network_bytes()
     upload(member, "ops-a/again", again)
-    with opened_pool(filled.settings) as pool:
+    with open_pool_offline(filled.settings) as pool:
         assert collect_garbage(pool, remove=True).digests == ()
         for name in ("doomed", "again"):
             gone = member.delete(f"{API}/models/ops-a/{name}/versions/1")
@@ -246,7 +246,7 @@ def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
     }
     query = {"site": "ops-a", "text": "infant", "label": "population=infant"}
     before = member.get(f"{API}/models", params=query).json()["items"]
-    with opened_pool(filled.settings) as pool:
+    with open_pool_offline(filled.settings) as pool:
         assert check_pool(pool).problems == (), "triggers keep what is found"
         with pool.database.write() as session:
             found = session.execute(
@@ -269,7 +269,7 @@ def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
 
 
 def test_checking_finds_what_is_missing_or_left_over(filled: PoolDriver) -> None:
-    with opened_pool(filled.settings) as pool:
+    with open_pool_offline(filled.settings) as pool:
         check = check_pool(pool)
         assert (check.is_sound, check.problems) == (True, ())
         pool.storage.remove_content(sha256(CONTENT))

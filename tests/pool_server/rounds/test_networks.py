@@ -16,7 +16,7 @@ from aggregators.methods.merging import encode_input
 from aggregators.methods.networks import state_path
 from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from pool_server.operations.maintenance import collect_garbage, opened_pool
+from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.storage import open_storage
 from tests.aggregators.methods.networks.small_rounds import make_base, make_state_dict
 from tests.pool_server.model_files import sha256
@@ -201,7 +201,7 @@ def test_the_state_goes_from_round_to_round_until_it_is_deleted(
     assert kinds[states[1]] == "optimiser-state"
 
     with ExitStack() as stack:
-        opened = stack.enter_context(opened_pool(pool.settings))
+        opened = stack.enter_context(open_pool_offline(pool.settings))
         collect_garbage(opened, remove=True)
         assert all(opened.storage.has_content(each) for each in states)
         for version, left in ((1, states[1:]), (3, [])):

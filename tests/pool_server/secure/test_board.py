@@ -14,7 +14,7 @@ from sqlalchemy import update
 from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import SecureSessionRecord, now_utc
-from pool_server.operations.maintenance import collect_garbage, opened_pool
+from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.secure import files, service
 from pool_server.secure.files import delete_ended_sessions
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
@@ -163,6 +163,6 @@ def test_an_ended_session_is_deleted_with_its_files(tmp_path: Path) -> None:
         parts.database.close()
         assert error_of(lab.get(f"{SESSIONS}/{ended}")) == (404, "session_not_found")
         assert fetch_file(lab, going_on, shared).content == shared
-        with opened_pool(pool.settings) as opened:
+        with open_pool_offline(pool.settings) as opened:
             assert collect_garbage(opened, remove=True).digests == ()
             assert len(list(opened.storage.published_digests())) == 2

@@ -12,7 +12,7 @@ import pytest
 
 from pool_server.errors import StorageFailedError, StorageFullError, UploadClosedError
 from pool_server.storage import LocalStorage, Storage
-from pool_server.storage.local import translated
+from pool_server.storage.local import translate_errors
 from tests.conformance.storage import (
     DIGEST,
     PARTS,
@@ -130,9 +130,9 @@ def test_more_than_the_disk_has_is_refused_before_a_byte_is_sent(tmp_path: Path)
 
 
 def test_a_full_disk_is_told_from_a_broken_one() -> None:
-    with pytest.raises(StorageFullError), translated("write"):
+    with pytest.raises(StorageFullError), translate_errors("write"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with pytest.raises(StorageFailedError, match="cannot write"), translated("write"):
+    with pytest.raises(StorageFailedError, match="cannot write"), translate_errors("write"):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 

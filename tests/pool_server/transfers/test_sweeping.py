@@ -14,8 +14,8 @@ from sqlalchemy import func, select, update
 from pool_server.app import open_parts
 from pool_server.database.records import UploadRecord, now_utc
 from pool_server.errors import UploadBusyError
-from pool_server.transfers.receiving import leased
-from pool_server.transfers.sweeping import recover_uploads, sweep_uploads
+from pool_server.transfers.receiving import lease_upload
+from pool_server.transfers.service import recover_uploads, sweep_uploads
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -112,10 +112,10 @@ def test_one_process_at_a_time_checks_an_upload(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path) as pool:
         opened = announce(pool.admin, "admin/gaze", network_bytes()).json()
         parts = open_parts(pool.settings)
-        with suppress(RuntimeError), leased(parts, opened["upload_id"]):
-            with pytest.raises(UploadBusyError), leased(parts, opened["upload_id"]):
+        with suppress(RuntimeError), lease_upload(parts, opened["upload_id"]):
+            with pytest.raises(UploadBusyError), lease_upload(parts, opened["upload_id"]):
                 pytest.fail("two held it")
             raise RuntimeError
-        with leased(parts, opened["upload_id"]):
+        with lease_upload(parts, opened["upload_id"]):
             pass  # it was released
         parts.database.close()
