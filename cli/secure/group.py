@@ -264,7 +264,7 @@ def blame(
     """Say who is at fault in a session that does not go on, and what shows it."""
     import time
 
-    from site_agent.secure.blame import find_liars
+    from site_agent.secure.verification import find_liars
 
     with invocation.pool() as pool:
         view = review(pool, party_folder(folder), whole_session(pool, session))

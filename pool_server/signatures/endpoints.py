@@ -13,7 +13,7 @@ from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.people.sites.repository import get_site
 from pool_server.registry.service import resolve_version
-from pool_server.signatures import repository, service, statements
+from pool_server.signatures import keys, statements
 from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.signatures.signatures import (
     ChallengeRequest,
@@ -41,8 +41,8 @@ KeyId = Annotated[
 @router.get("/sites/{site}/keys", dependencies=[needs()], summary="List a site's keys")
 def list_keys(_caller: SignedIn, session: ReadingSession, site: SiteName) -> KeyList:
     """Return all keys of a site, revoked and imported ones too, oldest first."""
-    found = repository.list_keys(session, get_site(session, site).id)
-    return KeyList(items=[service.describe_key(each) for each in found])
+    found = keys.list_keys(session, get_site(session, site).id)
+    return KeyList(items=[keys.describe_key(each) for each in found])
 
 
 @router.post(
@@ -59,7 +59,7 @@ def challenge(
 ) -> ChallengeResponse:
     """Return a challenge; who signs it with the key proves to hold its private half."""
     role = parts.settings.key_role
-    return service.challenge_key(session, caller, role, site, request.public_key)
+    return keys.challenge_key(session, caller, role, site, request.public_key)
 
 
 @router.post(
@@ -76,7 +76,7 @@ def register_key(
     role = parts.settings.key_role
     answer, is_new = write_with_retry(
         parts.database,
-        lambda session: service.register_key(session, caller, role, site, request),
+        lambda session: keys.register_key(session, caller, role, site, request),
     )
     if not is_new:
         response.status_code = 200
@@ -94,7 +94,7 @@ def revoke_key(
     """End a key. A superseded key may still be called compromised; nothing makes it valid again."""
     return write_with_retry(
         parts.database,
-        lambda session: service.revoke_key(session, caller, site, key_id, request.reason),
+        lambda session: keys.revoke_key(session, caller, site, key_id, request.reason),
     )
 
 

@@ -25,12 +25,11 @@ from pool_server.errors import ConflictError, MissingError, RefusedError, Statem
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.settings import PoolSettings
-from pool_server.signatures import repository
-from pool_server.signatures.service import COMPROMISED, describe_key, import_key, read_key
+from pool_server.signatures import keys
+from pool_server.signatures.keys import COMPROMISED, describe_key, import_key, read_key
 from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
-from pool_server.wire.signatures.dsse import Envelope
-from pool_server.wire.signatures.keys import PublicKey
+from pool_server.wire.signatures.keys import Envelope, PublicKey
 from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse
 from pool_server.wire.signatures.statements import open_statement
 
@@ -109,7 +108,7 @@ def require_signed(session: Session, settings: PoolSettings, version: ModelVersi
     RefusedError
         It has none, at a pool that demands signatures.
     """
-    if settings.require_signatures and repository.find_statement(session, version.id) is None:
+    if settings.require_signatures and keys.find_statement(session, version.id) is None:
         site = version.model.site.name
         address = f"{site}/{version.model.name}@{version.number}"
         raise RefusedError(
@@ -157,10 +156,10 @@ def attach_if_fitting(
     Nothing happens, and False is returned, when the statement says other things than the version
     does: to send a file again is no error, and changes nothing of the version.
     """
-    if upload.statement is None or repository.find_statement(session, version.id) is not None:
+    if upload.statement is None or keys.find_statement(session, version.id) is not None:
         return False
     signed = SignedStatement.model_validate(upload.statement)
-    repository.lock_keys(session, version.model.site_id)
+    keys.lock_keys(session, version.model.site_id)
     try:
         _attach(session, caller, version, signed, facts_of_version(version, signed.origin))
     except StatementRefusedError:
@@ -180,8 +179,8 @@ def add_statement(
     """
     caller.require_upload_to(version.model.site.name)
     # One after the other, for the same reason as changes of the keys.
-    repository.lock_keys(session, version.model.site_id)
-    known = repository.find_statement(session, version.id)
+    keys.lock_keys(session, version.model.site_id)
+    known = keys.find_statement(session, version.id)
     if known is not None:
         holds = _describes(known, version)
         if holds and known.envelope == signed.envelope.model_dump(mode="json"):
@@ -195,14 +194,14 @@ def add_statement(
         session.delete(known)
         session.flush()
     _attach(session, caller, version, signed, facts_of_version(version, signed.origin))
-    attached = repository.find_statement(session, version.id)
+    attached = keys.find_statement(session, version.id)
     assert attached is not None
     return describe_statement(version, attached)
 
 
 def get_statement(session: Session, version: ModelVersionRecord) -> StatementResponse:
     """Return what was signed of a version."""
-    found = repository.find_statement(session, version.id)
+    found = keys.find_statement(session, version.id)
     if found is None:
         site = version.model.site.name
         raise MissingError(
@@ -273,7 +272,7 @@ def _check(
         key = _own_key(session, signed.envelope, site)
     else:
         key = read_key(signed.foreign_key.public_key)
-        known = repository.find_key(session, site.id, key.key_id)
+        known = keys.find_key(session, site.id, key.key_id)
         if known is not None and known.revocation == COMPROMISED:
             raise _revoked(known)
     try:
@@ -299,8 +298,8 @@ _HINT = "Sign again with a key of the site; `poolctl keys ls` shows which those 
 def _own_key(session: Session, envelope: Envelope, site: SiteRecord) -> PublicKey:
     """Return the registered key that an envelope names."""
     named = envelope.key_ids()
-    keys = [each for each in repository.list_keys(session, site.id) if not each.origin]
-    fitting = [each for each in keys if each.id in named or not named]
+    own = [each for each in keys.list_keys(session, site.id) if not each.origin]
+    fitting = [each for each in own if each.id in named or not named]
     valid = [each for each in fitting if each.revoked_at is None]
     if fitting and not valid:
         raise _revoked(fitting[0])

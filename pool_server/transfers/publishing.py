@@ -35,7 +35,7 @@ from pool_server.registry.states import AVAILABLE, DELETED, DRAFT
 from pool_server.registry.terms import add_terms
 from pool_server.registry.withdrawal_status import address_of, name_for_site
 from pool_server.settings import PoolSettings
-from pool_server.signatures.repository import lock_keys
+from pool_server.signatures.keys import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.conditions import read_recipe, require_copy_right, require_not_wider

@@ -1,4 +1,4 @@
-"""Which sub-models of the pool go into a merged model, and which are left out for what reason."""
+"""Choosing sub-models of the pool for a merge; each one that is left out has a reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OwnModel:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a merged model is to be made of.
+    """The inputs of a merged model.
 
     Attributes
     ----------
@@ -158,12 +158,14 @@ def choose(
             refused[version.digest] = why
         elif len(taken) < goal.most:
             taken.append(version)
-    permitted = _permitted(goal, sorted(taken, key=lambda version: version.address), refused)
+    permitted = _leave_out_forbidden(
+        goal, sorted(taken, key=lambda version: version.address), refused
+    )
     return Choice(tuple(own), tuple(permitted), refused, before, len(asked), reference)
 
 
 def check_downloaded(goal: MergeGoal, path: Path, address: str, key: str) -> Refusal | None:
-    """Return why a downloaded file is no good, None where it is good.
+    """Return why a downloaded file cannot be merged; None if it can.
 
     What the pool said of it is not relied on.
     """
@@ -194,7 +196,7 @@ def _is_meant(
     return not goal.sites or version.site in goal.sites
 
 
-def _permitted(
+def _leave_out_forbidden(
     goal: MergeGoal, versions: Sequence[ModelVersionResponse], refused: dict[str, Refusal]
 ) -> list[ModelVersionResponse]:
     """Leave out, one by one, what the terms of use keep from being merged with those before."""

@@ -1,4 +1,4 @@
-"""What an agent is told: ``agent.toml``, read and checked before anything is done.
+"""The configuration of an agent: ``agent.toml``, read and checked before anything is done.
 
 `site_agent.agent.example` is such a file with every key explained.
 """
@@ -41,7 +41,7 @@ METRICS: dict[AgentKind, tuple[str, ...]] = {
     ),
     "hog-svm": ("f1", "recall", "precision", "average_precision"),
 }  # fmt: skip
-"""What can be measured of each kind; the first is what counts where nothing is said."""
+"""Metrics of each kind; the first one decides where the configuration names none."""
 
 OWN = "own"
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h|d)$")
@@ -176,7 +176,7 @@ class MergeGoal(_FacesTable):
         return self.metric_name in LOWER_IS_BETTER
 
     def is_better(self, value: float, than: float) -> bool:
-        """Tell whether a score is better than another by the margin."""
+        """Return whether a score is better than another by the margin."""
         amount, relative = margin_of(self.margin)
         needed = amount * abs(than) if relative else amount
         gain = than - value if self.lower_is_better else value - than
@@ -299,7 +299,7 @@ def read_config(path: Path | str) -> AgentConfig:
         config = AgentConfig.model_validate({**content, "path": path.absolute()})
     except ValidationError as error:
         raise _config_error(path, error) from error
-    return _checked(_with_absolute_paths(config))
+    return _require_usable(_with_absolute_paths(config))
 
 
 def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
@@ -308,7 +308,7 @@ def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
         goal.model_copy(
             update={
                 "validation": folder / goal.validation.expanduser(),
-                "images": _joined(folder, goal.images),
+                "images": _join(folder, goal.images),
                 "own": [folder / file.expanduser() for file in goal.own],
             }
         )
@@ -318,20 +318,20 @@ def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
     if rounds is not None:
         rounds = rounds.model_copy(
             update={
-                "data": _joined(folder, rounds.data),
-                "gaze": _joined(folder, rounds.gaze),
-                "images": _joined(folder, rounds.images),
+                "data": _join(folder, rounds.data),
+                "gaze": _join(folder, rounds.gaze),
+                "images": _join(folder, rounds.images),
             }
         )
     workspace = folder / config.workspace.expanduser()
     return config.model_copy(update={"merge": goals, "rounds": rounds, "workspace": workspace})
 
 
-def _joined(folder: Path, path: Path | None) -> Path | None:
+def _join(folder: Path, path: Path | None) -> Path | None:
     return None if path is None else folder / path.expanduser()
 
 
-def _checked(config: AgentConfig) -> AgentConfig:
+def _require_usable(config: AgentConfig) -> AgentConfig:
     if not config.merge and config.rounds is None:
         raise AgentConfigError(config.path, "merge", "nothing", "[[merge]] or [rounds], or both")
     names = [goal.name for goal in config.merge]

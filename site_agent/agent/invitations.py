@@ -8,8 +8,7 @@ from aggregators.errors import AggregatorError
 from aggregators.methods.registry import list_round_methods
 from pool_server.wire.rounds import RoundResponse
 from site_agent.agent.config import RoundsConfig
-from site_agent.agent.context import CycleContext
-from site_agent.agent.workspace import RoundNote
+from site_agent.agent.workspace import CycleContext, RoundNote
 from site_agent.datasets import FaceDataset, dataset_digest, read_faces
 from site_agent.datasets.gaze import GazeDataset, gaze_digest, open_gaze
 from site_agent.errors import (
@@ -31,7 +30,7 @@ from site_agent.rounds.kinds import find_site_part
 
 _MOST_NOTES = 1000
 
-# What another attempt with the same data and rules would not change.
+# Another attempt with the same data and rules would end in the same way.
 _FINAL = (ConflictError, ContributionWithheldError, ForbiddenError, PoolRefusedFileError,
           PoolRefusedRequestError, TrainingDataError, AggregatorError)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What an agent says, on standard output: one line an event, of JSON or for people.
+"""The journal of an agent, on standard output: one line an event, of JSON or for people.
 
 Every line of JSON has ``time`` (UTC, ISO 8601), ``level`` (``info``, ``warning``, ``error``),
 ``event`` and ``cycle`` (0 before the first one). What else it has depends on the event: `EVENTS`.
@@ -21,7 +21,7 @@ COMMON_KEYS = ("time", "level", "event", "cycle")
 
 @dataclass(frozen=True)
 class EventKind:
-    """What an event means, and its keys besides those that all have."""
+    """The meaning of an event, and its keys besides those that all have."""
 
     meaning: str
     keys: tuple[str, ...]

@@ -24,10 +24,8 @@ from site_agent.agent.choosing import (
     today,
 )
 from site_agent.agent.config import MergeGoal
-from site_agent.agent.context import CycleContext
-from site_agent.agent.outgoing import Shelf
-from site_agent.agent.scoring import Scored, Scorer
-from site_agent.agent.workspace import Refusal
+from site_agent.agent.publishing import Publisher, Scored, Scorer
+from site_agent.agent.workspace import CycleContext, Refusal
 from site_agent.errors import (
     EvaluationError,
     FaceModelError,
@@ -57,31 +55,37 @@ class GoalRun:
         self.pool, self.journal = context.pool, context.journal
         self.known = context.state.goal(goal.name)
         self.scorer = Scorer(goal, context)
-        self.shelf = Shelf(goal, context)
+        self.publisher = Publisher(goal, context)
 
     def run(self) -> int:
-        """Do what is to be done, and return how many models were uploaded."""
-        uploads = self.shelf.send()
-        choice = self._choose()
+        """Subscribe, pull, merge, evaluate, push; return how many models were uploaded."""
+        uploads = self.publisher.send()
+        choice = self._pull(self._subscribe())
         best = self.scorer.best(self._rivals(choice))
         merged = self._merge(choice) if len(choice.digests) > 1 else None
-        if merged is not None:
-            scored = self._scored(merged)
-            if best is None or self.goal.is_better(scored.value, best.value):
-                uploads += self._adopt(choice, merged, scored)
-                best = None
-            elif merged.path is not None:
-                self._tell_not_better(scored, best)
-        if best is not None:
-            self.shelf.keep_best(best)
-            self._tell_up_to_date(best.value, unless=merged is not None and merged.path is not None)
+        scored = None if merged is None else self._evaluate(merged)
+        if merged is not None and scored is not None and self._is_wanted(scored, best):
+            uploads += self._push(choice, merged, scored)
+        elif best is not None:
+            self._keep(best, scored if merged is not None and merged.path is not None else None)
         self.known.forget_old()
         self.context.save()
         return uploads
 
-    # -- what there is --------------------------------------------------------------------
+    def _is_wanted(self, scored: Scored, best: Scored | None) -> bool:
+        return best is None or self.goal.is_better(scored.value, best.value)
 
-    def _choose(self) -> Choice:
+    def _keep(self, best: Scored, beaten: Scored | None) -> None:
+        """Keep the best model that is there; `beaten` is what was merged in vain just now."""
+        if beaten is not None:
+            self._report_not_better(beaten, best)
+        self.publisher.keep_best(best)
+        if beaten is None:
+            self._report_up_to_date(best.value)
+
+    # -- subscribing and pulling ----------------------------------------------------------
+
+    def _subscribe(self) -> Choice:
         self.scorer.require_faces()
         own = read_own_models(self.goal)
         choice = choose(
@@ -103,6 +107,10 @@ class GoalRun:
         )
         for digest, refusal in choice.refused.items():
             self._refuse(digest, refusal)
+        return choice
+
+    def _pull(self, choice: Choice) -> Choice:
+        """Download what was chosen, and leave out what turns out to be no good."""
         good = tuple(version for version in choice.taken if self._admit(version, choice.key))
         return replace(choice, taken=good)
 
@@ -152,7 +160,7 @@ class GoalRun:
             reason=refusal.reason,
         )
 
-    # -- what has to be beaten ------------------------------------------------------------
+    # -- evaluating -----------------------------------------------------------------------
 
     def _rivals(self, choice: Choice) -> list[Scored]:
         found = []
@@ -181,7 +189,7 @@ class GoalRun:
             reason = f"cannot be scored: {error}"
             raise _RefusedError(version, reason, self.scorer.condition) from error
 
-    def _scored(self, merged: _Merged) -> Scored:
+    def _evaluate(self, merged: _Merged) -> Scored:
         path = merged.path or Path()
         return self.scorer.score("merged", path, merged.digest, self.goal.name)
 
@@ -241,10 +249,10 @@ class GoalRun:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def _adopt(self, choice: Choice, merged: _Merged, scored: Scored) -> int:
+    def _push(self, choice: Choice, merged: _Merged, scored: Scored) -> int:
         wanted = self.goal.upload and merged.digest not in self.known.uploaded
-        if not wanted and self.shelf.has_best(merged.digest):
-            self._tell_up_to_date(scored.value)
+        if not wanted and self.publisher.has_best(merged.digest):
+            self._report_up_to_date(scored.value)
             return 0
         path = merged.path
         if path is None or not path.is_file():
@@ -252,23 +260,22 @@ class GoalRun:
             if again.digest != merged.digest or again.path is None:
                 raise InvalidInputError(f"merging again gave {again.digest}, not {merged.digest}")
             path = again.path
-        self.shelf.keep_best(replace(scored, path=path))
+        self.publisher.keep_best(replace(scored, path=path))
         if not wanted:
             return 0
         own, taken = ([each.labels for each in inputs] for inputs in (choice.own, choice.taken))
         labels = shared_labels([*own, *taken])
-        self.shelf.put_outgoing(path, merged.digest, scored.metrics, labels)
-        return self.shelf.send()
+        self.publisher.put_outgoing(path, merged.digest, scored.metrics, labels)
+        return self.publisher.send()
 
-    # -- what is told ---------------------------------------------------------------------
+    # -- reporting ------------------------------------------------------------------------
 
-    def _tell_up_to_date(self, value: float, *, unless: bool = False) -> None:
-        if not unless:
-            self.journal.write(
-                "up_to_date", name=self.goal.name, metric=self.goal.metric_name, value=value
-            )
+    def _report_up_to_date(self, value: float) -> None:
+        self.journal.write(
+            "up_to_date", name=self.goal.name, metric=self.goal.metric_name, value=value
+        )
 
-    def _tell_not_better(self, merged: Scored, best: Scored) -> None:
+    def _report_not_better(self, merged: Scored, best: Scored) -> None:
         self.journal.write(
             "not_better",
             name=self.goal.name,

@@ -16,13 +16,16 @@ import contextlib
 import secrets
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aggregators.whole_file import write_whole
+from site_agent.agent.journal import Journal
 from site_agent.errors import AgentError, BusyError
 from site_agent.pool.cache import ModelCache
+from site_agent.pool.client import PoolClient
 from site_agent.runs.lock import locked
 
 _MOST_REMEMBERED = 2000
@@ -183,3 +186,25 @@ class Workspace:
     def _unwritable(self, error: OSError) -> AgentError:
         where = error.filename or self.folder
         return AgentError(f"{where}: cannot be written: {error.strerror or error}")
+
+
+@dataclass(frozen=True)
+class CycleContext:
+    """One cycle of one agent.
+
+    Attributes
+    ----------
+    threads : int
+        0: as many as processors.
+    """
+
+    pool: PoolClient
+    site: str
+    workspace: Workspace
+    state: AgentState
+    journal: Journal
+    threads: int = 0
+
+    def save(self) -> None:
+        """Have the workspace remember what was found out so far."""
+        self.workspace.save(self.state)

@@ -16,7 +16,7 @@ from pool_server.wire.signatures.keys import readable_fingerprint
 from pool_server.wire.signatures.signatures import ForeignKey, SignedStatement
 from pool_server.wire.transfers.uploads import UploadRequest
 from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspect_bundle
-from site_agent.bundles.reading import Bundle, open_bundle
+from site_agent.bundles.layout import Bundle, open_bundle
 from site_agent.errors import (
     BundleRefusedError,
     ForbiddenError,

@@ -13,7 +13,7 @@ from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
 from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.statements import open_statement
-from site_agent.bundles.reading import Bundle, open_bundle
+from site_agent.bundles.layout import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool import trust
 from site_agent.runs.progress import Progress, no_progress

@@ -21,13 +21,22 @@ Source of the headers: POSIX ustar (IEEE Std 1003.1), with GNU's base-256 sizes 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from pool_server.wire.models.bundles import MOST_VERSIONS, PortableVersion
 from pool_server.wire.names import Digest
 from pool_server.wire.signatures.statements import canonical_json
+from site_agent.errors import BundleRefusedError
+from site_agent.runs.file_chunks import chunks
+from site_agent.runs.progress import Progress
 
 Schema = Literal["poolctl-bundle/1"]
 SCHEMA: Schema = "poolctl-bundle/1"
@@ -91,3 +100,174 @@ def member_header(path: str, size_bytes: int) -> bytes:
 def padding(size_bytes: int) -> bytes:
     """Return the zeros that fill a member's last block."""
     return bytes(-size_bytes % BLOCK_BYTES)
+
+
+# Reading a bundle without trusting it; its form stands in `site_agent.bundles.layout`.
+_RECORD_PATH = re.compile(r"^records/[0-9]{5}\.json$")
+_BLOB_PATH = re.compile(r"^blobs/([0-9a-f]{64})$")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a member's bytes lie in the file."""
+
+    member: Member
+    offset: int
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A file whose structure is right; its content is checked by `verify_content`."""
+
+    path: Path
+    identifier: str
+    records: tuple[Span, ...]
+    blobs: dict[str, Span]
+
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of all members."""
+        spans = [*self.records, *self.blobs.values()]
+        return sum(span.member.size_bytes for span in spans)
+
+    def read_record(self, span: Span) -> PortableVersion:
+        """Return one record, verified once more: the file may have been changed meanwhile."""
+        with self.path.open("rb") as file:
+            content = b"".join(chunks(file, span.offset, span.member.size_bytes))
+        if hashlib.sha256(content).hexdigest() != span.member.sha256:
+            raise _damaged(self.path, span)
+        try:
+            record = PortableVersion.model_validate_json(content)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_context=False)[0]
+            where = ".".join(str(step) for step in problem["loc"]) or "the whole"
+            raise BundleRefusedError(
+                f"{self.path}: {span.member.path}: {where}: {problem['msg']}"
+            ) from error
+        if record_bytes(record) != content:
+            raise BundleRefusedError(
+                f"{self.path}: {span.member.path} is not written as records are: it has fields "
+                "that this version of poolctl does not know, or another order",
+                hint="it may come from a newer poolctl",
+            )
+        return record
+
+    def verify_content(self, progress: Progress) -> None:
+        """Hash all members.
+
+        Raises
+        ------
+        BundleRefusedError
+            One has another digest than the manifest says.
+        """
+        total, done = self.content_bytes, 0
+        with self.path.open("rb") as file:
+            for span in [*self.records, *self.blobs.values()]:
+                hasher = hashlib.sha256()
+                for chunk in chunks(file, span.offset, span.member.size_bytes):
+                    hasher.update(chunk)
+                    done += len(chunk)
+                    progress(done / total, f"checking {span.member.path[:30]}")
+                if hasher.hexdigest() != span.member.sha256:
+                    raise _damaged(self.path, span)
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Read the manifest of a bundle and hold the whole structure of the file against it.
+
+    Raises
+    ------
+    BundleRefusedError
+        It is no bundle, is cut off or too long, or is put together in another way.
+    OSError
+        It cannot be read.
+    """
+    with path.open("rb") as file:
+        file_bytes = os.fstat(file.fileno()).st_size
+        manifest, content = _read_manifest(path, file)
+        _require_members(path, manifest)
+        position = BLOCK_BYTES + len(content) + len(padding(len(content)))
+        spans = []
+        for member in manifest.members:
+            spans.append(Span(member, position + BLOCK_BYTES))
+            position += BLOCK_BYTES + member.size_bytes + len(padding(member.size_bytes))
+        expected_bytes = position + len(END)
+        if file_bytes != expected_bytes:
+            what = "is cut off" if file_bytes < expected_bytes else "goes on behind its end"
+            raise BundleRefusedError(
+                f"{path}: {what}: {file_bytes:,} bytes, expected {expected_bytes:,}"
+            )
+        _require_structure(path, file, spans, len(content))
+    records = tuple(span for span in spans if _RECORD_PATH.fullmatch(span.member.path))
+    blobs = {span.member.sha256: span for span in spans if _BLOB_PATH.fullmatch(span.member.path)}
+    return Bundle(path, hashlib.sha256(content).hexdigest(), records, blobs)
+
+
+def _read_manifest(path: Path, file: BinaryIO) -> tuple[Manifest, bytes]:
+    header = file.read(BLOCK_BYTES)
+    try:
+        size_bytes = int(header[124:135], 8)
+    except ValueError:
+        size_bytes = -1
+    if not 0 < size_bytes <= MOST_MANIFEST_BYTES or header != member_header(MANIFEST, size_bytes):
+        raise BundleRefusedError(
+            f"{path}: is not a bundle of poolctl",
+            hint="poolctl bundle export makes them",
+        )
+    content = file.read(size_bytes)
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(step) for step in problem["loc"]) or "the whole"
+        raise BundleRefusedError(f"{path}: {MANIFEST}: {where}: {problem['msg']}") from error
+    except json.JSONDecodeError as error:
+        raise BundleRefusedError(f"{path}: {MANIFEST}: {error}") from error
+    if manifest.to_bytes() != content:
+        raise BundleRefusedError(f"{path}: {MANIFEST} is cut off, or not written as manifests are")
+    return manifest, content
+
+
+def _require_members(path: Path, manifest: Manifest) -> None:
+    """Raise unless the members are records, counted from 1, and then blobs by digest."""
+    records = [each for each in manifest.members if each.path.startswith("records/")]
+    blobs = manifest.members[len(records) :]
+    for number, member in enumerate(manifest.members, start=1):
+        if number <= len(records):
+            is_right = member.path == f"records/{number:05}.json"
+            is_right = is_right and member.size_bytes <= MOST_RECORD_BYTES
+        else:
+            is_right = member.path == f"blobs/{member.sha256}"
+        if not is_right:
+            raise BundleRefusedError(
+                f"{path}: member {number} is {member.path!r} of {member.size_bytes:,} bytes, which "
+                "has no place there in a bundle"
+            )
+    digests = [each.sha256 for each in blobs]
+    if digests != sorted(set(digests)) or not records or not blobs:
+        raise BundleRefusedError(f"{path}: its files are not in order, or none, or there twice")
+
+
+def _require_structure(path: Path, file: BinaryIO, spans: list[Span], manifest_bytes: int) -> None:
+    """Raise unless every header and every byte between members is as it must be."""
+    places = [(BLOCK_BYTES, manifest_bytes), *((s.offset, s.member.size_bytes) for s in spans)]
+    for index, (offset, size_bytes) in enumerate(places):
+        end = offset + size_bytes
+        expected = padding(size_bytes)
+        if index < len(spans):
+            member = spans[index].member
+            expected += member_header(member.path, member.size_bytes)
+        else:
+            expected += END
+        if os.pread(file.fileno(), len(expected), end) != expected:
+            raise BundleRefusedError(
+                f"{path}: what stands at byte {end:,} does not follow from the manifest"
+            )
+
+
+def _damaged(path: Path, span: Span) -> BundleRefusedError:
+    return BundleRefusedError(
+        f"{path}: {span.member.path} does not have the digest {span.member.sha256[:16]}... that "
+        "the manifest gives: the file was damaged or changed",
+        hint="copy it again from where it was made",
+    )

@@ -1,4 +1,4 @@
-"""The charter: who takes part in secure sums, with which keys and under which rules.
+"""The charter of secure sums: their members, the keys of these, and the rules.
 
 A TOML file that every lab and server accepts after comparing its digest with the others, by
 telephone or in a meeting. No key is taken from anywhere else.

@@ -1,4 +1,4 @@
-"""From a contribution's file to the vector that a lab shares, for rounds."""
+"""Encoding the file of a contribution to a round as the vector that a lab shares."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def encode_network_file(
     Raises
     ------
     FormatError
-        The file is no contribution to a network.
+        The file is not a contribution to a network.
     IncompatibleModelsError
         It was made to another base.
     ConversionError

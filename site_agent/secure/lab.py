@@ -29,12 +29,10 @@ from aggregators.secure_sum.sharing import (
 )
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, SecureSumError
-from site_agent.secure.blame import disputed_labs
 from site_agent.secure.messages import PartsBody, ShareBody, ValuesBody
-from site_agent.secure.party import Party, challenges_of
-from site_agent.secure.seals import seal_share
+from site_agent.secure.party import Party, challenges_of, seal_share
 from site_agent.secure.session import Fault, Session
-from site_agent.secure.verification import Mode, WrittenResult, verify_result
+from site_agent.secure.verification import Mode, WrittenResult, disputed_labs, verify_result
 
 
 class Lab(Party):
@@ -212,7 +210,7 @@ class Lab(Party):
             public = base64.b64decode(view.bodies("keys")[server].hpke, validate=True)
             return seal_share(content, public, *context)
         except ValueError as error:
-            text = f"{server} signed a key that is none"
+            text = f"{server} signed something that is not a key"
             raise SecureSumError((Fault("keys", "proof", (server,), text),)) from error
 
     def _tag(self, view: Session) -> None:
@@ -257,7 +255,7 @@ class Lab(Party):
         return from_bytes((self.secrets(view.session) / "vector").read_bytes(), count)
 
     def _said_digest(self, session: str, phase: str) -> str:
-        from pool_server.wire.signatures.dsse import Envelope
+        from pool_server.wire.signatures.keys import Envelope
 
         entries = self.ledger.find("post", session=session, phase=phase)
         if not entries:

@@ -16,9 +16,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aggregators.secure_sum.sharing import P
-from pool_server.wire.signatures.dsse import Envelope
-from pool_server.wire.signatures.dsse import seal as sign
-from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.keys import Envelope, PrivateKey
+from pool_server.wire.signatures.keys import seal as sign
 from site_agent.secure.board import DIGEST_PATTERN, Post
 from site_agent.secure.charter import Charter
 
@@ -134,7 +133,7 @@ class Signed:
     digest : str
         SHA-256 of the payload.
     body : BaseModel or None
-        None where a sender signed what is no body of the phase.
+        None where a sender signed something that is not a body of the phase.
     """
 
     message: Message

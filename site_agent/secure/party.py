@@ -1,4 +1,4 @@
-"""What labs and servers have in common: a folder with key, ledger and secrets, and a board.
+"""A party of the secure sum, lab or server: a board, and a folder with key, ledger and secrets.
 
 ::
 
@@ -6,26 +6,42 @@
     <folder>/<name>.pem                  the key that signs
     <folder>/ledger.jsonl                what was said, before it was sent
     <folder>/sessions/<session>/         secrets of a session, deleted at its end
+
+Shares are sealed to a server by HPKE in base mode (RFC 9180) with the whole context in `info`; the
+suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20Poly1305. Servers make a key pair for each
+session and delete it afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from pydantic import BaseModel
 
-from aggregators.secure_sum.sharing import UInt64, challenges
+from aggregators.secure_sum.sharing import UInt64, challenges, digest_of
+from aggregators.whole_file import sync_folder
 from site_agent.errors import InvalidInputError, NotFoundError
 from site_agent.pool.signing import load_key
+from site_agent.runs.lock import locked
 from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, require_accepted
-from site_agent.secure.ledger import Ledger
 from site_agent.secure.messages import Message, sign_message
 from site_agent.secure.session import Session
+
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+
+Entry = dict[str, Any]
 
 
 class Party:
@@ -115,6 +131,8 @@ class Party:
                 body=body.model_dump(mode="json"),
             )
             envelope = sign_message(message, self._key).decode()
+            # Before it is sent: a party that was killed in between repeats these very bytes and
+            # never signs a second message of the phase, which would convict it.
             self.ledger.append(
                 {
                     "kind": "post",
@@ -163,3 +181,92 @@ def challenges_of(view: Session) -> list[UInt64]:
     transcript = bytes.fromhex(view.transcripts["tag"])
     count = view.charter.terms.challenges
     return list(challenges(transcript, count, view.descriptor.layout.size))
+
+
+class Ledger:
+    """An append-only file of JSON objects, one a line; each is on disk when `append` returns.
+
+    Only the process that holds `at_work` may append. A last line without its end was never
+    acknowledged and is dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.entries: list[Entry] = []
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Exclude other processes of this party, and read what they wrote."""
+        with locked(self.path.with_name(f".{self.path.name}.lock")):
+            self._read()
+            yield
+
+    def append(self, entry: Entry) -> None:
+        """Write an entry and wait until it is on disk."""
+        line = json.dumps(entry, sort_keys=True).encode() + b"\n"
+        new = not self.path.exists()
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            sync_folder(self.path.parent)
+        self.entries.append(entry)
+
+    def find(self, kind: str, **fields: str) -> list[Entry]:
+        """Return the entries of a kind in which all of `fields` are as given."""
+        return [
+            entry
+            for entry in self.entries
+            if entry["kind"] == kind and all(entry.get(name) == fields[name] for name in fields)
+        ]
+
+    def _read(self) -> None:
+        content = b""
+        with contextlib.suppress(FileNotFoundError):
+            content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(self.path, len(whole))
+        try:
+            self.entries = [json.loads(line) for line in whole.splitlines()]
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{self.path}: the ledger is damaged: {error}",
+                hint="this party must not take part under its key any more",
+            ) from error
+
+
+def create_session_key() -> tuple[bytes, bytes]:
+    """Return a private and a public key, 32 bytes each."""
+    private = X25519PrivateKey.generate()
+    return private.private_bytes_raw(), private.public_key().public_bytes_raw()
+
+
+def seal_share(content: bytes, public: bytes, *context: bytes | str) -> bytes:
+    """Return what only the holder of the private key can open, in this context.
+
+    Raises
+    ------
+    ValueError
+        The public key is not a point of the curve.
+    """
+    key = X25519PublicKey.from_public_bytes(public)
+    return _SUITE.encrypt(content, key, info=digest_of(*context))
+
+
+def open_share(sealed: bytes, private: bytes, *context: bytes | str) -> bytes:
+    """Open what `seal_share` returned.
+
+    Raises
+    ------
+    ValueError
+        It was altered, or sealed to another key or in another context.
+    """
+    key = X25519PrivateKey.from_private_bytes(private)
+    try:
+        return _SUITE.decrypt(sealed, key, info=digest_of(*context))
+    except InvalidTag as error:
+        raise ValueError("the seal does not open") from error

@@ -34,7 +34,6 @@ from site_agent.errors import (
     PoolClientError,
     SecureSumError,
 )
-from site_agent.secure.blame import find_liars
 from site_agent.secure.messages import (
     CommitBody,
     KeysBody,
@@ -46,10 +45,9 @@ from site_agent.secure.messages import (
     ValuesBody,
     VoidBody,
 )
-from site_agent.secure.party import Party, challenges_of
-from site_agent.secure.seals import create_session_key, open_share
+from site_agent.secure.party import Party, challenges_of, create_session_key, open_share
 from site_agent.secure.session import Fault, Session
-from site_agent.secure.verification import add_openings, write_result
+from site_agent.secure.verification import add_openings, find_liars, write_result
 
 _MOST_REASON = 2000
 
@@ -259,7 +257,7 @@ def serve(
     stop : callable
         Asked before each look.
     report : callable
-        Told of every change, in one line.
+        Gets every change, in one line.
     """
     last: dict[str, str] = {}
     ended: set[str] = set()

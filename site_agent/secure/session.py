@@ -32,8 +32,6 @@ from site_agent.secure.messages import (
 
 _MOST_NUMBERS = 2**28
 _Names = Annotated[tuple[str, ...], Field(max_length=1024)]
-
-
 _Time = Annotated[float, Field(ge=0, le=2**40, allow_inf_nan=False)]
 
 
@@ -50,7 +48,7 @@ class Deadlines(BaseModel):
 
 
 class Descriptor(BaseModel):
-    """What a session is about. Its SHA-256 is the session.
+    """The subject of a session: its SHA-256 is the session.
 
     Attributes
     ----------
@@ -186,7 +184,7 @@ class Session:
         Raises
         ------
         InvalidInputError
-            The board's descriptor has another digest, or is none under this charter.
+            The board's descriptor has another digest, or does not belong to this charter.
         """
         content = board.descriptor(session)
         if hashlib.sha256(content).hexdigest() != session:
@@ -380,7 +378,7 @@ def parse_descriptor(content: bytes, charter: Charter) -> Descriptor:
     Raises
     ------
     InvalidInputError
-        It is none, or belongs to another charter.
+        It is not a descriptor, or belongs to another charter.
     """
     try:
         found = Descriptor.model_validate_json(content)

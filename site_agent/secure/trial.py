@@ -2,6 +2,10 @@
 
 Nothing is shared between them but the pool. Every party reaches it through a relay that counts the
 bytes at its sockets.
+
+A lab is ``python -m site_agent.secure.trial FILE``; the file is JSON of `TrialLab`. It draws a
+vector, takes part in the session, verifies the result and writes what it found beside the file. It
+can be killed and started again.
 """
 
 from __future__ import annotations
@@ -19,19 +23,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from aggregators.methods.networks.round_files import read_network_contribution
-from aggregators.secure_sum.sharing import from_signed, to_bytes, to_signed
-from site_agent.errors import InvalidInputError
+from aggregators.models import Float32
+from aggregators.secure_sum.layout import BitBudget, SumEntry, SumLayout, encode
+from aggregators.secure_sum.sharing import UInt64, from_signed, to_bytes, to_signed
+from aggregators.whole_file import write_whole
+from site_agent.errors import InvalidInputError, SecureSumError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.runs.child_process import stop
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.secure.byte_counting import CountingRelay
 from site_agent.secure.charter import Charter, accept_charter, create_charter
+from site_agent.secure.lab import Lab
 from site_agent.secure.pool_board import PoolBoard
 from site_agent.secure.session import new_descriptor
-from site_agent.secure.trial_lab import TrialLab, encoded_vector, trial_layout, trial_vector
+from site_agent.secure.verification import Mode
 
 _STOP_TIMEOUT_S = 15.0
 _LOOK_INTERVAL_S = 0.1
@@ -122,10 +131,10 @@ def run_trial(
     """
     servers = [f"server-{number}" for number in range(1, settings.servers + 1)]
     labs = [f"lab-{number}" for number in range(1, settings.sites + 1)]
-    charter = _prepared_charter(folder, servers, labs)
+    charter = _make_charter(folder, servers, labs)
     with ExitStack() as stack:
         relays = {name: stack.enter_context(CountingRelay(endpoint)) for name in servers + labs}
-        tokens = _created_tokens(endpoint, admin_token, servers + labs)
+        tokens = _create_tokens(endpoint, admin_token, servers + labs)
         environments = {
             name: os.environ
             | {
@@ -156,7 +165,7 @@ def run_trial(
             )
             path = folder / name / "trial.json"
             path.write_text(chosen.model_dump_json())
-            commands[name] = [sys.executable, "-m", "site_agent.secure.trial_lab", str(path)]
+            commands[name] = [sys.executable, "-m", "site_agent.secure.trial", str(path)]
         progress(0.1, f"{len(servers)} servers and {len(labs)} labs")
         started_s = time.monotonic()
         running = {
@@ -179,12 +188,12 @@ def run_trial(
         processes=1 + len(running),
         labs=len(labs),
         seconds=seconds,
-        **_checked(folder, labs, found, settings.parameters, charter),
+        **_compare_sums(folder, labs, found, settings.parameters, charter),
         parties=traffic,
     )
 
 
-def _prepared_charter(folder: Path, servers: Sequence[str], labs: Sequence[str]) -> Charter:
+def _make_charter(folder: Path, servers: Sequence[str], labs: Sequence[str]) -> Charter:
     """Make the keys of all parties, and have each accept the charter."""
     keys = {name: create_key(folder / name, name).key.public.text for name in [*servers, *labs]}
     charter = create_charter(
@@ -195,7 +204,7 @@ def _prepared_charter(folder: Path, servers: Sequence[str], labs: Sequence[str])
     return charter
 
 
-def _created_tokens(endpoint: str, admin_token: str, names: Sequence[str]) -> dict[str, str]:
+def _create_tokens(endpoint: str, admin_token: str, names: Sequence[str]) -> dict[str, str]:
     with PoolClient(endpoint, admin_token) as admin:
         for name in names:
             admin.sites.create(name)
@@ -249,7 +258,7 @@ def _wait_for_labs(
         time.sleep(_LOOK_INTERVAL_S)
 
 
-def _checked(
+def _compare_sums(
     folder: Path,
     labs: Sequence[str],
     found: dict[str, dict[str, Any]],
@@ -280,3 +289,73 @@ def _checked(
         "largest_difference": float(np.abs(mean - weighted / weights).max()),
         "same_bytes": len(files) == 1,
     }
+
+
+BASE_DIGEST = "0" * 64
+_SPREAD = 0.01
+_MOST_WEIGHT = 1000
+
+
+class TrialLab(BaseModel):
+    """What a lab of a trial needs to know."""
+
+    name: str
+    number: int
+    parameters: int
+    charter: str
+    session: str
+    full: bool
+    poll_seconds: float
+
+
+def trial_layout(parameters: int) -> SumLayout:
+    """Return the layout of one vector of float32."""
+    entry = SumEntry(name="vector", dtype="F32", shape=(parameters,))
+    return SumLayout(kind="network", base_digest=BASE_DIGEST, entries=(entry,))
+
+
+def trial_vector(number: int, parameters: int) -> tuple[Float32, int]:
+    """Return the vector of a lab, shape (parameters,), and its weight."""
+    drawn = np.random.default_rng([2026, number])
+    values = drawn.normal(0.0, _SPREAD, parameters).astype(np.float32)
+    return values, int(drawn.integers(1, _MOST_WEIGHT))
+
+
+def encoded_vector(number: int, parameters: int, budget: BitBudget) -> UInt64:
+    """Return the vector of a lab as it is summed."""
+    values, weight = trial_vector(number, parameters)
+    return encode(values[np.newaxis].astype(np.float64), np.array([weight]), budget)
+
+
+def run(path: Path) -> None:
+    """Take part in the session that a file describes."""
+    chosen = TrialLab.model_validate_json(path.read_bytes())
+    folder = path.parent
+    with PoolClient() as pool:
+        lab = Lab(folder, chosen.name, chosen.charter, PoolBoard(pool.secure))
+        numbers = encoded_vector(chosen.number, chosen.parameters, lab.charter.budget)
+        layout = trial_layout(chosen.parameters)
+        lab.approve_base(layout.base_digest)
+        started_s = time.monotonic()
+        while not lab.share(chosen.session, layout, numbers):
+            time.sleep(chosen.poll_seconds)
+        wanted = "opening" if chosen.full else "result"
+        while not lab.visit(chosen.session).has(wanted):
+            if lab.review(chosen.session).voids:
+                raise SecureSumError(lab.review(chosen.session).faults)
+            time.sleep(chosen.poll_seconds)
+        mode: Mode = "full" if chosen.full else "servers"
+        written = lab.finish(chosen.session, folder / "sum.contribution", mode)
+    found = {
+        "name": chosen.name,
+        "sum_digest": written.sum_digest,
+        "file_digest": written.file_digest,
+        "weight": written.weight,
+        "labs": written.labs,
+        "seconds": time.monotonic() - started_s,
+    }
+    write_whole(folder / "found.json", json.dumps(found))
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

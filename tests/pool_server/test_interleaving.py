@@ -28,7 +28,7 @@ from pool_server.operations.maintenance import collect_garbage, open_pool_offlin
 from pool_server.people.tokens import service as tokens
 from pool_server.registry.repository import hold_families, lock_model
 from pool_server.registry.service import get_model, resolve_version
-from pool_server.signatures.service import revoke_key
+from pool_server.signatures.keys import revoke_key
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor

@@ -26,8 +26,7 @@ from pool_server.registry.repository import visible_addresses
 from pool_server.registry.states import AVAILABLE
 from pool_server.registry.terms import require_redistributable
 from pool_server.registry.withdrawal_status import address_of, subject_of
-from pool_server.signatures.repository import find_statement
-from pool_server.signatures.service import COMPROMISED
+from pool_server.signatures.keys import COMPROMISED, find_statement
 from pool_server.wire.models.bundles import (
     MOST_EVALUATIONS,
     MOST_VERSIONS,
@@ -42,7 +41,7 @@ from pool_server.wire.models.bundles import (
 from pool_server.wire.models.recipes import named_digests, without_names
 from pool_server.wire.models.sharing import Right
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
 NEEDED: tuple[Right, ...] = ("download", "redistribute")

@@ -19,7 +19,7 @@ from pool_server.wire.names import (
     LabelValue,
     Name,
 )
-from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.signatures import KeyText, Origin
 from pool_server.wire.signatures.statements import Revocation
 

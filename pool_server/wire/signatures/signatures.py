@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pool_server.wire.names import Digest, Name
-from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
 CHALLENGE_TYPE = "application/vnd.poolctl.key-challenge"

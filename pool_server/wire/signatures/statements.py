@@ -38,8 +38,7 @@ from pool_server.wire.names import (
     LabelValue,
     Name,
 )
-from pool_server.wire.signatures.dsse import Envelope, seal
-from pool_server.wire.signatures.keys import PrivateKey, PublicKey
+from pool_server.wire.signatures.keys import Envelope, PrivateKey, PublicKey, seal
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 StatementType = Literal["https://in-toto.io/Statement/v1"]

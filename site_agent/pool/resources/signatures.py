@@ -13,8 +13,7 @@ from pool_server.wire.models.models import LineageResponse, ModelVersionResponse
 from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.signatures.comparison import text_digest
-from pool_server.wire.signatures.dsse import pae
-from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.keys import PrivateKey, pae
 from pool_server.wire.signatures.signatures import (
     CHALLENGE_START,
     CHALLENGE_TYPE,

@@ -19,7 +19,7 @@ from site_agent.secure.lab import Lab
 from site_agent.secure.pool_board import PoolBoard
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
-from site_agent.secure.trial_lab import encoded_vector, trial_layout, trial_vector
+from site_agent.secure.trial import encoded_vector, trial_layout, trial_vector
 from tests.cli.conftest import Run, run_process, start_process, wait_until
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 

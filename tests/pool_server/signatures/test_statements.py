@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool_server.wire.signatures.dsse import Envelope
-from pool_server.wire.signatures.keys import PrivateKey, PublicKey
+from pool_server.wire.signatures.keys import Envelope, PrivateKey, PublicKey
 from pool_server.wire.signatures.statements import open_statement
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes

@@ -14,8 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool_server.wire.signatures.dsse import Envelope, EnvelopeSignature, pae, seal
-from pool_server.wire.signatures.keys import PrivateKey, PublicKey, readable_fingerprint
+from pool_server.wire.signatures.keys import (
+    Envelope,
+    EnvelopeSignature,
+    PrivateKey,
+    PublicKey,
+    pae,
+    readable_fingerprint,
+    seal,
+)
 
 KEY_A = PrivateKey.from_seed(
     bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")

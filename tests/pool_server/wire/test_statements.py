@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pool_server.wire.signatures.dsse import seal
-from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.keys import PrivateKey, seal
 from pool_server.wire.signatures.statements import (
     PAYLOAD_TYPE,
     ModelPredicate,

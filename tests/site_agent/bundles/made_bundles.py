@@ -11,7 +11,7 @@ from typing import Any
 from pool_server.wire.models.bundles import PortableStatement, PortableVersion
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.statements import ModelPredicate, Statement, sign_statement
-from site_agent.bundles.writing import Blob, BundleWriter
+from site_agent.bundles.exporting import Blob, BundleWriter
 from tests.pool_server.model_files import network_bytes, sha256
 
 KEY = PrivateKey.from_seed(b"b" * 32)

@@ -13,8 +13,7 @@ import numpy as np
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from aggregators.secure_sum.layout import SumLayout, encode_network, network_layout
 from aggregators.secure_sum.sharing import UInt64
-from pool_server.wire.signatures.dsse import Envelope
-from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from site_agent.pool.signing import create_key, load_key
 from site_agent.secure.board import Board, FolderBoard, Post
 from site_agent.secure.charter import Charter, accept_charter, create_charter

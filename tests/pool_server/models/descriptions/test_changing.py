@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pool_server.wire.signatures.dsse import Envelope
-from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from pool_server.wire.signatures.statements import open_statement
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload

@@ -11,21 +11,27 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
-from sqlalchemy.orm import Session
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, contains_eager, joinedload
 
 from pool_server.activity.events import write_event
-from pool_server.database.records import SiteKeyRecord, SiteRecord, TokenRecord, now_utc
+from pool_server.database.records import (
+    SiteKeyRecord,
+    SiteRecord,
+    StatementRecord,
+    TokenRecord,
+    now_utc,
+)
 from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.people.sites.repository import get_site
-from pool_server.signatures import repository
 from pool_server.wire.people.sites import Role
-from pool_server.wire.signatures.dsse import pae
-from pool_server.wire.signatures.keys import PublicKey
+from pool_server.wire.signatures.keys import PublicKey, pae
 from pool_server.wire.signatures.signatures import (
     CHALLENGE_START,
     CHALLENGE_TYPE,
@@ -97,8 +103,8 @@ def register_key(
     site = get_site(session, site_name)
     key = read_key(request.public_key)
     _require_proof(session, caller, site_name, key, request)
-    repository.lock_keys(session, site.id)
-    known = repository.find_key(session, site.id, key.key_id)
+    lock_keys(session, site.id)
+    known = find_key(session, site.id, key.key_id)
     if known is not None and known.revoked_at is not None:
         raise KeyRefusedError(
             f"key {key.key_id[:16]}... was revoked on {known.revoked_at:%Y-%m-%d}",
@@ -128,8 +134,8 @@ def import_key(
     KeyRefusedError
         The site has too many keys.
     """
-    repository.lock_keys(session, site.id)
-    known = repository.find_key(session, site.id, key.key_id)
+    lock_keys(session, site.id)
+    known = find_key(session, site.id, key.key_id)
     if known is not None:
         return known
     origin = foreign.origin
@@ -147,8 +153,8 @@ def revoke_key(
     """End a key. What is superseded may still be called compromised, not the other way round."""
     caller.require_role("contributor", site_name)
     site = get_site(session, site_name)
-    repository.lock_keys(session, site.id)
-    key = repository.find_key(session, site.id, key_id)
+    lock_keys(session, site.id)
+    key = find_key(session, site.id, key_id)
     if key is None:
         raise MissingError(
             f"site {site_name!r} has no key {key_id[:16]}...",
@@ -176,7 +182,7 @@ def read_key(text: str) -> PublicKey:
 def _add_key(
     session: Session, caller: Caller, site: SiteRecord, name: str, key: PublicKey
 ) -> SiteKeyRecord:
-    if repository.count_keys(session, site.id) >= MOST_KEYS_PER_SITE:
+    if count_keys(session, site.id) >= MOST_KEYS_PER_SITE:
         raise KeyRefusedError(
             f"site {site.name!r} has {MOST_KEYS_PER_SITE} keys, which is the most a site may have"
         )
@@ -223,3 +229,50 @@ def _require_proof(
 def _code_of(session: Session, caller: Caller, words: str) -> str:
     token = session.get_one(TokenRecord, caller.token_id)
     return hmac.new(bytes.fromhex(token.secret_hash), words.encode(), hashlib.sha256).hexdigest()
+
+
+# Keys and statements in the database.
+def list_keys(session: Session, site_id: int) -> Sequence[SiteKeyRecord]:
+    """Return all keys of a site as they are now, its own and imported ones, oldest first."""
+    return session.scalars(
+        select(SiteKeyRecord)
+        .join(SiteKeyRecord.site)
+        .options(contains_eager(SiteKeyRecord.site))
+        .where(SiteKeyRecord.site_id == site_id)
+        .order_by(SiteKeyRecord.created_at, SiteKeyRecord.id)
+        .execution_options(populate_existing=True)
+    ).all()
+
+
+def find_key(session: Session, site_id: int, key_id: str) -> SiteKeyRecord | None:
+    return session.scalar(
+        select(SiteKeyRecord)
+        .join(SiteKeyRecord.site)
+        .options(contains_eager(SiteKeyRecord.site))
+        .where(SiteKeyRecord.site_id == site_id, SiteKeyRecord.id == key_id)
+    )
+
+
+def lock_keys(session: Session, site_id: int) -> None:
+    """Let the keys of a site be changed, and relied on, by one transaction at a time."""
+    session.execute(
+        select(SiteRecord.id).where(SiteRecord.id == site_id).with_for_update(key_share=True)
+    )
+
+
+def count_keys(session: Session, site_id: int) -> int:
+    return (
+        session.scalar(
+            select(func.count()).select_from(SiteKeyRecord).where(SiteKeyRecord.site_id == site_id)
+        )
+        or 0
+    )
+
+
+def find_statement(session: Session, version_id: int) -> StatementRecord | None:
+    """Return the statement of a version with its key and the key's site."""
+    return session.scalar(
+        select(StatementRecord)
+        .options(joinedload(StatementRecord.key).joinedload(SiteKeyRecord.site))
+        .where(StatementRecord.version_id == version_id)
+    )
