@@ -7,7 +7,6 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from html import escape
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +16,7 @@ from site_agent.errors import BusyError
 from site_agent.eyeblink.review.endpoints import review_application
 from site_agent.eyeblink.review.guard import Guard, new_token
 from site_agent.eyeblink.review.review_session import ReviewSession
+from site_agent.pages import render_page
 
 HOST = "127.0.0.1"
 
@@ -51,12 +51,7 @@ def opening_page(url: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="poolctl-review-") as folder:
         path = Path(folder) / "open.html"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            target = escape(url, quote=True)
-            file.write(
-                '<!doctype html><meta charset="utf-8"><title>Review</title>'
-                f'<meta http-equiv="refresh" content="0; url={target}">'
-                f'<a href="{target}">Open the review</a>\n'
-            )
+            file.write(render_page("open_review.html", address=url))
         yield path
 
 

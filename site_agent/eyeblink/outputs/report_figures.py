@@ -1,4 +1,4 @@
-"""How often, how far, how long and how fast: the figure of a session's blinks."""
+"""The figures of the report: statistics of blinks, and conditioned responses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import numpy as np
 
 from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.summary import wilson_interval_percent
+from site_agent.eyeblink.conditioning.trial_alignment import AlignedTrials, align_trials
+from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.pictures.plot_style import (
     BLUE,
+    CS_COLOUR,
     HATCH_PARTIAL,
     PANEL_PT,
     SOFT,
+    TITLE_PT,
+    US_COLOUR,
     draw_grid,
     new_figure_with_margins,
 )
@@ -35,6 +42,13 @@ BLINK_CAPTION = (
     "complete, open: partial). Bottom right: closure around the peak of single blinks (thin) and "
     "their mean (thick)."
 )
+TYPE_TEXTS = {
+    TrialType.PAIRED: "CS and US",
+    TrialType.CS_ONLY: "CS alone",
+    TrialType.US_ONLY: "US alone",
+}
+MOST_LINES = 80
+LEAST_BLOCK, MOST_BLOCKS = 5, 10
 
 
 def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> Figure:
@@ -134,3 +148,99 @@ def _draw_profiles(axis: Axes, session: AnalysedSession, blinks: Sequence[Blink]
 def _by_completeness(blinks: Sequence[Blink]) -> tuple[list[Blink], list[Blink]]:
     complete = [blink for blink in blinks if blink.completeness == "complete"]
     return complete, [blink for blink in blinks if blink.completeness != "complete"]
+
+
+def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -> Figure:
+    """Draw for each type of trial the single trials, their mean and its 95 % interval."""
+    cs_us_ms = conditioning.summary.cs_us_ms
+    after_ms = cs_us_ms + 500.0 if math.isfinite(cs_us_ms) else 0.0
+    aligned = align_trials(
+        session.trace.timestamps_s,
+        session.fec(),
+        conditioning.trials,
+        window_ms=(-500.0, max(1000.0, after_ms)),
+    )
+    found = [kind for kind in TYPE_TEXTS if kind in aligned.trial_types]
+    figure = new_figure_with_margins(10.0, 3.4, wspace=0.2)
+    axes = figure.subplots(1, max(1, len(found)), sharey=True, squeeze=False)[0]
+    for axis, kind in zip(axes, found, strict=False):
+        _draw_aligned(axis, aligned, kind)
+        _draw_stimuli(axis, kind, cs_us_ms, conditioning.settings.cr_window_ms)
+    axes[0].set(ylabel="FEC above baseline", ylim=(-0.3, 1.3))
+    return figure
+
+
+def _draw_aligned(axis: Axes, aligned: AlignedTrials, kind: TrialType) -> None:
+    from scipy.special import stdtrit
+
+    mean, error, count = aligned.mean_and_error(kind)
+    rows = aligned.fec[aligned.valid & np.array([each is kind for each in aligned.trial_types])]
+    shown = rows[:: max(1, math.ceil(len(rows) / MOST_LINES))]
+    axis.plot(aligned.time_ms, shown.T, color=SOFT, linewidth=0.5, alpha=0.4)
+    if count > 1:
+        half = float(stdtrit(count - 1, 0.975)) * error
+        axis.fill_between(aligned.time_ms, mean - half, mean + half, color=BLUE, alpha=0.25, lw=0)
+    axis.plot(aligned.time_ms, mean, color=BLUE, linewidth=2.2)
+    axis.set_title(f"{TYPE_TEXTS[kind]}, {count} valid trials", fontsize=TITLE_PT)
+    draw_grid(axis)
+    axis.set_xlim(aligned.time_ms[0], aligned.time_ms[-1])
+
+
+def _draw_stimuli(
+    axis: Axes, kind: TrialType, cs_us_ms: float, cr_window_ms: tuple[float, float]
+) -> None:
+    if kind is TrialType.US_ONLY:
+        axis.axvline(0.0, color=US_COLOUR, linestyle="--")
+        axis.set_xlabel("time from the US (ms)")
+        return
+    start_ms, end_ms = cr_window_ms
+    axis.axvspan(cs_us_ms + start_ms, cs_us_ms + end_ms, facecolor="none", hatch="---", ec="0.7")
+    axis.axvline(0.0, color=CS_COLOUR)
+    axis.axvline(cs_us_ms, color=US_COLOUR, linestyle="--" if kind is TrialType.PAIRED else ":")
+    axis.set_xlabel("time from the CS (ms)")
+
+
+def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
+    """Draw the CR amplitude from trial to trial; None without a trial with a CS."""
+    trials = [result for result in conditioning.trials if result.has_cs]
+    if not trials:
+        return None
+    figure = new_figure_with_margins(10.0, 2.6)
+    axis = figure.subplots()
+    axis.axhline(0.0, color=SOFT, linewidth=0.8)
+    if conditioning.settings.cr_rule.value == "fec":
+        axis.axhline(conditioning.settings.cr_threshold, color="black", linestyle=":")
+    for number, result in enumerate(trials, start=1):
+        rejected = not result.valid or result.cr is None
+        amplitude = result.measures.cr_amplitude
+        shown = 0.0 if rejected and math.isnan(amplitude) else amplitude
+        fill = "black" if result.cr else "white"
+        axis.plot(number, shown, "kx" if rejected else "ko", markersize=5, markerfacecolor=fill)
+    axis.set(xlabel="trial with a CS", ylabel="CR amplitude (FEC)", xlim=(0, len(trials) + 1))
+    draw_grid(axis)
+    return figure
+
+
+def learning_figure(conditioning: ConditioningResult) -> Figure | None:
+    """Draw CR percentage over blocks of trials; None for fewer than two blocks."""
+    trials = [result for result in conditioning.trials if result.has_cs]
+    size = max(LEAST_BLOCK, math.ceil(len(trials) / MOST_BLOCKS))
+    places, percent, bars = [], [], []
+    for place, start in enumerate(range(0, len(trials), size), start=1):
+        judged = [bool(each.cr) for each in trials[start : start + size] if each.cr is not None]
+        if judged:
+            value = 100.0 * sum(judged) / len(judged)
+            low, high = wilson_interval_percent(sum(judged), len(judged))
+            places.append(place)
+            percent.append(value)
+            bars.append((value - low, high - value))
+    if len(places) < 2:
+        return None
+    figure = new_figure_with_margins(6.0, 3.4)
+    axis = figure.subplots()
+    yerr = np.abs(np.array(bars).T)
+    axis.errorbar(places, percent, yerr=yerr, color=BLUE, ecolor="black", marker="o", capsize=3)
+    axis.set(xlabel=f"block of {size} trials with a CS", ylabel="CRs (%)", ylim=(-4, 104))
+    axis.set_xticks(places)
+    draw_grid(axis)
+    return figure

@@ -1,0 +1,376 @@
+"""report.html: one page in one file, without scripts: results, then signals, then methods.
+
+This module gathers what ``templates/blink_report.html`` shows; `report_figures` draws.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statistics
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.settings import Rejection, cr_rule_text
+from site_agent.eyeblink.conditioning.trial_results import TrialResult
+from site_agent.eyeblink.outputs.plain_json import plain
+from site_agent.eyeblink.outputs.provenance import NOTES, versions
+from site_agent.eyeblink.outputs.report_figures import (
+    BLINK_CAPTION,
+    TYPE_TEXTS,
+    aligned_figure,
+    amplitude_figure,
+    blink_figure,
+    learning_figure,
+)
+from site_agent.eyeblink.outputs.trace_picture import trace_caption, trace_figure
+from site_agent.eyeblink.records import Gap
+from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
+from site_agent.pages import duration_text, number_text, render_page
+from site_agent.pictures.plot_style import svg_text
+from site_agent.tables import Column, Table
+from site_agent.wording import count_words
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+MOST_TABLE_ROWS = 3000
+MEASURE_TEXTS = {
+    "duration_ms": ("duration", "ms", 0),
+    "closing_ms": ("closing time", "ms", 0),
+    "opening_ms": ("opening time", "ms", 0),
+    "amplitude_fec": ("amplitude", "FEC", 2),
+    "peak_velocity_fec_per_s": ("peak closing velocity", "FEC/s", 1),
+    "interval_s": ("time between blinks", "s", 2),
+}
+REASON_TEXTS = {
+    Rejection.BEFORE_RECORDING: "before the recording began",
+    Rejection.AFTER_RECORDING: "after the recording ended",
+    Rejection.NO_BASELINE: "no baseline was seen",
+    Rejection.NO_CR_WINDOW: "the time before the US was not seen",
+    Rejection.MISSING_SAMPLES: "too many samples are missing",
+    Rejection.UNSTABLE_BASELINE: "the baseline was unsteady",
+    Rejection.CLOSED_BEFORE_CS: "the eye was closed before the CS",
+}
+
+
+def _number(label: str, digits: int | None = None) -> Column:
+    return Column(label, "number", format="" if digits is None else f".{digits}f")
+
+
+MEASURES = Table(
+    "measures",
+    (
+        Column("measure"),
+        _number("n"),
+        *map(_number, ("median", "lower quartile", "upper quartile", "mean", "SD")),
+    ),
+)
+BLINKS = Table(
+    "blinks",
+    (
+        _number("no."),
+        Column("kind"),
+        Column("lids"),
+        _number("onset (s)", 3),
+        _number("shut (s)", 3),
+        _number("offset (s)", 3),
+        _number("duration (ms)", 0),
+        _number("closing (ms)", 0),
+        _number("opening (ms)", 0),
+        _number("amplitude (FEC)", 2),
+        _number("velocity (FEC/s)", 1),
+        _number("confidence", 2),
+    ),
+)
+DOUBTFUL = Table(
+    "doubtful",
+    (Column("kind"), _number("onset (s)", 3), _number("offset (s)", 3), _number("confidence", 2)),
+)
+CRITERIA = Table(
+    "criteria",
+    (Column("criterion of a CR"), *map(_number, ("CRs", "of valid trials", "share of CRs"))),
+)
+TRIALS = Table(
+    "trials",
+    (
+        Column("trial"),
+        Column("stimuli"),
+        _number("CS (s)", 3),
+        _number("US (s)", 3),
+        _number("baseline", 2),
+        Column("CR"),
+        _number("amplitude (FEC)", 3),
+        _number("onset (ms)", 0),
+        _number("peak (ms)", 0),
+        _number("UR (FEC)", 2),
+        Column("rejected because"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the page: SVG that the program drew, and its caption."""
+
+    svg: Markup
+    caption: str
+
+
+def write_report(session: AnalysedSession, path: Path) -> None:
+    """Write the page of a session."""
+    path.write_text(report_page(session), encoding="utf-8")
+
+
+def report_page(session: AnalysedSession) -> str:
+    """Return the page of a session."""
+    summary = summarise(session, {})
+    statistics = blink_statistics(session.trace, session.blinks, session.fec())
+    blinks = session.blinks[:MOST_TABLE_ROWS]
+    name = session.sources[0].name if session.sources else "recording"
+    conditioning = session.conditioning
+    return render_page(
+        "blink_report.html",
+        title=f"Eyeblinks: {name}",
+        subtitle=_subtitle(session),
+        tiles=_tiles(summary, statistics, conditioning),
+        warnings=session.warnings,
+        conditioning=_conditioning(session, conditioning) if conditioning is not None else None,
+        trace=_drawing(trace_figure(session), "The whole recording", trace_caption(session)),
+        blink_drawing=_drawing(
+            blink_figure(session, statistics), "Statistics of the blinks", BLINK_CAPTION
+        )
+        if statistics.blinks
+        else None,
+        measure_table=MEASURES,
+        measures=_measures(statistics),
+        doubtful_table=DOUBTFUL,
+        doubtful=[
+            [each.kind, each.onset_s, each.offset_s, each.confidence]
+            for each in session.left_out[:MOST_TABLE_ROWS]
+        ],
+        doubtful_count=len(session.left_out),
+        blink_table=BLINKS,
+        blinks=[
+            [
+                blink.number,
+                f"{blink.kind} (cut)" if blink.cut else blink.kind,
+                blink.completeness,
+                blink.onset_s,
+                blink.shut_from_s,
+                blink.offset_s,
+                blink.duration_ms,
+                blink.closing_ms,
+                blink.opening_ms,
+                blink.amplitude_fec,
+                blink.peak_velocity_fec_per_s,
+                blink.confidence,
+            ]
+            for blink in blinks
+        ],
+        blink_count=count_words(len(session.blinks), "blink or closure", "blinks and closures"),
+        unlisted_blinks=len(session.blinks) - len(blinks),
+        signal=_signal(session),
+        notes=NOTES,
+        inputs=[
+            (
+                f"{source.role}: {source.name}",
+                f"{source.address or ''} sha256 {source.sha256 or 'built in'}".strip(),
+            )
+            for source in session.sources
+        ],
+        versions=", ".join(f"{name} {version}" for name, version in versions().items()),
+        settings=_flatten(asdict(session.settings)),
+    )
+
+
+def _drawing(figure: Figure | None, title: str, caption: str) -> Drawing | None:
+    from markupsafe import Markup
+
+    return None if figure is None else Drawing(Markup(svg_text(figure, title)), caption)
+
+
+def _subtitle(session: AnalysedSession) -> str:
+    labels = session.settings.labels
+    parts = [
+        f"{name} {value}"
+        for name, value in (
+            ("subject", labels.subject),
+            ("session", labels.session),
+            ("task", session.names.task),
+        )
+        if value
+    ]
+    if session.start is not None:
+        parts.append(f"recorded {session.start.time:%Y-%m-%d %H:%M} ({session.start.known_from})")
+    now = datetime.now(UTC)
+    parts.append(f"analysed {now:%Y-%m-%d %H:%M} UTC with poolctl {versions()['poolctl']}")
+    return " · ".join(parts)
+
+
+def _tiles(
+    summary: BlinkSession, statistics: BlinkStatistics, conditioning: ConditioningResult | None
+) -> list[tuple[str, str]]:
+    amplitude = statistics.measures["amplitude_fec"]
+    entries = [
+        (str(summary.blinks), f"blinks ({statistics.partial} of them partial)"),
+        (number_text(statistics.blinks_per_minute, 1), "blinks per minute"),
+        (str(summary.closures), "longer closures"),
+        (number_text(summary.perclos_pct, 1, "%"), "PERCLOS (lids at least 80 % shut)"),
+        (number_text(statistics.measures["duration_ms"].median, 0, "ms"), "median blink duration"),
+        (number_text(amplitude.median, 2, "FEC"), "median blink amplitude"),
+        (duration_text(summary.seconds), f"recording, {summary.frames} frames"),
+        (number_text(summary.valid_pct, 1, "%"), "of the frames show the eyes"),
+    ]
+    if conditioning is not None:
+        found = conditioning.summary
+        entries = [
+            (
+                number_text(found.cr_percent, 1, "%"),
+                f"CRs: {found.n_cr} of {found.n_cs_valid} trials",
+            ),
+            (number_text(found.amplitude_all, 2, "FEC"), "mean CR amplitude, all valid trials"),
+            (number_text(found.onset_ms, 0, "ms"), "mean CR onset after the CS"),
+            (f"{found.n_valid} of {found.n_trials}", "trials valid"),
+            *entries,
+        ]
+    return entries
+
+
+def _measures(statistics: BlinkStatistics) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for key, (name, unit, digits) in MEASURE_TEXTS.items():
+        found = statistics.measures[key]
+        values = (found.median, found.lower_quartile, found.upper_quartile, found.mean, found.sd)
+        rows.append([name, found.n, *(number_text(value, digits, unit) for value in values)])
+    return rows
+
+
+def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) -> dict[str, Any]:
+    """Return what the section on conditioned responses shows."""
+    drawings = [
+        _drawing(
+            aligned_figure(session, conditioning),
+            "Eyelid closure around the stimuli",
+            "Eyelid closure around the stimuli, less each trial's baseline. Thin: single valid "
+            "trials; thick with its shaded band: mean and 95 % interval. Solid line: CS; dashed: "
+            "US; dotted: when the US would have come; striped: the window in which the CR is "
+            "measured.",
+        ),
+        _drawing(
+            amplitude_figure(conditioning),
+            "CR amplitude of every trial with a CS",
+            "CR amplitude of each trial with a CS, in their order. Filled: CR; open: no CR; "
+            "cross: rejected, which is not the same as no response. Dotted: the CR criterion.",
+        ),
+        _drawing(
+            learning_figure(conditioning),
+            "CR percentage over blocks of trials",
+            "Share of CRs in blocks of trials with 95 % intervals (Wilson).",
+        ),
+    ]
+    return {
+        "drawings": drawings,
+        "summary": _conditioning_summary(conditioning),
+        "criteria_table": CRITERIA,
+        "criteria": [
+            [row.criterion, row.n_cr, row.n_valid, number_text(row.cr_percent, 1, "%")]
+            for row in conditioning.sensitivity
+        ],
+        "trial_table": TRIALS,
+        "trials": [_trial_row(result) for result in conditioning.trials],
+    }
+
+
+def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, str]]:
+    found, settings = conditioning.summary, conditioning.settings
+    types = ", ".join(
+        f"{found.trials_by_type.get(kind.value, 0)} {text}" for kind, text in TYPE_TEXTS.items()
+    )
+    reasons = "; ".join(
+        f"{count}: {REASON_TEXTS[Rejection(reason)]}"
+        for reason, count in found.rejected_by_reason.items()
+    )
+    interval = (
+        f"{number_text(found.cr_percent_low, 1)} to {number_text(found.cr_percent_high, 1)} %"
+    )
+    spread = f", SD {number_text(found.onset_sd_ms, 0)}" if math.isfinite(found.onset_sd_ms) else ""
+    return [
+        ("trials", f"{found.n_trials}: {types}"),
+        ("rejected", f"{found.n_trials - found.n_valid} ({reasons or 'none'})"),
+        ("CS-US interval", number_text(found.cs_us_ms, 0, "ms")),
+        ("CR criterion", cr_rule_text(settings.cr_rule, settings.cr_threshold)),
+        (
+            "CRs",
+            f"{found.n_cr} of {found.n_cs_valid} valid trials with a CS: "
+            f"{number_text(found.cr_percent, 1, '%')} (95 % interval {interval})",
+        ),
+        ("left out of the count of CRs", found.left_out or "none"),
+        ("CR amplitude, all valid trials", number_text(found.amplitude_all, 3, "FEC")),
+        ("CR amplitude, trials with a CR", number_text(found.amplitude_cr, 3, "FEC")),
+        ("CR onset after the CS", number_text(found.onset_ms, 0, "ms") + spread),
+        ("CR peak after the CS (CS alone)", number_text(found.peak_ms, 0, "ms")),
+        ("UR amplitude", number_text(found.ur_amplitude, 3, "FEC")),
+        ("UR peak after the US", number_text(found.ur_peak_ms, 0, "ms")),
+        ("startles", f"{found.n_startle} valid trials: closure within 60 ms after the CS"),
+    ]
+
+
+def _trial_row(result: TrialResult) -> list[object]:
+    measures = result.measures
+    return [
+        measures.trial,
+        TYPE_TEXTS[measures.trial_type],
+        measures.cs_onset_s,
+        measures.us_onset_s,
+        measures.baseline,
+        None if result.cr is None else ("yes" if result.cr else "no"),
+        measures.cr_amplitude,
+        measures.cr_onset_ms if result.cr else None,
+        measures.cr_peak_ms if result.cr else None,
+        measures.ur_amplitude,
+        "; ".join(REASON_TEXTS[reason] for reason in result.rejections),
+    ]
+
+
+def _signal(session: AnalysedSession) -> list[tuple[str, str]]:
+    trace, calibration = session.trace, session.calibration
+    counts = {Gap(int(code)): int(np.sum(trace.gaps == code)) for code in np.unique(trace.gaps)}
+    reasons = [f"{gap.text.replace('-', ' ')}: {count}" for gap, count in counts.items() if gap]
+    return [
+        ("frames a second", number_text(trace.frame_rate_hz, 2)),
+        ("frames without the eyes", "; ".join(reasons) or "none"),
+        ("EAR of the open eye", number_text(calibration.open_ear, 3)),
+        ("EAR of the closed eye", number_text(calibration.closed_ear, 3)),
+        (
+            "calibration",
+            "reliable" if calibration.reliable else "not reliable: open and closed hardly differ",
+        ),
+        *((key.replace("_", " "), _value(value)) for key, value in session.recording.items()),
+    ]
+
+
+def _flatten(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            rows += _flatten(value, f"{prefix}{key}.")
+        else:
+            rows.append((f"{prefix}{key}", _value(value)))
+    return rows
+
+
+def _value(value: Any) -> str:
+    value = plain(value)
+    if value is None or value == "":
+        return "not given"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
