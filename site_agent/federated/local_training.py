@@ -33,7 +33,9 @@ def train_contribution(
 ) -> NetworkContribution:
     """Train a round's network on the samples of a site, and return the differences.
 
-    It runs on the CPU in one thread, so that it can be repeated.
+    It runs on the CPU in one thread, so that it can be repeated. A step takes at most an eighth of
+    the samples, and rows that would show one of them are sent as zeros; see
+    `site_agent.federated.leak_checks`.
 
     Parameters
     ----------
@@ -53,6 +55,7 @@ def train_contribution(
     """
     import torch
 
+    from site_agent.federated.leak_checks import DenseRows, batch_size_for
     from site_agent.networks import from_module, to_module
     from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
 
@@ -68,16 +71,21 @@ def train_contribution(
     )
     with repeatable():
         data = to_tensors(samples)
+        rows = DenseRows(module, data, settings.epochs)
+        batch_size = batch_size_for(settings, len(samples))
         for _ in range(settings.epochs):
-            loss = train_epoch(module, optimiser, data, settings.batch_size, generator)
+            loss = train_epoch(module, optimiser, data, batch_size, generator)
             if not np.isfinite(loss):
                 raise TrainingFailedError(
                     f"the loss is {loss} in round {round_number}: lower the learning rate "
                     f"({settings.learning_rate:g})"
                 )
-    trained = from_module(module, base.metadata["architecture"])
+        rows.close()
+        trained = from_module(module, base.metadata["architecture"])
+        differences = _differences(trained, base)
+        rows.keep_back(differences)
     return NetworkContribution(
-        network=StateDict(_differences(trained, base), dict(base.infos)),
+        network=StateDict(differences, dict(base.infos)),
         holds="differences",
         samples=len(samples),
         base_digest=base_digest,

@@ -1,0 +1,257 @@
+"""What a site checks so that its update of a network shows no single picture.
+
+Who may lie here: whoever made the base of a round, be it the starter, the pool or the server of
+live rounds. The update of a dense layer's row is the sum over samples of (gradient of the unit) x
+(the layer's input), so that a row to which one sample contributes *is* that sample's input, and
+behind convolutions that pass pictures on, its picture (Phong et al. 2018; Boenisch et al. 2021,
+"When the curious abandon honesty"). Two rows that measure the same with different thresholds
+show by their difference the samples between (Fowl et al. 2022, "Robbing the Fed").
+
+So a site
+
+1. refuses a base that no training makes (`audit_base`): dense rows that measure the same, units
+   that nearly never answer, outputs beyond any gaze;
+2. takes at most an eighth of its samples in a step (`batch_size_for`);
+3. keeps back each dense row that rests on fewer than 5 samples, or from which one of its own
+   pictures can be read (`DenseRows`): the row's differences are sent as zeros. Honest bases have
+   such rows, too, above all where a site has few samples.
+
+All of this depends on base, data and settings alone, so that all engines of rounds agree. What
+remains: rows are means over at least 5 samples, and where these are frames of one stare, a mean
+shows the stare; `site_agent.attacks` measures what an update gives away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+
+from site_agent.networks import to_module
+
+if TYPE_CHECKING:
+    from aggregators.methods.networks.local_training import LocalTraining
+    from aggregators.models import StateDict
+    from site_agent.training.gaze.loop import GazeTensors
+
+FEWEST_SAMPLES = 5
+"""In a row that is sent: what `min_faces` is for leaf sums."""
+
+MOST_GAIN_DB = 6.0
+"""How much nearer than their mean a row may come to one of the site's inputs."""
+
+MOST_COSINE = 0.6
+"""Between two rows. Honest networks stayed below 0.3, cameras worked from 0.9 on (see tests)."""
+
+LEAST_SHARE = 0.03
+"""Of samples for which the median unit answers. Honest networks: 0.1 and more."""
+
+MOST_OUTPUT_RAD = 10.0
+MOST_EPOCHS, MOST_LEARNING_RATE, MOST_MOMENTUM, FEWEST_IN_A_STEP = 100, 0.5, 0.99, 2
+
+_FEWEST_UNITS = 8
+"""A layer with fewer units has too few rows to sort samples by."""
+
+_LOOKED_AT = 512
+"""Samples of the site that are compared with rows, evenly spaced: enough to see near copies."""
+
+
+def objections_to_training(settings: LocalTraining) -> list[str]:
+    """Return which settings of a round no site accepts, whoever started it."""
+    bounds = (
+        ("epochs", settings.epochs, 1, MOST_EPOCHS),
+        ("batch_size", settings.batch_size, FEWEST_IN_A_STEP, None),
+        ("learning_rate", settings.learning_rate, 0, MOST_LEARNING_RATE),
+        ("momentum", settings.momentum, 0, MOST_MOMENTUM),
+    )
+    return [
+        f"the round asks for {name} {found:g}, and sites train with "
+        + (f"at most {most:g}" if most is not None and found > most else f"at least {least:g}")
+        for name, found, least, most in bounds
+        if found < least or (most is not None and found > most)
+    ]
+
+
+def batch_size_for(settings: LocalTraining, samples: int) -> int:
+    """Return how many samples a step takes: at most an eighth of the site's, and at least 2.
+
+    An update of one step is a single mean of gradients, which linear algebra takes apart.
+    """
+    return min(settings.batch_size, max(2, samples // 8))
+
+
+def audit_base(base: StateDict, data: GazeTensors) -> list[str]:
+    """Return what a base has that training does not make; empty for honest ones.
+
+    Parameters
+    ----------
+    data : GazeTensors
+        The site's own samples; 512 of them are looked at.
+    """
+    module = to_module(base, "the base").eval()
+    inputs = _LayerInputs(module)
+    with torch.no_grad():
+        output = inputs.run(module, _some(data))
+        found = []
+        if not bool(torch.isfinite(output).all()) or float(output.abs().max()) > MOST_OUTPUT_RAD:
+            found.append(
+                f"it answers with {float(output.abs().max()):.3g} radians, expected at most "
+                f"{MOST_OUTPUT_RAD:g}"
+            )
+        for name, layer in dense_layers(module):
+            if parallel := _parallel_rows(layer.weight):
+                found.append(
+                    f"{parallel} of the {layer.out_features} units of {name} measure the same: "
+                    f"their weights have cosines above {MOST_COSINE:g}; trained networks do not"
+                )
+            share = _median_share(layer(inputs.of[name]))
+            if share < max(LEAST_SHARE, 1.5 / len(output)):
+                found.append(
+                    f"half of the units of {name} answer to at most {share:.1%} of your samples: "
+                    "each would show one of them"
+                )
+    return found
+
+
+class DenseRows:
+    """Watches the dense layers of a module while it is trained on a site's samples.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Before its first step.
+    epochs : int
+        How often each sample will be seen.
+    """
+
+    def __init__(self, module: nn.Module, data: GazeTensors, epochs: int) -> None:
+        self._epochs = epochs
+        self._sums: dict[str, torch.Tensor] = {}
+        self._squares: dict[str, torch.Tensor] = {}
+        self._inputs = _LayerInputs(module)
+        self._looked_at = {}
+        if self._inputs.of or any(dense_layers(module)):
+            training = module.training
+            with torch.no_grad():
+                self._inputs.run(module.eval(), _some(data))
+            module.train(training)
+            self._looked_at = dict(self._inputs.of)
+        self._hooks = [
+            layer.register_forward_hook(self._watch(name)) for name, layer in dense_layers(module)
+        ]
+
+    def _watch(self, name: str):  # type: ignore[no-untyped-def]
+        def add(gradient: torch.Tensor) -> None:
+            size = gradient.detach().abs()
+            if name not in self._sums:
+                self._sums[name] = torch.zeros(size.shape[1])
+                self._squares[name] = torch.zeros(size.shape[1])
+            self._sums[name] += size.sum(0)
+            self._squares[name] += size.square().sum(0)
+
+        def hook(_layer: nn.Module, _inputs: object, output: torch.Tensor) -> None:
+            if output.requires_grad:
+                output.register_hook(add)  # type: ignore[no-untyped-call]
+
+        return hook
+
+    def close(self) -> None:
+        """Stop watching."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def keep_back(self, differences: dict[str, np.ndarray]) -> int:  # type: ignore[type-arg]
+        """Set the rows to zero that would show a sample, in place; return their number.
+
+        Parameters
+        ----------
+        differences : dict
+            By entry of the network; weights of shape (units, inputs), biases of shape (units,).
+        """
+        count = 0
+        for name, sums in self._sums.items():
+            # As many equal gradients would have this ratio of sums (the participation ratio).
+            effective = sums.square() / self._squares[name].clamp(min=1e-30) / self._epochs
+            weight = torch.from_numpy(differences[f"{name}.weight"])
+            bias = torch.from_numpy(differences[f"{name}.bias"])
+            shown = (effective < FEWEST_SAMPLES) | _readable(weight, bias, self._looked_at[name])
+            # In place: the arrays are those of `differences`.
+            weight[shown] = 0
+            bias[shown] = 0
+            count += int((shown & (sums > 0)).sum())
+        return count
+
+
+def dense_layers(module: nn.Module) -> list[tuple[str, nn.Linear]]:
+    """Return the dense layers with at least 8 units, by their names."""
+    return [
+        (name, layer)
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features >= _FEWEST_UNITS
+    ]
+
+
+class _LayerInputs:
+    """What the dense layers of a module get to see."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.of: dict[str, torch.Tensor] = {}
+        self._layers = dense_layers(module)
+
+    def run(self, module: nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """Run a module, and return its output; `of` has the inputs afterwards."""
+
+        def keep(name: str):  # type: ignore[no-untyped-def]
+            def hook(_layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+                self.of[name] = inputs[0].detach()
+
+            return hook
+
+        hooks = [layer.register_forward_pre_hook(keep(name)) for name, layer in self._layers]
+        try:
+            output: torch.Tensor = module(*data)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return output
+
+
+def _some(data: GazeTensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return patches and head angles of at most 512 samples."""
+    chosen = torch.linspace(0, len(data) - 1, min(_LOOKED_AT, len(data))).long()
+    return data.patches[chosen], data.head[chosen]
+
+
+def _parallel_rows(weight: torch.Tensor) -> int:
+    """Return how many rows of a matrix are parallel to another; rows of zeros are not."""
+    norms = weight.norm(dim=1)
+    rows = weight[norms > 1e-6 * norms.max().clamp(min=1e-30)]
+    rows = rows / rows.norm(dim=1, keepdim=True)
+    cosines = (rows @ rows.T).abs()
+    cosines.fill_diagonal_(0)
+    return int((cosines.max(dim=1).values > MOST_COSINE).sum()) if len(rows) > 1 else 0
+
+
+def _median_share(values: torch.Tensor) -> float:
+    """Return for which share of samples the median unit answers, of those that ever do.
+
+    `values` before the ReLU, of shape (samples, units).
+    """
+    shares = (values > 0).float().mean(dim=0)
+    shares = shares[shares > 0]
+    return float(shares.median()) if len(shares) else 0.0
+
+
+def _readable(weight: torch.Tensor, bias: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """Return for each row whether it comes near to one of the inputs: bool, shape (units,).
+
+    ``weight / bias`` is the mean of the inputs by which the row changed.
+    """
+    means = weight / torch.where(bias.abs() > 1e-12, bias, torch.inf)[:, None]
+    size = inputs.square().sum(1)
+    squares = (means.square().sum(1, keepdim=True) - 2 * means @ inputs.T + size).clamp(min=1e-12)
+    typical = (inputs - inputs.mean(0)).square().sum(1)
+    gain: torch.Tensor = 10 * torch.log10(typical / squares).max(dim=1).values
+    return gain > MOST_GAIN_DB
