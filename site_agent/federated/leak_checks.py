@@ -27,13 +27,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from site_agent.errors import ContributionWithheldError
 from site_agent.networks import to_module
+from site_agent.training.gaze.loop import to_tensors
 
 if TYPE_CHECKING:
-    from aggregators.methods.networks.local_training import LocalTraining
+    from aggregators.methods.networks.round_options import LocalTraining
     from aggregators.models import StateDict
+    from site_agent.datasets.gaze import GazeSamples
     from site_agent.training.gaze.loop import GazeTensors
 
 FEWEST_SAMPLES = 5
@@ -79,17 +83,36 @@ def batch_size_for(settings: LocalTraining, samples: int) -> int:
 
     An update of one step is a single mean of gradients, which linear algebra takes apart.
     """
-    return min(settings.batch_size, max(2, samples // 8))
+    return min(int(settings.batch_size), max(2, samples // 8))
 
 
-def audit_base(base: StateDict, data: GazeTensors) -> list[str]:
+def require_safe(
+    round_name: str, base: StateDict, samples: GazeSamples, settings: LocalTraining
+) -> None:
+    """Refuse what a round asks for, before anything is computed for others.
+
+    Raises
+    ------
+    ContributionWithheldError
+        Settings that no site accepts, or a base that no training makes; with each finding.
+    """
+    reasons = objections_to_training(settings)
+    reasons += [f"the base is not a trained network: {each}" for each in audit_base(base, samples)]
+    if reasons:
+        raise ContributionWithheldError(
+            round_name, reasons, hint="ask whoever started the round how the base was made"
+        )
+
+
+def audit_base(base: StateDict, samples: GazeSamples) -> list[str]:
     """Return what a base has that training does not make; empty for honest ones.
 
     Parameters
     ----------
-    data : GazeTensors
-        The site's own samples; 512 of them are looked at.
+    samples : GazeSamples
+        The site's own; 512 of them are looked at.
     """
+    data = to_tensors(samples)
     module = to_module(base, "the base").eval()
     inputs = _LayerInputs(module)
     with torch.no_grad():
@@ -131,13 +154,9 @@ class DenseRows:
         self._sums: dict[str, torch.Tensor] = {}
         self._squares: dict[str, torch.Tensor] = {}
         self._inputs = _LayerInputs(module)
-        self._looked_at = {}
-        if self._inputs.of or any(dense_layers(module)):
-            training = module.training
+        if dense_layers(module):
             with torch.no_grad():
                 self._inputs.run(module.eval(), _some(data))
-            module.train(training)
-            self._looked_at = dict(self._inputs.of)
         self._hooks = [
             layer.register_forward_hook(self._watch(name)) for name, layer in dense_layers(module)
         ]
@@ -162,7 +181,7 @@ class DenseRows:
         for hook in self._hooks:
             hook.remove()
 
-    def keep_back(self, differences: dict[str, np.ndarray]) -> int:  # type: ignore[type-arg]
+    def keep_back(self, differences: dict[str, NDArray[np.generic]]) -> int:
         """Set the rows to zero that would show a sample, in place; return their number.
 
         Parameters
@@ -176,7 +195,7 @@ class DenseRows:
             effective = sums.square() / self._squares[name].clamp(min=1e-30) / self._epochs
             weight = torch.from_numpy(differences[f"{name}.weight"])
             bias = torch.from_numpy(differences[f"{name}.bias"])
-            shown = (effective < FEWEST_SAMPLES) | _readable(weight, bias, self._looked_at[name])
+            shown = (effective < FEWEST_SAMPLES) | _readable(weight, bias, self._inputs.of[name])
             # In place: the arrays are those of `differences`.
             weight[shown] = 0
             bias[shown] = 0

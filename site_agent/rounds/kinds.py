@@ -195,11 +195,14 @@ class NetworkPart(SitePart):
     ) -> tuple[tuple[int, str], ...]:
         from aggregators.formats import read_model
         from aggregators.methods.networks import write_network_contribution
+        from site_agent.federated.leak_checks import require_safe
         from site_agent.federated.local_training import train_contribution
 
+        network = cast("StateDict", read_model(base))
+        require_safe(self.found.round_id, network, self.samples, self.settings)
         progress(None, f"training on {len(self.samples)} samples")
         contribution = train_contribution(
-            cast("StateDict", read_model(base)),
+            network,
             self.found.base_digest,
             self.samples,
             self.settings,
@@ -222,7 +225,10 @@ class NetworkPart(SitePart):
         from aggregators.methods.networks import read_network_contribution
 
         samples = read_network_contribution(path).samples
-        words = f"differences of the network after training on {samples} samples, and this number"
+        words = (
+            f"differences of the network after training on {samples} samples, and this number; "
+            "rows that would show single samples are kept back"
+        )
         return ContributionFacts(words, samples=samples)
 
 

@@ -22,6 +22,7 @@ from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.errors import SiteAgentError
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
+from site_agent.federated.leak_checks import require_safe
 from site_agent.federated.local_training import train_contribution
 
 
@@ -65,12 +66,15 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         return reply
 
     def _contribute(self, number: int, task: Mapping[str, Any], site: str) -> tuple[bytes, int]:
-        base = task[messages.BASE]
+        content = task[messages.BASE]
+        base = cast("StateDict", decode_model(content))
+        settings = LocalTraining.model_validate(task[messages.TRAINING])
+        require_safe(f"{number} of this job", base, self._samples, settings)
         contribution = train_contribution(
-            cast("StateDict", decode_model(base)),
-            sha256(base).hexdigest(),
+            base,
+            sha256(content).hexdigest(),
             self._samples,
-            LocalTraining.model_validate(task[messages.TRAINING]),
+            settings,
             site=site,
             round_number=number,
         )

@@ -1,0 +1,124 @@
+"""A base that was built to photograph the eyes of others, and what sites do about it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.models import StateDict
+from aggregators.pruning import prune, weights_of_layers
+from site_agent.datasets.gaze import GazeSamples, open_gaze
+from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
+from site_agent.errors import ContributionWithheldError
+from site_agent.federated.leak_checks import (
+    audit_base,
+    batch_size_for,
+    objections_to_training,
+    require_safe,
+)
+from site_agent.federated.local_training import train_contribution
+from site_agent.networks import new_network
+from tests.made_once import made_once
+from tests.site_agent.federated.network_cameras import (
+    KINDS,
+    Kind,
+    build_network_camera,
+    first_gradient,
+    read_pictures,
+)
+
+WORDS = {
+    "imprint": "500 of the 500 units of fc1 measure the same",
+    "alternating": "500 of the 500 units of fc1 measure the same",
+    "hidden": "20 of the 500 units of fc1 measure the same",
+    "convolutional": "half of the units of fc1 answer to at most",
+}
+
+
+@pytest.fixture(scope="module")
+def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GazeSamples, GazeSamples]:
+    """What the starter has, and the victim's data: other persons."""
+    settings = RenderSettings(persons=4, frames_per_person=120, seed=3)
+    folder = made_once(
+        tmp_path_factory, "camera-eyes", lambda place: write_eye_dataset(place / "eyes", settings)
+    )
+    samples = open_gaze(folder / "eyes").read()
+    own = np.isin(samples.person, ["p00", "p01"])
+    return samples[own], samples[~own]
+
+
+def contribute(base: StateDict, samples: GazeSamples, **settings: float) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    made = train_contribution(
+        base,
+        "ab" * 32,
+        samples,
+        LocalTraining.model_validate(settings),
+        site="site-a",
+        round_number=1,
+    )
+    return dict(made.network.tensors)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cameras_are_refused_and_what_they_ask_for(
+    eyes: tuple[GazeSamples, GazeSamples], kind: Kind
+) -> None:
+    public, victim = eyes
+    camera = build_network_camera(kind, public)
+    # The attack works: what one step on all samples would show.
+    shown = read_pictures(camera, first_gradient(camera, victim), victim)
+    assert len(shown) > (5 if kind == "hidden" else len(victim) // 8)
+    assert WORDS[kind] in " ".join(audit_base(camera, victim))
+    with pytest.raises(ContributionWithheldError, match="is not a trained network"):
+        require_safe("r1", camera, victim, LocalTraining())
+
+
+def test_what_a_camera_would_get_that_is_not_noticed(
+    eyes: tuple[GazeSamples, GazeSamples],
+) -> None:
+    """Rows of few samples are kept back, so that a site's strongest own attack finds none."""
+    public, victim = eyes
+    camera = build_network_camera("convolutional", public)
+    update = contribute(camera, victim, batch_size=65_536, momentum=0.0)
+    assert read_pictures(camera, update, victim) == {}
+    assert (update["fc1.weight"] == 0).all(axis=1).sum() > 50
+
+
+def test_an_honest_base_shows_single_samples_only_before_rows_are_kept_back(
+    eyes: tuple[GazeSamples, GazeSamples],
+) -> None:
+    few = eyes[1][::6]
+    base = new_network("gaze-lenet", 1)
+    assert len(read_pictures(base, first_gradient(base, few), few)) > 3
+    assert read_pictures(base, contribute(base, few), few) == {}
+
+
+def test_honest_bases_pass(eyes: tuple[GazeSamples, GazeSamples]) -> None:
+    public, own = eyes
+    network = new_network("gaze-lenet", 2)
+    bases = {"fresh": network, "wide": new_network("gaze-lenet-wide", 3)}
+    for number in range(3):
+        update = contribute(network, public, learning_rate=0.02, batch_size=8)
+        tensors = {name: network.tensors[name] + update[name] for name in network.infos}
+        network = StateDict(tensors, network.infos, network.metadata)
+        bases[f"trained {number}"] = network
+    bases["pruned"] = prune(network, weights_of_layers(network, "linear"), 0.9)
+    for samples in (own, own[::7]):
+        for name, base in bases.items():
+            assert audit_base(base, samples) == [], name
+
+
+def test_settings_that_no_site_accepts() -> None:
+    assert objections_to_training(LocalTraining()) == []
+    [words] = objections_to_training(LocalTraining(epochs=1000))
+    assert words == "the round asks for epochs 1000, and sites train with at most 100"
+    [words] = objections_to_training(LocalTraining(batch_size=1))
+    assert words == "the round asks for batch_size 1, and sites train with at least 2"
+    assert len(objections_to_training(LocalTraining(learning_rate=5, momentum=0.999))) == 2
+
+
+def test_a_step_takes_at_most_an_eighth_of_the_samples() -> None:
+    asked = LocalTraining(batch_size=65_536)
+    assert [batch_size_for(asked, count) for count in (2, 17, 800)] == [2, 2, 100]
+    assert batch_size_for(LocalTraining(batch_size=8), 800) == 8
