@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from aggregators.methods.contract import Combined, MethodOptions, Progress
+from aggregators.methods.contract import MethodOptions, Progress
 from aggregators.methods.networks.fedavg import weighted_mean
-from aggregators.methods.networks.updates import NetworkMethod, Updates
-from aggregators.methods.networks.voting import collect_votes, stream_votes
-from aggregators.methods.sub_models import SubModels
-from aggregators.models import Float64, MergeInput
+from aggregators.methods.networks.updates import Updates
+from aggregators.methods.networks.voting import RobustMethod, Votes, stream_votes
+from aggregators.models import Float64, StateDict
 
 _MOST_STEPS = 1000
 _KEPT_BITS = 32
@@ -27,7 +26,7 @@ class GeometricMedianOptions(MethodOptions):
     )
 
 
-class GeometricMedian(NetworkMethod[GeometricMedianOptions]):
+class GeometricMedian(RobustMethod[GeometricMedianOptions]):
     """The point with the smallest sum of Euclidean distances to the updates, as whole vectors.
 
     As long as fewer than half of the sites are hostile, the distance of the result from the honest
@@ -45,16 +44,10 @@ class GeometricMedian(NetworkMethod[GeometricMedianOptions]):
     name = "geometric-median"
     summary = "geometric median of networks as whole vectors"
     options_type = GeometricMedianOptions
-    needs_each = True
 
-    def combine(
-        self,
-        sub_models: SubModels[MergeInput],
-        options: GeometricMedianOptions,
-        progress: Progress,
-        /,
-    ) -> Combined:
-        votes = collect_votes(sub_models, self.name)
+    def combine_votes(
+        self, votes: Votes, options: GeometricMedianOptions, progress: Progress, /
+    ) -> StateDict:
         weights = weiszfeld_weights(inner_products(votes.updates, progress), options.smoothing)
 
         counts = weights > 0
@@ -65,7 +58,7 @@ class GeometricMedian(NetworkMethod[GeometricMedianOptions]):
             # Rounded out of the range of equal updates, the mean would not be that update.
             return np.clip(mean, used.min(axis=0), used.max(axis=0))
 
-        return Combined(stream_votes(votes, combine), votes.warnings)
+        return stream_votes(votes, combine)
 
 
 def inner_products(updates: Updates, progress: Progress) -> Float64:

@@ -6,18 +6,16 @@ import numpy as np
 from pydantic import Field
 
 from aggregators.errors import OptionError
-from aggregators.methods.contract import Combined, MethodOptions, Progress
+from aggregators.methods.contract import MethodOptions, Progress
 from aggregators.methods.networks.updates import (
-    NetworkMethod,
     Updates,
     holds_differences,
     network_of,
     pick_first,
     stream_network,
 )
-from aggregators.methods.networks.voting import collect_votes
-from aggregators.methods.sub_models import SubModels
-from aggregators.models import Float64, MergeInput, NetworkContribution, StateDict
+from aggregators.methods.networks.voting import RobustMethod, Votes
+from aggregators.models import Float64, NetworkContribution, StateDict
 
 
 class KrumOptions(MethodOptions):
@@ -30,7 +28,7 @@ class KrumOptions(MethodOptions):
     )
 
 
-class Krum(NetworkMethod[KrumOptions]):
+class Krum(RobustMethod[KrumOptions]):
     """The input with the smallest sum of squared distances to its ``n - f - 2`` nearest ones.
 
     With n sites, of which f may be hostile, n must be at least ``2 f + 3``. The result is one
@@ -44,19 +42,15 @@ class Krum(NetworkMethod[KrumOptions]):
     name = "krum"
     summary = "the one network that is closest to most others"
     options_type = KrumOptions
-    needs_each = True
 
-    def combine(
-        self, sub_models: SubModels[MergeInput], options: KrumOptions, progress: Progress, /
-    ) -> Combined:
-        votes = collect_votes(sub_models, self.name)
+    def combine_votes(self, votes: Votes, options: KrumOptions, progress: Progress, /) -> StateDict:
         given = votes.count + votes.dropped
         hostile = (given - 3) // 2 if options.hostile is None else options.hostile
         _require_enough(given, max(0, hostile))
         hostile = max(0, hostile - votes.dropped)
         _require_enough(votes.count, hostile)
         chosen = find_closest(squared_distances(votes.updates, progress), hostile)
-        return Combined(_network_of_site(votes.updates, chosen), votes.warnings)
+        return _network_of_site(votes.updates, chosen)
 
 
 def squared_distances(updates: Updates, progress: Progress) -> Float64:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from aggregators.methods.contract import Combined, MethodOptions, Progress
-from aggregators.methods.networks.updates import NetworkMethod, Updates
-from aggregators.methods.networks.voting import collect_votes, mean_within, stream_votes
-from aggregators.methods.sub_models import SubModels
-from aggregators.models import Float64, MergeInput
+from aggregators.methods.contract import MethodOptions, Progress
+from aggregators.methods.networks.updates import Updates
+from aggregators.methods.networks.voting import RobustMethod, Votes, mean_within, stream_votes
+from aggregators.models import Float64, StateDict
 
 
 class ClipOptions(MethodOptions):
@@ -20,7 +19,7 @@ class ClipOptions(MethodOptions):
     )
 
 
-class NormClip(NetworkMethod[ClipOptions]):
+class NormClip(RobustMethod[ClipOptions]):
     """The mean of the updates, each scaled down to at most `limit` times the median norm.
 
     An update is the difference from the base. Networks without a base are clipped as they are,
@@ -33,15 +32,12 @@ class NormClip(NetworkMethod[ClipOptions]):
     name = "norm-clip"
     summary = "mean of networks' updates, none larger than most"
     options_type = ClipOptions
-    needs_each = True
 
-    def combine(
-        self, sub_models: SubModels[MergeInput], options: ClipOptions, _progress: Progress, /
-    ) -> Combined:
-        votes = collect_votes(sub_models, self.name)
+    def combine_votes(
+        self, votes: Votes, options: ClipOptions, _progress: Progress, /
+    ) -> StateDict:
         factors = clip_factors(update_norms(votes.updates), options.limit)
-        network = stream_votes(votes, lambda rows: mean_within(rows * factors[:, np.newaxis]))
-        return Combined(network, votes.warnings)
+        return stream_votes(votes, lambda rows: mean_within(rows * factors[:, np.newaxis]))
 
 
 def update_norms(updates: Updates) -> Float64:

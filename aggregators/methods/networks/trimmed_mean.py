@@ -7,11 +7,9 @@ import math
 import numpy as np
 from pydantic import Field
 
-from aggregators.methods.contract import Combined, MethodOptions, NoOptions, Progress
-from aggregators.methods.networks.updates import NetworkMethod
-from aggregators.methods.networks.voting import collect_votes, mean_within, stream_votes
-from aggregators.methods.sub_models import SubModels
-from aggregators.models import Float64, MergeInput
+from aggregators.methods.contract import MethodOptions, NoOptions, Progress
+from aggregators.methods.networks.voting import RobustMethod, Votes, mean_within, stream_votes
+from aggregators.models import Float64, StateDict
 
 
 class TrimOptions(MethodOptions):
@@ -22,7 +20,7 @@ class TrimOptions(MethodOptions):
     )
 
 
-class TrimmedMean(NetworkMethod[TrimOptions]):
+class TrimmedMean(RobustMethod[TrimOptions]):
     """The mean of what is left without the `trim` largest and smallest values of a parameter.
 
     With at most that fraction of hostile sites, every parameter stays within the range of the
@@ -36,32 +34,24 @@ class TrimmedMean(NetworkMethod[TrimOptions]):
     name = "trimmed-mean"
     summary = "mean of networks' parameters without the extremes of each"
     options_type = TrimOptions
-    needs_each = True
 
-    def combine(
-        self, sub_models: SubModels[MergeInput], options: TrimOptions, _progress: Progress, /
-    ) -> Combined:
-        votes = collect_votes(sub_models, self.name)
+    def combine_votes(
+        self, votes: Votes, options: TrimOptions, _progress: Progress, /
+    ) -> StateDict:
         tolerated = count_tolerated(options.trim, votes.count + votes.dropped)
         count = max(0, min(tolerated - votes.dropped, _most(votes.count)))
-        network = stream_votes(votes, lambda rows: trimmed_mean(rows, count))
-        return Combined(network, votes.warnings)
+        return stream_votes(votes, lambda rows: trimmed_mean(rows, count))
 
 
-class Median(NetworkMethod[NoOptions]):
+class Median(RobustMethod[NoOptions]):
     """The median of each parameter; of an even number of sites, the mean of the middle two."""
 
     name = "median"
     summary = "median of networks' parameters"
     options_type = NoOptions
-    needs_each = True
 
-    def combine(
-        self, sub_models: SubModels[MergeInput], _options: NoOptions, _progress: Progress, /
-    ) -> Combined:
-        votes = collect_votes(sub_models, self.name)
-        network = stream_votes(votes, lambda rows: trimmed_mean(rows, _most(len(rows))))
-        return Combined(network, votes.warnings)
+    def combine_votes(self, votes: Votes, _options: NoOptions, _progress: Progress, /) -> StateDict:
+        return stream_votes(votes, lambda rows: trimmed_mean(rows, _most(len(rows))))
 
 
 def trimmed_mean(rows: Float64, count: int) -> Float64:

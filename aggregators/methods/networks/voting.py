@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.contract import Combined, OptionsT, Progress
 from aggregators.methods.networks.updates import (
+    NetworkMethod,
     Updates,
     collect_updates,
     network_of,
@@ -39,6 +42,22 @@ class Votes:
     @property
     def count(self) -> int:
         return len(self.updates.sites)
+
+
+class RobustMethod(NetworkMethod[OptionsT]):
+    """Base of the methods that give each site one vote and withstand a few hostile ones."""
+
+    needs_each = True
+
+    @abstractmethod
+    def combine_votes(self, votes: Votes, options: OptionsT, progress: Progress, /) -> StateDict:
+        """Return the network that the votes make."""
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: OptionsT, progress: Progress, /
+    ) -> Combined:
+        votes = collect_votes(sub_models, self.name)
+        return Combined(self.combine_votes(votes, options, progress), votes.warnings)
 
 
 def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
