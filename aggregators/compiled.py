@@ -15,6 +15,8 @@ def compiled(function: Callable[..., Any]) -> Any:
     divides as numpy does. Where no cache can be written, each process compiles it.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    # numba raises when neither the package's folder nor the user's cache can be written to (a read-
+    # only container).
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:

@@ -74,6 +74,8 @@ def prune(
             continue
         flat = [np.array(network.tensors[name]).reshape(-1) for name in group]
         magnitudes: Float64 = np.abs(np.concatenate(flat).astype(np.float64))
+        # Stable: of equal magnitudes the first go, so the same network gives the same bytes
+        # everywhere.
         gone = np.argsort(magnitudes, kind="stable")[: round(fraction * len(magnitudes))]
         kept = np.ones(len(magnitudes), dtype=bool)
         kept[gone] = False

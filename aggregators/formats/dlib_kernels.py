@@ -105,6 +105,8 @@ def _read_integer(data, offset, end, report):
     after = offset + 1 + size
     if after > end:
         return np.int64(0), _fail(report, TRUNCATED, offset, end, 0)
+    # One unaligned load instead of a loop over bytes; near the end of the file it would read
+    # beyond.
     if offset + 9 <= end:
         magnitude = _load_word(data, offset + 1) & (
             np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * size)
@@ -146,6 +148,8 @@ def read_float32(data, offset, end, out, first, count, powers, report):
             word = _load_word(data, offset)
             size = np.int64(word & np.uint64(0x7F))
             tail = word >> np.uint64((8 * size + 8) & 63)
+            # The common case, decoded from one word: a mantissa of at most 3 bytes and an exponent
+            # of one. All other codings take the slow path below.
             if size >= 1 and size <= 3 and (tail & np.uint64(0x7F)) == 1:
                 magnitude = np.int64(
                     (word >> np.uint64(8)) & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1))
@@ -269,6 +273,7 @@ def _read_leaves(data, offset, end, count, first, coordinates, leaves, powers, r
         rows, middle = _read_integer(data, offset, end, report)
         if middle < 0:
             return middle
+        # dlib marks matrices by negative sizes, to tell them from an older coding.
         if rows != -coordinates:
             return _fail(report, WRONG_VALUE, offset, rows, -coordinates)
         report[WHAT] = LEAF_COLUMNS

@@ -202,6 +202,7 @@ class StreamReader:
                 expected=f"{size} more bytes of an integer",
             )
         value = int.from_bytes(self.bytes[start + 1 : after].tobytes(), "little")
+        # No number in these files is that large, and int64 would take it for a negative one.
         if value >> 63:
             self.fail(what, offset=start, found=value, expected="a number below 2**63")
         self.offset = after
@@ -252,6 +253,7 @@ class StreamWriter:
     def integers(self, *values: int) -> None:
         """Append integers, each in the fewest bytes."""
         for value in values:
+            # Zero takes one byte in dlib's coding, too.
             size = max(1, (abs(value).bit_length() + 7) // 8)
             head = size | (0x80 if value < 0 else 0)
             self._parts.append(bytes([head]) + abs(value).to_bytes(size, "little"))
@@ -261,6 +263,8 @@ class StreamWriter:
         from aggregators.formats import dlib_kernels as kernels
 
         array = flat_view(np.asarray(values), np.float64)
+        # At most 11 bytes a double (mantissa 1 + 7, exponent 1 + 2); kernels write whole words, so
+        # some room is needed behind the last.
         out = np.empty(11 * array.shape[0] + 16, dtype=np.uint8)
         report = new_report()
         self._append(out, kernels.write_float64(out, 0, array, report), what)

@@ -59,6 +59,7 @@ class FhogDetectorFormat:
     exact = True
 
     def recognises(self, head: bytes) -> bool:
+        # Version 2, scanner version 1, no feature images: the same eight bytes in every such file.
         return head[:8] == b"\x01\x02\x01\x01\x01\x00\x01\x00"
 
     def holds(self, model: Model) -> bool:
@@ -116,6 +117,8 @@ def decode_fhog_detector(data: Buffer) -> FhogDetector:
     overlap_covered = reader.double("overlap, covered fraction")
     vectors = _read_vectors(reader, dimensions)
     upsampling = None
+    # Python's simple_object_detector writes its upsampling after the C++ object; nothing else tells
+    # the two kinds apart.
     if reader.remaining:
         reader.integer("version after the detectors", SIMPLE_VERSION, SIMPLE_VERSION)
         upsampling = reader.integer("upsampling", 0, MOST_UPSAMPLING)
@@ -125,6 +128,7 @@ def decode_fhog_detector(data: Buffer) -> FhogDetector:
         nuclear_norm_strength=nuclear_norm_strength,
         overlap_iou=overlap_iou,
         overlap_covered=overlap_covered,
+        # dlib stores the threshold as the last number of the vector.
         weights=np.ascontiguousarray(vectors[:, :-1]),
         thresholds=np.ascontiguousarray(vectors[:, -1]),
         upsampling=upsampling,
@@ -133,6 +137,7 @@ def decode_fhog_detector(data: Buffer) -> FhogDetector:
 
 def _read_vectors(reader: StreamReader, dimensions: int) -> np.ndarray[tuple[int, int]]:
     length = dimensions + 1
+    # The least bytes of a vector bound the count, so a crafted one cannot allocate gigabytes.
     count = reader.count("number of detectors", 4 + 4 * length, minimum=1)
     vectors = np.empty((count, length), dtype=np.float64)
     for detector in range(count):

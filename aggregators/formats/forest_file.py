@@ -61,6 +61,7 @@ class ForestFileFormat:
         return (
             recognises_safetensors(head)
             and b'"format":"poolctl-forest"' in head
+            # Metadata come first in the header, so the mark is among the bytes that are looked at.
             and (b'"leaves":"F16"' in head) == (self.leaf_type == "F16")
         )
 
@@ -102,6 +103,8 @@ def decode_forest_file(data: Buffer) -> ShapePredictor | ForestEnsemble:
     _require(metadata.get("version"), (VERSION,), "metadata version")
     content = _require(metadata.get("content"), ("predictor", "ensemble"), "metadata content")
     leaf_type = _require(metadata.get("leaves"), ("F32", "F16"), "metadata leaves")
+    # The number of members is not stored, as it follows from the entries; the set is compared with
+    # the expected one below, so a file cannot claim members that it does not have.
     extra = 1 if content == "ensemble" else 0
     member_count = max(1, (len(contents.entries) - extra) // len(FIELDS))
     wanted = {f"{k}/{name}" for k in range(member_count) for name in FIELDS}
@@ -134,6 +137,7 @@ def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePred
                 expected=f"{dimensions} dimensions",
             )
         arrays[name] = contents.array(f"{number}/{name}")
+    # Predictors and methods work in float32: half precision is a form of storage alone.
     if leaf_type == "F16":
         arrays["leaves"] = arrays["leaves"].astype(np.float32)
     # The types were compared with _STORED_TYPES above.
@@ -168,6 +172,7 @@ def _find_ensemble_problem(ensemble: ForestEnsemble) -> tuple[str, str] | None:
         return f"weights of shape {weights.shape}", f"({len(ensemble.members)},)"
     if not (np.isfinite(weights).all() and (weights > 0).all()):
         return "weights that are not finite and positive", "finite and positive weights"
+    # All members start from one shape (`wba-final` re-anchors them), which predictors rely on.
     first = ensemble.members[0].initial_shape
     for number, member in enumerate(ensemble.members):
         if not np.array_equal(member.initial_shape, first):

@@ -35,6 +35,8 @@ _ALL: tuple[ModelFormat, ...] = (
     SparseTensorsFormat(),
 )
 
+# Recognised in this order, too: forest files and sparse files are safetensors containers, and
+# `TensorsFormat` leaves out those that name a format of poolctl.
 FORMATS: dict[str, ModelFormat] = {member.name: member for member in _ALL}
 """All formats by name. A model is written in the first that holds it, unless asked otherwise."""
 
@@ -233,6 +235,8 @@ def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:
         digest.update(part)
         file.write(part)
 
+    # Hashing and writing release the interpreter's lock, so they cost no time beside the encoding
+    # of the next piece. One piece at a time is under way, which bounds the memory.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="write-model") as background:
         pending: Future[None] | None = None
         for piece in pieces:

@@ -86,6 +86,7 @@ class Contents:
                 expected=f"one of {', '.join(NUMPY_TYPES)}, BF16",
             )
         raw = self.data[entry.start : entry.stop]
+        # A view of a type must begin at a multiple of its size; the format does not promise that.
         if entry.start % np.dtype(kind).itemsize:
             raw = raw.copy()
         return raw.view(kind).reshape(entry.info.shape)
@@ -95,6 +96,7 @@ def recognises_safetensors(head: bytes) -> bool:
     """Return whether a file begins with a header's length and a JSON object."""
     if len(head) < 9 or head[8:9] != b"{":
         return False
+    # Any file of a foreign format whose ninth byte is a brace would pass without a bound.
     return int.from_bytes(head[:8], "little") <= 2**40
 
 
@@ -108,6 +110,8 @@ def parse_safetensors(data: Buffer) -> Contents:
         overlap, leave gaps, exceed the file or do not have the size of their shape.
     """
     content = np.frombuffer(data, dtype=np.uint8)
+    # Models share these bytes; a method that wrote to its input would change a mapped file's other
+    # readers.
     content.flags.writeable = False
     length = _header_length(content)
     header = load_json_object(content[8 : 8 + length].tobytes())
@@ -176,6 +180,7 @@ def _require_unicode(header: dict[str, Any]) -> None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
+        # Parsers differ in which of two equal names they keep.
         if name in found:
             raise header_error("header", f"{name!r} twice", "each name once")
         found[name] = value
@@ -208,6 +213,7 @@ def require_metadata_keys(metadata: Mapping[str, str], keys: frozenset[str]) -> 
 def digest_in_metadata(metadata: Mapping[str, str], key: str) -> str:
     """Return a SHA-256 from the metadata, or raise `FormatError`."""
     text = metadata.get(key, "")
+    # Compared with digests as text later, so other spellings of the same number are refused.
     if len(text) != 64 or set(text) - set("0123456789abcdef"):
         raise header_error(f"metadata {key}", repr(text)[:80], "64 hexadecimal digits")
     return text
@@ -247,6 +253,8 @@ def _is_sizes(value: Any) -> bool:
 
 def _check_coverage(entries: Mapping[str, Entry], base: int, size: int) -> None:
     position = base
+    # Overlaps and gaps are legal JSON; either would let two programs read different models from the
+    # same bytes.
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
         if entry.start != position:
             raise FormatError(
@@ -285,6 +293,7 @@ def lay_out(
             raise ConversionError(
                 f"tensor {name!r}: found type {info.dtype}, expected one of {', '.join(ITEM_BYTES)}"
             )
+    # The library's own order, so that its files and ours have the same bytes.
     names = sorted(infos, key=lambda name: (_ORDER[infos[name].dtype], name.encode()))
     header: dict[str, Any] = {}
     if metadata:
@@ -299,6 +308,7 @@ def lay_out(
         }
         position += size
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    # Padded so that the data begin at a multiple of 8, where views need no copies.
     text += b" " * (-len(text) % 8)
     if len(text) > MOST_HEADER_BYTES:
         raise ConversionError(

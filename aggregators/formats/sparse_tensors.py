@@ -186,6 +186,7 @@ def _encode_laid_out(
     yield header
     for stored in names:
         part, name = stored.split("/", 1)
+        # By their bits, so that negative zeros and NaN come back as they were.
         words = _words(model, name)
         if part == "mask":
             yield np.packbits(words != 0, bitorder="little")
@@ -204,6 +205,7 @@ def _find_forms(contents: Contents, shapes: Mapping[str, Any]) -> dict[str, Stor
             raise header_error(f"entry {stored[:80]!r}", "another name", "values/, mask/ or index/")
         parts[part][name] = None
     values, masks, indices = (parts[part].keys() for part in ("values", "mask", "index"))
+    # Each entry has one form; two would let readers choose between two networks.
     for odd in sorted(masks & indices):
         raise header_error(f"entry {odd[:80]!r}", "a mask and indices", "one of them")
     for odd in sorted((masks | indices) ^ set(shapes)):
@@ -277,6 +279,7 @@ def _find_mask_problem(
     if info != TensorInfo("U8", (_mask_bytes(size),)):
         return f"{info.dtype} of shape {info.shape}", f"U8 of shape ({_mask_bytes(size)},)"
     mask = contents.array(stored)
+    # Bits behind the end would change the bytes, but not the network that they stand for.
     if size % 8 and int(mask[-1]) >> (size % 8):
         return "bits behind the last number", "zeros"
     # Counted without unpacking, which would take eight times the memory.
@@ -296,6 +299,7 @@ def _find_index_problem(
     positions = contents.array(stored).view(np.int32)
     if kept and (int(positions[0]) < 0 or int(positions[-1]) >= size):
         return f"positions {positions[0]} to {positions[-1]}", f"0 to {size - 1}"
+    # Sorted and distinct, each network has one file, and every value its own place.
     if (positions[1:] <= positions[:-1]).any():
         return "positions that do not increase", "increasing positions"
     return None

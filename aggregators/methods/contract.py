@@ -33,6 +33,7 @@ def no_progress(fraction: float, what: str) -> None:
 class MethodOptions(BaseModel):
     """Base of the methods' options; unknown names are refused."""
 
+    # NaN and infinities have no JSON, so no recipe could hold them.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 

@@ -78,6 +78,8 @@ def _share_levels(
             for level, weight in zip(levels, weights, strict=True)
         ]
     kept_counts = distribute_trees(tree_counts, weights, kept_trees)
+    # A member that keeps no tree adds nothing to this level; the others then share its weight, or
+    # the level would fall short of a full step.
     present_weight = math.fsum(
         weight for weight, kept in zip(weights, kept_counts, strict=True) if kept > 0
     )
@@ -123,6 +125,8 @@ def _fill_level(target: CascadeLevel, shares: Sequence[_Share]) -> None:
         leaves = slice(leaf, leaf + len(kept.leaves))
         splits = slice(split, split + len(kept.split_thresholds))
         pool = slice(pixel, pixel + kept.pool_size)
+        # Split indices point into the level's pool, where the pools of the members before lie
+        # first.
         np.add(kept.split_idx1, np.uint32(pixel), out=target.split_idx1[splits])
         np.add(kept.split_idx2, np.uint32(pixel), out=target.split_idx2[splits])
         target.split_thresholds[splits] = kept.split_thresholds
@@ -185,6 +189,8 @@ def distribute_trees(trees: Sequence[int], weights: Sequence[float], kept: int) 
     left = kept
     while True:
         total = sum(shares[member] for member in open_members)
+        # A small member may be owed more trees than it has; what it cannot take goes to the others,
+        # of whom more may then be full.
         full = [m for m in open_members if left * shares[m] / total >= counts[m]]
         if not full:
             break
@@ -259,6 +265,7 @@ def _find_stretches(sizes: Float64, kept: int) -> list[int]:
     wanted = np.searchsorted(stretches, np.arange(kept)).tolist()
     starts = [0]
     for place in range(1, kept):
+        # Every later stretch needs a tree, too.
         latest = len(sizes) - (kept - place)
         starts.append(min(max(wanted[place], starts[-1] + 1), latest))
     return starts

@@ -49,6 +49,7 @@ def find_other_orders(landmarks: SubModels[LandmarkModel]) -> tuple[str, ...]:
     if len(shapes[0]) < _FEWEST_ORDERED_PARTS:
         return ()
     alike = [[_misfit(shape, other) <= _LARGEST_MISFIT for other in shapes] for shape in shapes]
+    # No order is right by itself: the one that most inputs share is taken for it.
     usual = max(range(len(inputs)), key=lambda index: sum(alike[index]))
     odd = [inputs[i].name for i, is_alike in enumerate(alike[usual]) if not is_alike]
     if not odd:
@@ -136,6 +137,8 @@ def reanchor(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredicto
         return predictor
     own_shape = predictor.initial_shape.astype(np.float64)
     pixels = own_shape[predictor.anchors] + predictor.deltas
+    # dlib's trainer anchors each pixel to its nearest landmark; a result that does so, too, passes
+    # for trained where sites check bases (`refitting.base_check`).
     anchors = _nearest_landmarks(initial_shape.astype(np.float64), pixels)
     deltas = pixels - initial_shape.astype(np.float64)[anchors]
     return replace(
@@ -149,6 +152,7 @@ def reanchor(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredicto
 def _nearest_landmarks(shape: Float64, pixels: Float64) -> UInt32:
     """Return the nearest landmark of each pixel, the first of equally near ones."""
     nearest = np.empty(len(pixels), dtype=np.uint32)
+    # In blocks, as the distances of all pixels to all landmarks may take gigabytes.
     rows = max(1, 1_000_000 // len(shape))
     for start in range(0, len(pixels), rows):
         across = pixels[start : start + rows, :1] - shape[:, 0]

@@ -55,6 +55,8 @@ class LeafRefit(AggregationMethod[NoOptions]):
         base, contributions = _split_inputs(sub_models)
         forest, name = base.model, base.name
         left = list(contributions)
+        # Contributions name the base that they were fitted to, so a recipe can list those of many
+        # rounds in any order: each pass adds one round.
         while left:
             digest = forest_digest(forest)
             fitting = [item for item in left if item.model.base_digest == digest]
@@ -94,6 +96,7 @@ def refine(
                 first_name="the base",
                 other_name=item.name,
             )
+    # In blocks: the changes of all sites in float64 would take many times the model.
     leaves = np.empty_like(forest.leaves)
     for first in range(0, len(leaves), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
@@ -112,6 +115,7 @@ def mean_change(weighted: Sequence[tuple[Float32, Float64]]) -> Float64:
     for changes, weight in weighted:
         total += changes * weight[:, np.newaxis, np.newaxis]
         weights += weight
+    # Their total is zero as well, so these leaves stay as they are.
     weights[weights == 0] = 1.0
     total /= weights[:, np.newaxis, np.newaxis]
     return total

@@ -240,6 +240,7 @@ def merge(
         state = replace(state, network_digest=digest)
         state_digest = write_optimiser_state(state, state_path(target))
         written = written.model_copy(update={"state": state_digest})
+    # Written last: a recipe that is there describes a model that is there.
     recipe = recipe.model_copy(update={"output": written})
     write_recipe(recipe, recipe_path(target))
     report(1.0, f"wrote {target.name}")
@@ -332,6 +333,7 @@ def require_place_for(output: Path) -> None:
 
 def refuse_overwriting_inputs(output: Path, inputs: Iterable[Path | str | MergeInput]) -> None:
     """Raise `OptionError` if the output, its recipe or its state would replace an input."""
+    # Inputs are read while the output is written (networks, block by block).
     taken = (output, recipe_path(output), state_path(output))
     for entry in inputs:
         if isinstance(entry, Path | str) and any(_same_file(Path(entry), path) for path in taken):

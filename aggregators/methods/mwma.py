@@ -60,6 +60,7 @@ def _weighted_mean(detectors: SubModels[FhogDetector], attribute: str) -> Float6
     total: Float64 = np.zeros_like(getattr(detectors.first.model, attribute))
     for detector in detectors.in_sum_order:
         total += detector.weight * getattr(detector.model, attribute)
+    # Divided once at the end: dlib's own average of equal weights does the same.
     total /= detectors.total_weight
     return total
 

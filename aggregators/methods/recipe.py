@@ -165,6 +165,7 @@ def read_recipe(path: Path) -> Recipe:
     """
     try:
         with path.open("rb") as file:
+            # One byte more than allowed shows that a file is too large, without reading it whole.
             content = file.read(_LARGEST_RECIPE_BYTES + 1)
     except OSError as error:
         raise RecipeError(f"cannot read the recipe {path}: {error.strerror}") from error

@@ -68,6 +68,7 @@ def replay(
     kept = _keep_inputs(recipe, absent, changed)
     files = _find_files(kept, find)
     refuse_overwriting_inputs(target, files.values())
+    # Beside the target, so that the result is moved, not copied, once its digest is right.
     with tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent) as folder:
         attempt = Path(folder) / target.name
         merged = merge(
@@ -119,6 +120,7 @@ def recipe_without(
 
 def _require_same_version(recipe: Recipe) -> None:
     here = find_method(recipe.method.name).version
+    # Another version makes other bytes from the same inputs, as a changed recipe would.
     if recipe.method.version != here:
         raise RecipeError(
             f"the recipe needs version {recipe.method.version} of {recipe.method.name}, but this "
@@ -187,6 +189,7 @@ def _find_file(
     )
     try:
         path = Path(find(entry.digest))
+        # `find` may be a folder of files that were renamed or changed since.
         digest = file_digest(path)
     except (LookupError, OSError) as error:
         raise RecipeInputMissingError(f"{label} is missing: {error}") from error

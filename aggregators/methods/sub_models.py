@@ -133,6 +133,8 @@ def collect_sub_models(
     WeightError
         No inputs, or a weight that is missing, not finite, not positive or too small.
     """
+    # Ratios alone count. Near the limits of float64, sums and products of unscaled weights would
+    # overflow or vanish.
     checked = _scale(check_weights(weights, names))
     if min(checked) == 0:
         raise WeightError(
@@ -152,6 +154,8 @@ def collect_sub_models(
     )
     return SubModels(
         given=given,
+        # Rounding depends on the order of a sum. By digest it is the same at every site, whatever
+        # order the files were given in.
         in_sum_order=tuple(sorted(given, key=lambda sub_model: sub_model.digest)),
         total_weight=math.fsum(sub_model.weight for sub_model in given),
     )

@@ -71,6 +71,7 @@ class WbaCascade(AggregationMethod[WbaCascadeOptions]):
         landmarks = require_landmark_models(sub_models)
         _require_same_levels(landmarks)
         members = reanchor_members(landmarks)
+        # Law 1: a single input comes back with the same bytes, re-anchored or not.
         if _asks_for_no_change(members, options):
             return Combined(members[0].predictor)
         return Combined(

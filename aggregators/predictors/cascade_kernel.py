@@ -38,6 +38,7 @@ def _scaled_rotation(from_shape: Float32, to_shape: Float32) -> tuple[float, flo
     1991, equations 34 to 43).
     """
     parts = from_shape.shape[0]
+    # One point has no rotation or scale.
     if parts == 1:
         return 1.0, 0.0
     from_x = from_y = to_x = to_y = 0.0

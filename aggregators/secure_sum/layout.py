@@ -140,6 +140,8 @@ def decode_sum(total: UInt64, groups: int, labs: int, budget: BitBudget) -> tupl
             f"{labs * 2**budget.weight}, and one above 0"
         )
     most = weights * 2 ** (budget.fraction + budget.magnitude) + labs
+    # One unit of rounding for each lab is allowed for. Beyond that, some lab has sent numbers that
+    # `encode` refuses.
     wrong = np.abs(sums) > most[:, np.newaxis]
     if wrong.any():
         index = int(np.argmax(wrong))
@@ -230,6 +232,8 @@ def network_layout(
     """Return the layout of updates to a network; what is not trained is taken from the base."""
     entries = []
     for name, info in sorted(base.infos.items()):
+        # Counters and masks cannot be summed; those of the base stand in the layout, so all labs
+        # and servers agree on them.
         content = b"" if info.dtype in FLOAT_DTYPES else base.tensors[name].tobytes()
         entries.append(
             SumEntry(

@@ -127,6 +127,7 @@ def random_numbers(key: bytes, count: int, p: int = P) -> UInt64:
     while filled < count:
         wanted = min(count - filled, _BLOCK_NUMBERS)
         words = np.frombuffer(stream.update(bytes(NUMBER_BYTES * wanted)), dtype="<u8") & mask
+        # Rejected, not reduced: a remainder would favour small numbers.
         kept = words[words < np.uint64(p)]
         numbers[filled : filled + len(kept)] = kept
         filled += len(kept)
@@ -163,6 +164,7 @@ def digest_of(*parts: bytes | str | int) -> bytes:
     digest = hashlib.sha256()
     for part in parts:
         content = part if isinstance(part, bytes) else str(part).encode()
+        # Without lengths, ("ab", "c") and ("a", "bc") would have the same digest.
         digest.update(len(content).to_bytes(8, "big"))
         digest.update(content)
     return digest.digest()
@@ -182,6 +184,7 @@ def share_from_seed(
 
 def explicit_server(session: str, lab: str, servers: Sequence[str]) -> str:
     """Return the server to which the lab sends its explicit share, drawn by a hash."""
+    # So no server gets all explicit shares, which are as large as the vector.
     number = int.from_bytes(digest_of("explicit share", session, lab), "big")
     return servers[number % len(servers)]
 

@@ -35,6 +35,7 @@ class Architecture:
     build: Callable[[], nn.Module]
 
 
+# Functions, as importing the modules loads torch, which takes seconds.
 def _lenet() -> nn.Module:
     from site_agent.networks.gaze_modules import GazeLeNet
 

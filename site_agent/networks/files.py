@@ -28,6 +28,7 @@ def new_network(architecture: str, seed: int = 0) -> StateDict:
     import torch
 
     found = find_architecture(architecture)
+    # The caller's own random numbers go on as if nothing had been drawn.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = found.build()

@@ -235,6 +235,7 @@ def _require_open(found: RoundResponse, site: str) -> None:
 
 
 def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
+    # A pool could answer with another version; what is trained must be what was announced.
     base = pool.version(found.base)
     require_field(base, "digest", found.base_digest)
     return pool.fetch(base, progress=progress).path

@@ -111,6 +111,7 @@ class LeafRefitPart(SitePart):
             threads=self.choice.threads,
             progress=part_of(progress, _READING, 1.0),
         )
+        # After the fit, as the number of leaves that are sent is known only then.
         if objections := rules.objections_to_sums(contribution, model, site.faces.face_count):
             raise ContributionWithheldError(self.found.round_id, objections)
         write_contribution(contribution, output)

@@ -112,6 +112,8 @@ class Provenance:
 
     def _problems(self, digest: str, name: str) -> list[str]:
         if digest not in self._found:
+            # Asked for again meanwhile, by a recipe that leads back to it, the model stays
+            # unaccounted.
             self._found[digest] = [f"the recipe of {name} leads back to itself"]
             self._found[digest] = self._check(digest, name)
         return self._found[digest]
@@ -129,6 +131,8 @@ class Provenance:
             return problems
         of_round = bool(known) and _shows_origin(recipe)
         complete = len(known) == len(recipe.inputs)
+        # A trusted site's signature covers the merge. Without one, its merge of models that are not
+        # shown is taken as its own training; one whose inputs are known is made again.
         if not of_round and (signed or (vouching and not complete)):
             return []
         if not of_round and not complete:

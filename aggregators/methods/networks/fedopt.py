@@ -108,6 +108,8 @@ class _FedOpt(NetworkMethod[OptionsT]):
                 other_name="the inputs",
                 hint="networks without a base are merged by fedavg",
             )
+        # Compared before anything is computed: a state of another round would spoil the result
+        # without a sign.
         infos = self._moment_infos(updates)
         if given is not None:
             _require_fitting(given, self.name, base, infos)
@@ -237,6 +239,7 @@ class _Stepping:
             rows = np.where(np.isfinite(rows), rows, np.nan)
             require_numbers(self.updates, name, rows)
         mean = weighted_mean(rows, self.weights)
+        # A step could make a running variance negative.
         if name.endswith(_STATISTICS):
             return mean
         if name not in self.means:
@@ -250,6 +253,8 @@ class _Stepping:
             for block in self.updates.blocks(name):
                 self.change(name, block, self.updates.rows(name, block))
         info = self.updates.infos[name]
+        # A state that was read goes on with the same bits as one in memory, so both are rounded to
+        # what the file stores.
         stored_as = np.float64 if numpy_type(info.dtype) is np.float64 else np.float32
         entry = np.empty(info.shape, dtype=stored_as)
         flat = entry.reshape(-1)

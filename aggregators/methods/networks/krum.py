@@ -44,6 +44,7 @@ class Krum(RobustMethod[KrumOptions]):
     options_type = KrumOptions
 
     def combine_votes(self, votes: Votes, options: KrumOptions, progress: Progress, /) -> StateDict:
+        # What is not finite was sent by a hostile site, or counts as such: it is one of the f.
         given = votes.count + votes.dropped
         hostile = (given - 3) // 2 if options.hostile is None else options.hostile
         _require_enough(given, max(0, hostile))
@@ -79,6 +80,7 @@ def find_closest(distances: Float64, hostile: int) -> int:
         Squared, symmetric, zero on the diagonal.
     """
     count = len(distances)
+    # The first column is each site's distance to itself.
     nearest = np.sort(distances, axis=1)[:, 1 : count - hostile - 1]
     return int(np.argmin(nearest.sum(axis=1)))
 

@@ -54,5 +54,6 @@ def update_norms(updates: Updates) -> Float64:
 
 def clip_factors(norms: Float64, limit: float) -> Float64:
     """Return the number by which each update is multiplied, at most 1."""
+    # The median cannot be moved beyond the honest norms by fewer than half of the sites.
     bound = limit * np.median(norms)
     return np.divide(bound, norms, out=np.ones_like(norms), where=norms > bound)

@@ -73,6 +73,7 @@ def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
         known = ", ".join(each.name for each in METHODS.values() if each.kind == "network")
         raise OptionError(f"{method} does not combine networks; expected one of {known}")
     own, training = chosen.options_type.model_fields, LocalTraining.model_fields
+    # Checked together, as neither side alone knows that the other has no such option.
     if unknown := [name for name in options if name not in own and name not in training]:
         raise OptionError(
             f"rounds of {method} have no option {unknown[0]!r}; the options of the method: "

@@ -38,6 +38,7 @@ class TrimmedMean(RobustMethod[TrimOptions]):
     def combine_votes(
         self, votes: Votes, options: TrimOptions, _progress: Progress, /
     ) -> StateDict:
+        # Updates that were dropped already are no longer among the extremes.
         tolerated = count_tolerated(options.trim, votes.count + votes.dropped)
         count = max(0, min(tolerated - votes.dropped, _most(votes.count)))
         return stream_votes(votes, lambda rows: trimmed_mean(rows, count))

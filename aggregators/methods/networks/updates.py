@@ -45,6 +45,8 @@ class NetworkMethod(AggregationMethod[OptionsT]):
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         if fingerprint.get("kind") != self.kind:
             return None
+        # Names, types and shapes decide whether numbers can be averaged; the architecture decides
+        # whether that means anything.
         layout = {
             "tensors": fingerprint["tensors"],
             **{field: fingerprint.get(field) for field in ARCHITECTURE_FIELDS},
@@ -149,6 +151,7 @@ class Updates:
     def blocks(self, name: str) -> Iterator[slice]:
         """Yield parts of an entry, flattened, that are small for all sites together."""
         size = math.prod(self.infos[name].shape)
+        # One more than the sites, for the base.
         step = max(1, _BLOCK_NUMBERS // (len(self.sites) + 1))
         return (slice(first, min(first + step, size)) for first in range(0, size, step))
 
@@ -207,6 +210,7 @@ def collect_updates(sub_models: SubModels[MergeInput], method: str) -> Updates:
         for name, network in given[1:]:
             require_same_entries(given[0][0], given[0][1].infos, name, network.infos)
         return Updates(None, known.in_sum_order)
+    # A contribution fits one base only, so a network beside contributions must be that.
     base = require_base(known, method)
     for item in contributions:
         if item.model.base_digest != base.digest:  # type: ignore[union-attr]

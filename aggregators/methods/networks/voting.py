@@ -69,6 +69,7 @@ def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
         As `collect_updates`, or no update is finite.
     """
     updates = collect_updates(sub_models, method)
+    # A copy is a vote of its own: two sites may honestly send the same file.
     given = tuple(
         replace(site, weight=1.0, copies=1) for site in updates.sites for _ in range(site.copies)
     )
@@ -101,6 +102,7 @@ def stream_votes(votes: Votes, combine: Callable[[Float64], Float64]) -> StateDi
 
     def pick(name: str) -> NDArray[np.generic]:
         values = np.stack([network_of(site).tensors[name] for site in sites])
+        # An honest value as long as fewer than half of the sites lie, which a mean is not.
         middle: NDArray[np.generic] = np.sort(values, axis=0)[(len(sites) - 1) // 2]
         return middle
 
@@ -118,5 +120,6 @@ def mean_within(rows: Float64) -> Float64:
     for row in rows[1:]:
         total += row
     total /= len(rows)
+    # Rounding may leave the range of equal rows, and law 2 asks for their exact value.
     within: Float64 = np.clip(total, rows.min(axis=0), rows.max(axis=0))
     return within

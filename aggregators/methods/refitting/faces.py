@@ -136,12 +136,14 @@ def draw_samples(
     random = np.random.default_rng(np.random.SeedSequence(seed))
     count, parts = faces.face_count, faces.part_count
     weights = random.random((count, starts, 2)) + 0.1
+    # Before the shifts, which are drawn only with jitter: the shapes of a seed do not depend on it.
     chosen = random.integers(0, count, (count, starts, 2))
     shifts = random.uniform(-jitter, jitter, (count, starts, 2)) if jitter else None
     drawn = np.empty((count, starts, parts, 2), dtype=np.float32)
     for face in range(count):
         pair = faces.shapes[chosen[face]] * weights[face][:, :, np.newaxis, np.newaxis]
         drawn[face] = (pair[:, 0] + pair[:, 1]) / weights[face].sum(axis=1)[:, None, None]
+    # As at use: the first start of a face is the model's own, never jittered.
     drawn[:, 0] = initial_shape
     boxes = np.repeat(faces.boxes[:, np.newaxis], starts, axis=1)
     targets = np.repeat(faces.shapes[:, np.newaxis], starts, axis=1)

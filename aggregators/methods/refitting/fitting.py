@@ -127,6 +127,8 @@ class SiteFit:
         leaves = level.leaves.reshape(leaf_count, values)
 
         def fit_block(number: int) -> None:
+            # A block of columns at a time: it fits into the caches, and its columns depend on no
+            # others, so threads give the same bits in any order.
             columns = self._columns[number]
             residuals = self._shapes[number].copy()
             kernels.add_leaves(reach, leaves, columns, residuals)
@@ -160,6 +162,7 @@ class SiteFit:
         from aggregators.predictors.cascade_kernel import CascadeArrays
 
         leaf_counts = np.left_shift(np.int64(1), level.tree_depths.astype(np.int64))
+        # Trees first: the fit goes tree by tree over all samples.
         reached = np.empty((level.tree_count, self.sample_count), dtype=np.uint16)
         arrays = CascadeArrays(
             initial_shape=self._initial_shape,
@@ -214,6 +217,8 @@ def fit_levels(forest: ShapePredictor, fit: SiteFit, own_share: float) -> Iterat
     """Fit all levels at one site, moving the samples by `own_share` of its own changes."""
     for level in forest.levels():
         fitted = fit.fit(level)
+        # The result moves samples by the mean of all sites' changes, which differ; a part of its
+        # own comes nearer to that than all of it.
         fit.move(level.leaves + np.float32(own_share) * fitted.changes)
         yield fitted
 
@@ -264,6 +269,7 @@ def contribute(
         fits = _fit_one_level(forest, fit, chosen.level)
     for number, fitted in enumerate(fits, start=1):
         rows = slice(done, done + leaves_of_level[number - 1])
+        # Levels that are not fitted now stay zero: their contribution is no change.
         if fitted is not None:
             changes[rows], counts[rows] = fitted.changes, fitted.counts
         _require_landmarks_near(fit.shapes, number)

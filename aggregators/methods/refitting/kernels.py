@@ -136,6 +136,7 @@ def keep_leaves_back(reach: LevelReach, starts: int, min_faces: int) -> None:
             if latest[leaf] != sample // starts:
                 latest[leaf] = sample // starts
                 faces[leaf] += 1
+        # By faces, not samples: all starts of a face are one person's.
         sent = faces >= min_faces
         while True:
             together, face, smallest = 0, -1, -1
@@ -146,6 +147,7 @@ def keep_leaves_back(reach: LevelReach, starts: int, min_faces: int) -> None:
             for row in range(leaves):
                 if sent[row] and (smallest < 0 or faces[row] < faces[smallest]):
                     smallest = row
+            # All leaves are sent, or enough is kept back, or nothing is left to keep back.
             if together == 0 or together >= min_faces or smallest < 0:
                 break
             sent[smallest] = False
@@ -216,6 +218,7 @@ def fit_leaves(
                 table[reached_leaf, column] += residuals[sample, column]
         for leaf in range(leaf_count):
             count = counts[first + leaf]
+            # Shrunk towards zero for leaves with few samples, whose mean says little.
             factor = np.float32(nu / (count + 1.0)) if count > 0 else np.float32(0)
             for column in range(BLOCK):
                 table[leaf, column] *= factor

@@ -81,6 +81,7 @@ def _repeated(
         if named.setdefault(key, i) != i:
             text = f"{_name(samples, i)} is named twice; expected one sample for each eye"
             yield Finding("error", "duplicate-sample", place, lines[i], text)
+        # By content, as copies have other names.
         mark = hashlib.sha256(samples.patches[i].tobytes()).digest()
         first_path, first = seen.setdefault(mark, (path, _name(samples, i)))
         if first_path != path:

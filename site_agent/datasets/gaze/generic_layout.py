@@ -64,6 +64,7 @@ def find_table(path: Path) -> Path | None:
     table = path / TABLE_NAME if path.is_dir() else path
     if table.suffix.lower() != ".csv" or not table.is_file():
         return None
+    # Spreadsheets write a byte order mark; it is not part of the first column's name.
     with table.open(encoding="utf-8-sig", errors="replace") as stream:
         header = [name.strip() for name in stream.readline().split(",")]
     return table if set(COLUMNS) <= set(header) else None
@@ -217,6 +218,7 @@ def write_samples(folder: Path, parts: Iterable[GazeSamples]) -> tuple[Path, int
     """
     images, table = folder / "images", folder / TABLE_NAME
     images.mkdir(parents=True, exist_ok=True)
+    # A table of an earlier, larger data set would name pictures that are overwritten.
     table.unlink(missing_ok=True)
     lines = []
     for samples in parts:

@@ -224,6 +224,7 @@ def sample_marks(samples: GazeSamples) -> tuple[str, ...]:
 
 def person_digest(samples: GazeSamples) -> str:
     """Hash the samples of one person, whatever their order."""
+    # Six decimals, as tables store them: a copy in another layout has the same digest.
     micro = np.round(np.concatenate([samples.gaze, samples.head], axis=1) * 1e6).astype(int)
     marks = []
     for i, patch in enumerate(samples.patches):
@@ -258,6 +259,7 @@ def held_out_sessions(samples: GazeSamples, share: float = HELD_OUT_SHARE) -> ND
     for person in np.unique(samples.person) if share > 0 else ():
         own = samples.person == person
         sessions = sorted(np.unique(samples.session[own]), key=lambda name: _order(person, name))
+        # One session always stays for training.
         count = min(max(1, round(share * len(sessions))), len(sessions) - 1)
         held |= own & np.isin(samples.session, sessions[:count])
     return held
