@@ -10,27 +10,15 @@ from types import ModuleType
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
 
-import pool_server.evaluations.endpoints as evaluations
-import pool_server.lineage.family.endpoints as lineage
-import pool_server.lineage.withdrawals.endpoints as withdrawals
+import pool_server.lineage.family as lineage
 import pool_server.merges.service as merges
-import pool_server.models.aliases.endpoints as aliases
-import pool_server.models.cards.endpoints as cards
-import pool_server.models.curation.endpoints as curation
-import pool_server.models.descriptions.endpoints as descriptions
-import pool_server.models.exports.endpoints as exports
-import pool_server.models.sharing.endpoints as sharing
-import pool_server.models.vocabulary.endpoints as vocabulary
 import pool_server.pages.endpoints as pages
-import pool_server.people.invitations.endpoints as invitations
-import pool_server.people.sites.endpoints as sites
-import pool_server.people.tokens.endpoints as tokens
-import pool_server.people.users.endpoints as users
 import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
 import pool_server.secure.endpoints as secure
 import pool_server.signatures.endpoints as signatures
 import pool_server.transfers.endpoints as transfers
+from pool_server import evaluations
 from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
@@ -40,9 +28,12 @@ from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
 from pool_server.http.traffic import Readiness, Traffic
+from pool_server.lineage import withdrawals
 from pool_server.merges.running import carrying_out_merges, recover_merges
-from pool_server.people.sites.endpoints import pool_version
-from pool_server.people.tokens.service import create_first_admin as create_first_admin_in
+from pool_server.models import aliases, cards, curation, descriptions, exports, sharing
+from pool_server.people import invitations, sites, tokens, users
+from pool_server.people.sites import pool_version
+from pool_server.people.tokens import create_first_admin as create_first_admin_in
 from pool_server.rounds.finishing import finish_round
 from pool_server.secure.files import deleting_ended_sessions
 from pool_server.settings import PoolSettings
@@ -52,7 +43,6 @@ from pool_server.transfers.service import recover_uploads, sweeping
 
 API_PREFIX = "/api/v1"
 NOUNS: tuple[ModuleType, ...] = (
-    vocabulary,
     registry,
     sharing,
     curation,

@@ -1,4 +1,4 @@
-"""Reading what was done in the pool, by whom, and when."""
+"""Reading the audit: who did what in the pool, and when. Nothing here writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pool_server.wire.audit import AuditEntry, AuditPage, Moment
 from pool_server.wire.names import Line, Name
 
 
-# The audit in the database: only ever read here.
 @dataclass(frozen=True)
 class AuditQuery:
     """What a listing is narrowed to; an act must pass every filter.
@@ -116,7 +115,6 @@ def _is_about(subject: str) -> ColumnElement[bool]:
     )
 
 
-# Telling what was done, to those whom it concerns.
 def read_audit(session: Session, caller: Caller, query: AuditQuery) -> AuditPage:
     """Return one page of acts, newest first.
 
@@ -171,7 +169,6 @@ def _without_names_of_others(site: str, details: Mapping[str, Any]) -> dict[str,
     return {**details, "flagged": own}
 
 
-# The address of the audit.
 router = APIRouter(tags=["audit"], dependencies=[needs("audit:read")])
 
 

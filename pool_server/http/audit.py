@@ -1,4 +1,8 @@
-"""Writing the audit: always in the transaction of the act itself."""
+"""Entries of the audit: of acts, and of acts that were refused.
+
+An act is recorded in its own transaction. A refused one leaves nothing else behind, so its entry
+is written in a transaction of its own before the answer goes out.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +53,6 @@ def record_act(
     )
 
 
-# What somebody who is signed in tried to do and may not: also in the audit.
-#
-# Such an act leaves nothing else behind, so the entry is written in a transaction of its own,
-# before the answer goes out.
 log = logging.getLogger("pool_server.activity.audit")
 
 ACTION = "request.refuse"

@@ -1,4 +1,4 @@
-"""Sending a file, or a range of it, in constant memory."""
+"""Answers that hold a file or a range of it, in constant memory, or lead to where it is stored."""
 
 from __future__ import annotations
 
@@ -131,7 +131,6 @@ class OpenFileResponse(Response):
             await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})
 
 
-# Sending a published file, from here or from where the storage keeps it.
 CONTENT_RESPONSES = documented(VersionWithdrawnError) | {
     200: {
         "description": "The whole file.",

@@ -85,7 +85,6 @@ def traffic_of(request: Request) -> Traffic:
 ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
 
 
-# Whether this process can serve, looked at by a thread that nothing else waits for.
 class Readiness:
     """Whether database and storage answer; however many ask at a time, it is looked at once."""
 

@@ -20,11 +20,11 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, read_cursor, write_cursor
 from pool_server.http.session import Parts, ReadingSession, ServerParts, WritingSession
-from pool_server.lineage.family.repository import round_files_among
-from pool_server.lineage.withdrawals.flagging import require_good_standing
-from pool_server.lineage.withdrawals.repository import find_refusal
+from pool_server.lineage.family import round_files_among
+from pool_server.lineage.flags import require_good_standing
+from pool_server.lineage.repository import find_refusal
 from pool_server.merges import repository
-from pool_server.people.sites.repository import get_site
+from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
 from pool_server.registry.access import may, readable_by
 from pool_server.registry.states import AVAILABLE, DRAFT

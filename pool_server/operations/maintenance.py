@@ -13,7 +13,7 @@ from pool_server.database.kept_files import kept_files
 from pool_server.database.records import AuditRecord, UploadRecord
 from pool_server.database.records.activity import FIRST_SITE, local_act
 from pool_server.database.schema import require_newest_schema
-from pool_server.people.tokens.service import recover_admin, with_secret
+from pool_server.people.tokens import recover_admin, with_secret
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.wire.people.tokens import TokenCreatedResponse

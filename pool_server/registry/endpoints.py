@@ -1,4 +1,4 @@
-"""Addresses under which models are listed, described and fetched."""
+"""Routes that list, describe and download models, and the record of who downloaded what."""
 
 from __future__ import annotations
 
@@ -136,7 +136,6 @@ def find_downloadable(
     return version
 
 
-# Recording which sites downloaded a version, so that they can be notified of its withdrawal.
 DOWNLOADED_EVENT = "version.downloaded"
 # Writing at every download would make every reader a writer.
 REMEMBER_STEP = timedelta(days=1)

@@ -1,4 +1,4 @@
-"""In which order a listing comes, and the cursors that go on where a page has ended.
+"""Filters and orders of listings, read from the query of a request, and the cursors of their pages.
 
 A cursor holds the key of the last row, not its place: rows that are added meanwhile neither push
 others onto the next page again nor off it.
@@ -106,7 +106,6 @@ def _is_identifier(key: object) -> bool:
 NEWEST_FIRST = Order()
 
 
-# What a listing is narrowed by, read from the query of a request.
 MetricRelation = Literal["<", "<=", ">", ">=", "="]
 
 _LABEL_KEY = re.compile(LABEL_KEY_PATTERN)

@@ -130,26 +130,6 @@ def plan_search(
     )
 
 
-# The words that search entries are made of, and what a query asks of them.
-#
-# A *term* is one word that a version has or has not; the view ``search_sources`` of the baseline
-# migration writes the same. Texts are in it as hexadecimal UTF-8, so that a term is letters and
-# digits only.
-#
-# ============================  =======================================================
-# ``k`` KIND                    it is of that kind
-# ``s`` SITE, ``n`` NAME        its model is of that site, has that name
-# ``x`` state                   it is in that state
-# ``y`` site number, state      it is in that state and of that site
-# ``newest``                    no version of its model and state has a higher number, of those that
-# hold nothing withdrawn where there are any
-# ``a`` site number             that site may see its model; ``aall``: every site may
-# ``l`` KEY, ``l`` KEY=VALUE    it has that label, with that value
-# ``m`` METHOD:KEY              it has that merge key
-# ``w`` WORD                    its text has that word, of one or two letters or digits
-# ============================  =======================================================
-#
-# A query is a list of groups; of each group a version must have at least one term.
 TermGroups = tuple[tuple[str, ...], ...]
 NEWEST = "newest"
 _SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")

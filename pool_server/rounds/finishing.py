@@ -33,8 +33,8 @@ from pool_server.http.session import ServerParts
 from pool_server.merges import repository as merges
 from pool_server.merges.running import MergeRun
 from pool_server.merges.service import add_job, describe_job
-from pool_server.models.sharing.service import share_alike
-from pool_server.people.sites.repository import get_site
+from pool_server.models.sharing import share_alike
+from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
 from pool_server.registry.access import CONSORTIUM
 from pool_server.rounds import repository, service

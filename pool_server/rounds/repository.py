@@ -20,7 +20,7 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
-from pool_server.people.sites.quotas import UNDER_WAY
+from pool_server.people.usage import UNDER_WAY
 from pool_server.registry.states import DELETED
 from pool_server.registry.withdrawal_status import standing_options, warning_of
 from pool_server.wire.names import ModelAddress

@@ -42,7 +42,7 @@ from pool_server.errors import (
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_cursor
-from pool_server.people.sites.repository import get_site
+from pool_server.people.sites import get_site
 from pool_server.registry.access import require_right, rights_of_site
 from pool_server.registry.filters import ModelChoice
 from pool_server.registry.repository import lock_state

@@ -25,7 +25,7 @@ from pool_server.http.file_response import send_content
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import working
-from pool_server.people.sites.quotas import require_room
+from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
 from pool_server.transfers.receiving import (

@@ -28,7 +28,7 @@ from pool_server.errors import ConflictError, MissingError, NotAllowedError, Ref
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_cursor
-from pool_server.people.sites.repository import get_site
+from pool_server.people.sites import get_site
 from pool_server.rounds import service as rounds
 from pool_server.wire.secure import (
     SecurePostList,

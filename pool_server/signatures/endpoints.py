@@ -11,7 +11,7 @@ from pool_server.database.engine import write_with_retry
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import Parts, ReadingSession
-from pool_server.people.sites.repository import get_site
+from pool_server.people.sites import get_site
 from pool_server.registry.service import resolve_version
 from pool_server.signatures import keys, statements
 from pool_server.wire.names import DIGEST_PATTERN

@@ -29,7 +29,7 @@ from pool_server.database.records import (
 from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.people.sites.repository import get_site
+from pool_server.people.sites import get_site
 from pool_server.wire.people.sites import Role
 from pool_server.wire.signatures.keys import PublicKey, pae
 from pool_server.wire.signatures.signatures import (

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from pool_server.database.records import ModelRecord, SiteRecord, UploadRecord
 from pool_server.errors import NotAllowedError, RecipeRefusedError, RefusedError
 from pool_server.http.identity import Caller
-from pool_server.models.descriptions.service import require_labels
+from pool_server.models.descriptions import require_labels
 from pool_server.registry.access import (
     CONSORTIUM,
     PRIVATE,

@@ -25,10 +25,10 @@ from pool_server.database.records import (
 from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.lineage.withdrawals.flagging import flag_published
-from pool_server.lineage.withdrawals.repository import limit_withdrawals
-from pool_server.lineage.withdrawals.successors import link_published
-from pool_server.people.sites.quotas import require_room
+from pool_server.lineage.flags import flag_published
+from pool_server.lineage.repository import limit_withdrawals
+from pool_server.lineage.successors import link_published
+from pool_server.people.usage import require_room
 from pool_server.registry import repository
 from pool_server.registry.repository import among
 from pool_server.registry.states import AVAILABLE, DELETED, DRAFT

@@ -60,8 +60,8 @@ from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import lease_end, renewing
-from pool_server.people.sites.quotas import require_room
-from pool_server.people.sites.repository import get_site
+from pool_server.people.sites import get_site
+from pool_server.people.usage import require_room
 from pool_server.storage.contract import PartPlan
 from pool_server.transfers import repository
 from pool_server.transfers.parts import store_parts

@@ -25,7 +25,7 @@ from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_moment_cursor
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import working
-from pool_server.people.sites.repository import get_site
+from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter

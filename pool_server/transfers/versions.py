@@ -19,7 +19,7 @@ from pool_server.database.records import DownloadRecord, ModelVersionRecord, Upl
 from pool_server.errors import FormatRefusedError
 from pool_server.http.session import ServerParts
 from pool_server.jobs.merging import merge_by_recipe
-from pool_server.lineage.withdrawals.flagging import (
+from pool_server.lineage.flags import (
     require_bytes_not_withdrawn,
     require_good_standing,
 )

@@ -19,16 +19,17 @@ from aggregators.formats import encode_model
 from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
+from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
-from pool_server.lineage.withdrawals import service as withdrawals
+from pool_server.lineage import withdrawals
 from pool_server.merges import repository as merges
-from pool_server.models.aliases import service as aliases
-from pool_server.models.curation import service as curation
+from pool_server.models import aliases, curation
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
-from pool_server.people.tokens import service as tokens
+from pool_server.people import tokens
 from pool_server.registry.repository import hold_families, lock_model
 from pool_server.registry.service import get_model, resolve_version
 from pool_server.signatures.keys import revoke_key
+from pool_server.wire.models.curation import QuarantineRequest
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor
@@ -82,7 +83,9 @@ def test_a_release_and_a_quarantine_by_the_pool(pool: PoolDriver) -> None:
     curator, at = pool.member(SITE, "curator"), f"{MODELS}/met-doubted/versions/1"
 
     def quarantine(session: Session) -> None:
-        curation.quarantine(session, ADMIN, find(session, "met-doubted"), "doubtful")
+        curation.quarantine(
+            ADMIN, session, SITE, "met-doubted", "1", QuarantineRequest(reason="doubtful")
+        )
 
     [released] = overtaken(pool, quarantine, lambda: curator.post(f"{at}/release"))
     assert error_of(released) == (403, "not_allowed")
@@ -95,7 +98,7 @@ def test_a_withdrawal_and_a_deletion(pool: PoolDriver) -> None:
     at = f"{MODELS}/met-deleted/versions/1"
 
     def delete(session: Session) -> None:
-        curation.delete_version(session, ADMIN, find(session, "met-deleted"), force=False)
+        curation.delete_version(ADMIN, session, SITE, "met-deleted", "1")
 
     [withdrawn] = overtaken(
         pool, delete, lambda: home.post(f"{at}/withdraw", json={"reason": "quality"})
@@ -113,7 +116,7 @@ def test_a_new_version_and_the_deletion_of_its_model(pool: PoolDriver) -> None:
     send_parts(home, opened, content)
 
     def delete(session: Session) -> None:
-        curation.delete_model(session, ADMIN, SITE, "met-line", force=False)
+        curation.delete_model(ADMIN, session, SITE, "met-line")
 
     completed, deleted = overtaken(
         pool, delete, lambda: complete(home, opened), lambda: home.delete(f"{MODELS}/met-line")
@@ -134,7 +137,7 @@ def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     }
 
     def delete(session: Session) -> None:
-        curation.delete_version(session, ADMIN, find(session, "met-base"), force=False)
+        curation.delete_version(ADMIN, session, SITE, "met-base", "1")
 
     [started] = overtaken(pool, delete, lambda: home.post("/api/v1/rounds", json=request))
     assert started.status_code in {404, 422}, started.text
@@ -149,14 +152,14 @@ def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
     best = f"{MODELS}/met-named/aliases/best"
 
     def delete(session: Session) -> None:
-        curation.delete_version(session, ADMIN, find(session, "met-named", 3), force=False)
+        curation.delete_version(ADMIN, session, SITE, "met-named", "3")
 
     [named] = overtaken(pool, delete, lambda: home.put(best, json={"version": "3"}))
     assert named.status_code in {404, 409}, named.text
     assert home.put(best, json={"version": "1"}).status_code == 200
 
     def remove(session: Session) -> None:
-        aliases.remove_alias(session, ADMIN, (SITE, "met-named"), "best")
+        aliases.remove_alias(ADMIN, session, SITE, "met-named", "best")
 
     [moved] = overtaken(pool, remove, lambda: home.put(best, json={"version": "2"}))
     assert moved.json()["aliases"] == ["best"], "set after it was removed"
@@ -267,7 +270,7 @@ def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> N
     def withdraw(session: Session) -> None:
         token_id = session.scalars(select(TokenRecord.id)).first()
         caller = replace(ADMIN, token_id=str(token_id))
-        withdrawals.withdraw(session, caller, find(session, "met-fetched"), refused)
+        withdrawals.withdraw(caller, session, SITE, "met-fetched", "1", refused)
 
     [fetched] = overtaken(pool, withdraw, lambda: foreign.get(path))
     assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
@@ -280,7 +283,7 @@ def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
     token_id = pool.admin.post("/api/v1/tokens", json=fields).json()["token_id"]
 
     def revoke(session: Session) -> None:
-        tokens.revoke_token(session, ADMIN, token_id)
+        tokens.revoke_token(ADMIN, session, RateLimits(60), token_id)
 
     [again] = overtaken(pool, revoke, lambda: pool.admin.delete(f"/api/v1/tokens/{token_id}"))
     assert again.status_code == 204

@@ -11,8 +11,7 @@ from sqlalchemy import event, select
 
 from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
-from pool_server.evaluations.repository import MatrixQuery
-from pool_server.evaluations.service import show_matrix
+from pool_server.evaluations import MatrixQuery, show_matrix
 from pool_server.http.identity import Caller
 from tests.pool_server.model_files import detector_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload

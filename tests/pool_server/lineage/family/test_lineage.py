@@ -11,7 +11,7 @@ from sqlalchemy import event
 from pool_server.database.engine import Database
 from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
-from pool_server.lineage.family.service import trace_lineage
+from pool_server.lineage.family import trace_lineage
 from pool_server.registry.service import resolve_version
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.models import LineageResponse

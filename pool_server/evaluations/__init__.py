@@ -1,1 +1,0 @@
-"""How models do on the private data of the sites: scores, never data."""

@@ -1,0 +1,423 @@
+"""Lineage: the family tree of a model, walked by one recursive query in both directions.
+
+The walk goes along all recipes. The caller is shown only the recipes of models that the caller
+may see, and what can be reached by those alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Path, Query
+from pydantic_core import to_json
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Integer,
+    Select,
+    String,
+    and_,
+    bindparam,
+    exists,
+    literal,
+    or_,
+    select,
+    true,
+    union_all,
+)
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RecipeRecord,
+    RoundContributionRecord,
+    RoundRecord,
+    SiteRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
+)
+from pool_server.errors import MissingError
+from pool_server.http.identity import Caller, SignedIn, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
+from pool_server.http.session import ReadingSession
+from pool_server.registry.access import curates_pool, readable, readable_by
+from pool_server.registry.repository import among, bare_versions, visible_addresses
+from pool_server.registry.service import resolve_version
+from pool_server.wire.models.models import (
+    CONTRIBUTION,
+    OPTIMISER_STATE,
+    SECURE_SUM,
+    LineageResponse,
+)
+from pool_server.wire.models.recipes import named_digests, without_names
+from pool_server.wire.names import Digest, ModelAddress
+
+router = APIRouter(tags=["lineage"], dependencies=[needs("models:read")])
+
+WithRecipes = Annotated[
+    bool,
+    Query(description="Give the recipe of every node, not only the root's.", examples=[True]),
+]
+
+
+@router.get(
+    "/models/{site}/{name}/versions/{reference}/lineage",
+    summary="Show where a version comes from",
+    response_model=LineageResponse,
+)
+def read_lineage(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    recipes: WithRecipes = False,
+) -> Response:
+    """Return all ancestors and descendants, and the recipe.
+
+    Ancestors that the pool does not have appear by their digest alone. Nodes say whether they
+    were withdrawn, or flagged because of what they hold.
+    """
+    version = resolve_version(session, caller, site, name, reference, versions=bare_versions)
+    return _answer(
+        trace_lineage(session, caller, version.digest, version_id=version.id, with_recipes=recipes)
+    )
+
+
+@router.get(
+    "/lineage/{digest}",
+    summary="Show where a file comes from",
+    response_model=LineageResponse,
+)
+def read_lineage_of_digest(
+    caller: SignedIn,
+    session: ReadingSession,
+    digest: Annotated[
+        Digest, Path(description="SHA-256 of the file.", examples=["9f86d081884c7d65" * 4])
+    ],
+    recipes: WithRecipes = False,
+) -> Response:
+    """Return the family of a file by its digest: of one in the pool, or in a recipe only."""
+    return _answer(trace_digest(session, caller, digest, with_recipes=recipes))
+
+
+def _answer(lineage: Lineage) -> Response:
+    return Response(to_json(lineage, inf_nan_mode="null"), media_type="application/json")
+
+
+Lineage = dict[str, Any]
+
+_NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
+"""The fields of a `LineageNode` of which the pool knows nothing but the digest."""
+
+
+def trace_lineage(
+    session: Session,
+    caller: Caller,
+    root: str,
+    *,
+    version_id: int = 0,
+    with_recipes: bool = False,
+) -> Lineage:
+    """Return the ancestors and descendants of a file along recipes that the caller may see.
+
+    The result has the fields of a `LineageResponse`: making thousands of objects would take as
+    long as finding them. `with_recipes` gives the recipe of every node, not only of the root.
+    Several sites may have published the file of the root, each with a recipe that it signed: the
+    recipe is that of `version_id`, and the oldest where no version was asked for.
+    """
+    above, below = steps_around(session, root)
+    family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
+    shown = places_of(session, caller, family)
+    telling = {each.version_id for each in shown}
+    above = [each for each in above if each.version_id in telling]
+    below = [each for each in below if each.version_id in telling]
+    # What is reached only through a recipe that is not for the caller stays unsaid.
+    depths = {
+        **_distances(root, ((each.parent, each.child) for each in below), sign=1),
+        **_distances(root, ((each.child, each.parent) for each in above), sign=-1),
+        root: 0,
+    }
+    nodes: dict[str, dict[str, Any]] = {
+        digest: {**_NODE, "digest": digest, "depth": depth, "addresses": []}
+        for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
+    }
+    placed = set()
+    for each in shown:
+        node = nodes.get(each.digest)
+        if node is not None:
+            placed.add(each.digest)
+            node["addresses"].append(str(ModelAddress(each.site, each.name, str(each.number))))
+            node["kind"] = each.kind
+            node["withdrawn"] = node["withdrawn"] or each.withdrawn
+            node["flagged"] = node["flagged"] or bool(each.flagged)
+    if unplaced := [digest for digest in nodes if digest not in placed]:
+        for digest, kind in round_files_among(session, unplaced).items():
+            nodes[digest]["kind"] = kind
+    recipes = (
+        recipes_of_all(session, caller, list(depths), version_id)
+        if with_recipes
+        else recipes_of(session, caller, root, version_id)
+    )
+    foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
+    named = {digest for document in foreign for digest in named_digests(document)} - placed
+    placed.update(visible_addresses(session, caller, named))
+    for digest, document, knows_inputs in recipes:
+        told = document if knows_inputs else without_names(document, placed)
+        nodes[digest]["recipe"] = told
+    recipe = nodes[root]["recipe"]
+    if not with_recipes:
+        nodes[root]["recipe"] = None
+    edges = [
+        {"parent": parent, "child": child, "weight": weight, "method": method}
+        for parent, child, weight, method in dict.fromkeys(each[:4] for each in [*above, *below])
+        if parent in depths and child in depths
+    ]
+    return {"root": root, "nodes": list(nodes.values()), "edges": edges, "recipe": recipe}
+
+
+def trace_digest(
+    session: Session, caller: Caller, digest: str, *, with_recipes: bool = False
+) -> Lineage:
+    """Return the lineage of a file, which need not be in the pool itself."""
+    if not knows(session, caller, digest):
+        raise MissingError(
+            f"the pool knows neither a model with digest {digest} nor one that was made from it",
+            code="version_not_found",
+            hint="The recipe beside a merged file names what it was made from.",
+        )
+    return trace_lineage(session, caller, digest, with_recipes=with_recipes)
+
+
+def _ends(steps: Iterable[Step]) -> Iterator[str]:
+    for each in steps:
+        yield each.parent
+        yield each.child
+
+
+def _distances(root: str, steps: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:
+    """Return the fewest steps from `root` to each digest that can be reached, times `sign`."""
+    following: dict[str, list[str]] = defaultdict(list)
+    for start, end in steps:
+        following[start].append(end)
+    distances = {root: 0}
+    waiting = deque([root])
+    while waiting:
+        digest = waiting.popleft()
+        for other in following[digest]:
+            if other not in distances:
+                distances[other] = distances[digest] + sign
+                waiting.append(other)
+    return distances
+
+
+class Step(NamedTuple):
+    """A step from a parent to what was made of it, as the recipe of one version tells of it."""
+
+    parent: str
+    child: str
+    weight: float
+    method: str
+    version_id: int
+
+
+class Place(NamedTuple):
+    """A version of a file of a family; `withdrawn` is the reason of a withdrawal."""
+
+    version_id: int
+    digest: str
+    site: str
+    name: str
+    number: int
+    kind: str
+    withdrawn: str | None
+    flagged: bool
+
+
+RecipeRow = tuple[str, dict[str, Any], bool]
+
+
+def ancestors_of(digest: ColumnElement[str]) -> CTE:
+    """Return the digests of all ancestors, `digest` among them.
+
+    UNION drops what was seen before, so that the walk ends even if recipes that contradict each
+    other form a circle.
+    """
+    tree = select(digest.label("digest")).cte("ancestors", recursive=True)
+    return tree.union(
+        select(ParentRecord.parent_digest).join(
+            tree, and_(ParentRecord.child_digest == tree.c.digest, ParentRecord.followed)
+        )
+    )
+
+
+def descendants_of(digest: ColumnElement[str]) -> CTE:
+    """Return the digests of all descendants, `digest` among them."""
+    tree = select(digest.label("digest")).cte("descendants", recursive=True)
+    return tree.union(
+        select(ParentRecord.child_digest).join(
+            tree, and_(ParentRecord.parent_digest == tree.c.digest, ParentRecord.followed)
+        )
+    )
+
+
+def steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:
+    """Return every step from `digest` to its ancestors, and every one to its descendants.
+
+    Whoever asks: what is shown to whom, the places of the children tell. A step of several
+    versions comes several times.
+    """
+    rows = session.connection().execute(_steps_around(), {"digest": digest}).all()
+    above = [Step(*row[1:]) for row in rows if row.is_above]
+    below = [Step(*row[1:]) for row in rows if not row.is_above]
+    return above, below
+
+
+def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[Place]:
+    """Return every version of these files that the caller may ask for."""
+    values = {"digests": digests, "caller_site": caller.site_id}
+    rows = session.connection().execute(_places(curates=curates_pool(caller)), values).all()
+    return list(map(Place._make, rows))
+
+
+def round_files_among(session: Session, digests: Sequence[str]) -> dict[str, str]:
+    """Return which of these files rounds keep, whose ever they are, with their kinds."""
+    columns = {
+        CONTRIBUTION: RoundContributionRecord.digest,
+        OPTIMISER_STATE: RoundRecord.state_digest,
+    }
+    found = {
+        digest: kind
+        for kind, column in columns.items()
+        for digest in session.scalars(
+            select(column).where(among(column, "digests")), {"digests": digests}
+        )
+        if digest is not None
+    }
+    digest = RoundContributionRecord.digest
+    sums = session.scalars(
+        select(digest)
+        .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
+        .where(RoundRecord.secure.is_not(None), among(digest, "digests")),
+        {"digests": digests},
+    )
+    return found | dict.fromkeys(sums, SECURE_SUM)
+
+
+def recipes_of_all(
+    session: Session, caller: Caller, digests: Sequence[str], version_id: int
+) -> list[RecipeRow]:
+    """Return the recipe of every version of these files that the caller may see, oldest last.
+
+    That of `version_id` comes after all. Rows are (digest, recipe, whether its inputs' names are
+    the caller's to know).
+    """
+    rows = session.execute(
+        _recipes(caller)
+        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        .order_by(ModelVersionRecord.id == version_id, ModelVersionRecord.id.desc()),
+        {"digests": digests},
+    )
+    return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
+
+
+def recipes_of(session: Session, caller: Caller, digest: str, version_id: int) -> list[RecipeRow]:
+    """Return the recipe of a version of this file, or else the oldest that makes the same file.
+
+    As `recipes_of_all`.
+    """
+    rows = session.execute(
+        _recipes(caller)
+        .where(ModelVersionRecord.digest == digest, readable_by(caller))
+        .order_by(ModelVersionRecord.id != version_id, ModelVersionRecord.id)
+        .limit(1)
+    )
+    return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
+
+
+def knows(session: Session, caller: Caller, digest: str) -> bool:
+    """Return whether the caller may see a version of this digest, or a recipe that names it."""
+    version = (
+        select(ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+        .where(ModelVersionRecord.digest == digest, readable_by(caller))
+    )
+    edge = _edges(caller).where(ParentRecord.parent_digest == digest, ParentRecord.followed)
+    return bool(session.scalar(select(or_(version.exists(), edge.exists()))))
+
+
+def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
+    knows_inputs = true() if curates_pool(caller) else ModelRecord.site_id == caller.site_id
+    return (
+        select(
+            ModelVersionRecord.digest,
+            RecipeRecord.document,
+            knows_inputs.label("knows_inputs"),
+        )
+        .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+    )
+
+
+def _edges(caller: Caller) -> Select[int]:
+    """Select the versions whose recipes name parents that the caller may be told of."""
+    return (
+        select(ParentRecord.version_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
+        .join(ModelVersionRecord.model)
+        .where(readable_by(caller))
+    )
+
+
+# To make these statements takes as long as to find a large family.
+
+
+@cache
+def _steps_around() -> Any:
+    root = bindparam("digest", type_=String)
+    steps = select(
+        ParentRecord.parent_digest,
+        ParentRecord.child_digest,
+        ParentRecord.weight,
+        ParentRecord.method,
+        ParentRecord.version_id,
+    )
+    above, below = ancestors_of(root), descendants_of(root)
+    return union_all(
+        steps.with_only_columns(literal(1).label("is_above"), *steps.selected_columns).join(
+            above, and_(ParentRecord.child_digest == above.c.digest, ParentRecord.followed)
+        ),
+        steps.with_only_columns(literal(0).label("is_above"), *steps.selected_columns).join(
+            below, and_(ParentRecord.parent_digest == below.c.digest, ParentRecord.followed)
+        ),
+    )
+
+
+@cache
+def _places(*, curates: bool) -> Any:
+    return (
+        select(
+            ModelVersionRecord.id,
+            ModelVersionRecord.digest,
+            SiteRecord.name,
+            ModelRecord.name,
+            ModelVersionRecord.number,
+            ModelVersionRecord.kind,
+            WithdrawalRecord.reason,
+            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+        )
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
+        .where(
+            among(ModelVersionRecord.digest, "digests"),
+            readable(bindparam("caller_site", type_=Integer), curates=curates),
+        )
+        .order_by(ModelVersionRecord.id)
+    )

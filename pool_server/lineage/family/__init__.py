@@ -1,1 +1,0 @@
-"""Ancestors and descendants of models."""

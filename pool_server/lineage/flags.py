@@ -1,0 +1,209 @@
+"""Following a withdrawal: what contains the withdrawn file is flagged, and its owners notified.
+
+Recipes name their inputs by digest, and a file's whole ancestry may be known to the pool before
+or after the file itself. So flags are set at two moments: when something is withdrawn, for all
+that was made of it; and when something is published, for all that its recipe now connects.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events import NewEvent, write_events
+from pool_server.database.records import ModelVersionRecord, WithdrawalFlagRecord, WithdrawalRecord
+from pool_server.errors import ConflictError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.lineage import repository
+from pool_server.registry.repository import hold_families
+from pool_server.registry.withdrawal_status import address_of, name_for_site, subject_of
+from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
+
+WITHDRAWN_EVENT = "version.withdrawn"
+FLAGGED_EVENT = "version.flagged"
+
+
+@dataclass
+class _SitePart:
+    """One site's share of a withdrawal."""
+
+    name: str
+    own: list[ModelVersionRecord] = field(default_factory=list)
+    downloaded: list[ModelVersionRecord] = field(default_factory=list)
+    has_withdrawn: bool = False
+
+
+class Reach:
+    """What a withdrawal of one file reaches: versions to be flagged, sites to be notified."""
+
+    def __init__(self, session: Session, root: ModelVersionRecord) -> None:
+        self.root = root
+        family = repository.family_below(session, root.digest)
+        self.flagged = [version for version in family if version.id != root.id]
+        by_id = {version.id: version for version in family}
+        self._parts: dict[int, _SitePart] = {}
+        self._part(root.model.site_id, root.model.site.name).has_withdrawn = True
+        for version in self.flagged:
+            self._part(version.model.site_id, version.model.site.name).own.append(version)
+        for version_id, site_id, site in repository.downloads_of_family(session, root.digest):
+            if version_id not in by_id:
+                continue
+            part = self._part(site_id, site)
+            if by_id[version_id].digest == root.digest:
+                part.has_withdrawn = True
+            part.downloaded.append(by_id[version_id])
+
+    def sites(self) -> list[AffectedSite]:
+        """Return the sites that are notified, by name."""
+        return sorted(
+            (
+                AffectedSite(
+                    site=part.name, versions=len(part.own), downloaded=len(part.downloaded)
+                )
+                for part in self._parts.values()
+            ),
+            key=lambda each: each.site,
+        )
+
+    def news(self, withdrawal: WithdrawalRecord) -> list[NewEvent]:
+        """Return the events for the owner, owners of flagged versions, and downloaders."""
+        told = []
+        for site_id, part in self._parts.items():
+            subject = name_for_site(site_id, self.root)
+            facts = facts_for(site_id, withdrawal, self.root)
+            if part.has_withdrawn:
+                details = facts | {"flagged_total": len(self.flagged)}
+                told.append(NewEvent(site_id, WITHDRAWN_EVENT, subject, details))
+            fetched = [each for each in part.downloaded if each.id != self.root.id]
+            if part.own or fetched:
+                details = facts | {
+                    "versions": named(part.own),
+                    "downloaded": named(fetched),
+                }
+                told.append(NewEvent(site_id, FLAGGED_EVENT, subject, details))
+        return told
+
+    def _part(self, site_id: int, name: str) -> _SitePart:
+        return self._parts.setdefault(site_id, _SitePart(name))
+
+
+def facts_for(
+    site_id: int, withdrawal: WithdrawalRecord, source: ModelVersionRecord
+) -> dict[str, object]:
+    """Return what an event about a withdrawal, of `source`, tells a site."""
+    is_named = name_for_site(site_id, source) == address_of(source)
+    return {
+        "digest": withdrawal.digest,
+        "reason": withdrawal.reason,
+        "effect": withdrawal.effect,
+        # In the words, and mostly of, the site whose model it is.
+        "explanation": withdrawal.explanation if is_named else "",
+        "by": withdrawal.created_by if is_named else "",
+    }
+
+
+def named(versions: Sequence[ModelVersionRecord]) -> list[str]:
+    """Return the addresses of the first of these versions."""
+    return [address_of(version) for version in versions[:MOST_NAMED]]
+
+
+def set_flags(
+    session: Session,
+    caller: Caller,
+    withdrawal: WithdrawalRecord,
+    source: ModelVersionRecord,
+    versions: Sequence[ModelVersionRecord],
+) -> None:
+    """Flag versions because of one withdrawal, of `source`; each is an entry of the audit."""
+    for version in versions:
+        session.add(WithdrawalFlagRecord(version_id=version.id, withdrawal_id=withdrawal.id))
+        record_act(
+            session,
+            caller,
+            "version.flag",
+            subject_of(version),
+            withdrawn=name_for_site(version.model.site_id, source).removeprefix("pool://"),
+            withdrawn_digest=withdrawal.digest,
+            reason=withdrawal.reason,
+        )
+    session.flush()
+
+
+def require_bytes_not_withdrawn(session: Session, *digests: str) -> None:
+    """Raise if any of these files is not to be had any more, under whatever name."""
+    refusal = repository.find_refusal(session, digests)
+    if refusal is not None:
+        raise ConflictError(
+            f"the file with digest {refusal.digest} was withdrawn ({refusal.reason}) and is not "
+            "taken any more, under no name",
+            code="bytes_withdrawn",
+            hint="Delete it; `poolctl models check FILES` finds what else holds it.",
+            details={"digest": refusal.digest, "reason": refusal.reason},
+        )
+
+
+def require_good_standing(
+    session: Session, digests: Collection[str], *, despite_withdrawal: bool
+) -> None:
+    """Raise if a file that something is to be made of was withdrawn, or holds what was.
+
+    Parameters
+    ----------
+    despite_withdrawal : bool
+        The caller knows, and wants it nevertheless: what is made is flagged.
+    """
+    fault = None if despite_withdrawal else repository.find_fault(session, digests)
+    if fault is None:
+        return
+    digest, withdrawal = fault
+    what = "was withdrawn"
+    if digest != withdrawal.digest:
+        what = f"holds the file with digest {withdrawal.digest}, which was withdrawn"
+    raise ConflictError(
+        f"input {digest} {what} ({withdrawal.reason})",
+        code="inputs_withdrawn",
+        hint="Make it without: `poolctl merge --replay RECIPE --without "
+        f"{withdrawal.digest[:12]}`; or add --despite-withdrawal, and the result is flagged.",
+        details={"digest": digest, "withdrawn": withdrawal.digest, "reason": withdrawal.reason},
+    )
+
+
+def flag_published(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Flag a version that is being published, should it hold something that was withdrawn.
+
+    So is everything that was made of it before it was here itself: its recipe may be what
+    connects that with a withdrawn file. Called with the version, its recipe and parents written.
+    """
+    hold_families(session)
+    require_bytes_not_withdrawn(session, version.digest)
+    withdrawals = repository.withdrawals_above(session, version.digest)
+    if not withdrawals:
+        return
+    known = repository.flagged_pairs(session, [each.id for each in withdrawals])
+    family = repository.family_below(session, version.digest)
+    news: list[NewEvent] = []
+    for withdrawal in withdrawals:
+        fresh = [
+            each
+            for each in family
+            if each.id != withdrawal.version_id and (each.id, withdrawal.id) not in known
+        ]
+        set_flags(session, caller, withdrawal, withdrawal.version, fresh)
+        owned: dict[int, list[ModelVersionRecord]] = defaultdict(list)
+        for each in fresh:
+            owned[each.model.site_id].append(each)
+        news += [
+            NewEvent(
+                site_id,
+                FLAGGED_EVENT,
+                name_for_site(site_id, withdrawal.version),
+                facts_for(site_id, withdrawal, withdrawal.version)
+                | {"versions": named(versions), "downloaded": []},
+            )
+            for site_id, versions in owned.items()
+        ]
+    write_events(session, news)

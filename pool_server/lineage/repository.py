@@ -1,0 +1,299 @@
+"""Withdrawals, flags and successors in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Label, Row, Select, and_, exists, literal, not_, or_, select, update
+from sqlalchemy.orm import Session, contains_eager, selectinload
+
+from pool_server.database.records import (
+    DownloadRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RoundRecord,
+    SiteRecord,
+    SuccessorRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
+)
+from pool_server.http.identity import Caller
+from pool_server.lineage.family import ancestors_of, descendants_of
+from pool_server.registry.access import readable_by
+from pool_server.registry.states import DELETED
+from pool_server.registry.withdrawal_status import standing_options
+
+
+def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:
+    return session.scalar(select(WithdrawalRecord).where(WithdrawalRecord.version_id == version_id))
+
+
+def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord | None:
+    """Return the first withdrawal of any of these files for which nobody shall have it."""
+    return session.scalar(
+        select(WithdrawalRecord)
+        .where(
+            WithdrawalRecord.digest.in_(digests),
+            WithdrawalRecord.effect == "refuse",
+            not_(WithdrawalRecord.own_only),
+        )
+        .order_by(WithdrawalRecord.id)
+        .limit(1)
+    )
+
+
+def find_fault(session: Session, digests: Collection[str]) -> tuple[str, WithdrawalRecord] | None:
+    """Return the first of these files that was withdrawn, or holds something that was, and why."""
+    withdrawn = session.scalar(
+        select(WithdrawalRecord)
+        .where(WithdrawalRecord.digest.in_(digests), not_(WithdrawalRecord.own_only))
+        .limit(1)
+    )
+    if withdrawn is not None:
+        return withdrawn.digest, withdrawn
+    flagged = session.execute(
+        select(ModelVersionRecord.digest, WithdrawalRecord)
+        .join(WithdrawalFlagRecord, WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
+        .join(WithdrawalRecord, WithdrawalRecord.id == WithdrawalFlagRecord.withdrawal_id)
+        .where(ModelVersionRecord.digest.in_(digests))
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    ).first()
+    return None if flagged is None else (flagged[0], flagged[1])
+
+
+def limit_withdrawals(session: Session, site_id: int, digest: str) -> None:
+    """Let no withdrawal of a file reach beyond its site, if that is another and said no parents.
+
+    For a file that `site_id` has made of other models, as the pool has found.
+    """
+    has_parents = exists().where(ParentRecord.version_id == WithdrawalRecord.version_id)
+    elsewhere = (
+        select(ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+        .where(ModelVersionRecord.digest == digest, ModelRecord.site_id != site_id)
+    )
+    session.execute(
+        update(WithdrawalRecord)
+        .where(
+            WithdrawalRecord.digest == digest,
+            WithdrawalRecord.version_id.in_(elsewhere),
+            not_(has_parents),
+        )
+        .values(own_only=True)
+    )
+
+
+def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
+    """Return every version of a file and of all that was made from it, with its standing.
+
+    Versions of other models with the same bytes are among them; deleted ones are not.
+    """
+    tree = descendants_of(literal(digest))
+    return session.scalars(
+        _standing_versions()
+        .where(
+            ModelVersionRecord.digest.in_(select(tree.c.digest)),
+            ModelVersionRecord.state != DELETED,
+        )
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
+    """Return which of the versions of `family_below` the caller may see."""
+    tree = descendants_of(literal(digest))
+    return set(
+        session.scalars(
+            select(ModelVersionRecord.id)
+            .join(ModelVersionRecord.model)
+            .where(
+                ModelVersionRecord.digest.in_(select(tree.c.digest)),
+                readable_by(caller),
+            )
+        )
+    )
+
+
+def downloads_of_family(session: Session, digest: str) -> Sequence[Row[int, int, str]]:
+    """Return (version id, site id, site name) of who fetched a file or what was made from it."""
+    tree = descendants_of(literal(digest))
+    return session.execute(
+        select(DownloadRecord.version_id, SiteRecord.id, SiteRecord.name)
+        .join(SiteRecord, SiteRecord.id == DownloadRecord.site_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == DownloadRecord.version_id)
+        .where(ModelVersionRecord.digest.in_(select(tree.c.digest)))
+    ).all()
+
+
+def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecord]:
+    """Return the withdrawals of a file and of all that it was made from, with their versions."""
+    tree = ancestors_of(literal(digest))
+    return session.scalars(
+        select(WithdrawalRecord)
+        .join(WithdrawalRecord.version)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(WithdrawalRecord.version)
+            .contains_eager(ModelVersionRecord.model)
+            .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
+        )
+        .where(WithdrawalRecord.digest.in_(select(tree.c.digest)), not_(WithdrawalRecord.own_only))
+        .order_by(WithdrawalRecord.id)
+    ).all()
+
+
+def flagged_pairs(session: Session, withdrawal_ids: Collection[int]) -> set[tuple[int, int]]:
+    """Return (version id, withdrawal id) of the flags that these withdrawals have set."""
+    rows = session.execute(
+        select(WithdrawalFlagRecord.version_id, WithdrawalFlagRecord.withdrawal_id).where(
+            WithdrawalFlagRecord.withdrawal_id.in_(withdrawal_ids)
+        )
+    )
+    return {(version_id, withdrawal_id) for version_id, withdrawal_id in rows}
+
+
+def find_withdrawals(
+    session: Session, caller: Caller, *, site: str | None, before_id: int | None, limit: int
+) -> Sequence[WithdrawalRecord]:
+    """Return withdrawals of versions that the caller may see, newest first, one more than `limit`.
+
+    They come with their versions and those with their standing.
+    """
+    conditions = [readable_by(caller)]
+    if site is not None:
+        conditions.append(SiteRecord.name == site)
+    if before_id is not None:
+        conditions.append(WithdrawalRecord.id < before_id)
+    return session.scalars(
+        _with_versions().where(*conditions).order_by(WithdrawalRecord.id.desc()).limit(limit + 1)
+    ).all()
+
+
+def withdrawals_of(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> Sequence[Row[WithdrawalRecord, bool]]:
+    """Return the withdrawals of these very bytes, each with whether the caller may see whose.
+
+    Those that the caller may see come first.
+    """
+    is_named = _named_to(caller)
+    return session.execute(
+        _with_versions()
+        .add_columns(is_named)
+        .where(WithdrawalRecord.digest.in_(digests), or_(not_(WithdrawalRecord.own_only), is_named))
+        .order_by(is_named.desc(), WithdrawalRecord.id)
+    ).all()
+
+
+def flagged_versions(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> Sequence[Row[ModelVersionRecord, bool]]:
+    """Return the flagged versions of these bytes, each with whether the caller may see it.
+
+    They come with their standing; those that the caller may see come first.
+    """
+    is_flagged = exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
+    is_named = _named_to(caller)
+    return session.execute(
+        _standing_versions()
+        .add_columns(is_named)
+        .where(ModelVersionRecord.digest.in_(digests), is_flagged)
+        .order_by(is_named.desc(), ModelVersionRecord.id)
+    ).all()
+
+
+def visible_versions_of(
+    session: Session, caller: Caller, digest: str
+) -> Sequence[ModelVersionRecord]:
+    """Return the versions of a file that the caller may see, with their standing."""
+    return session.scalars(
+        _standing_versions()
+        .where(ModelVersionRecord.digest == digest, readable_by(caller))
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def refined_from(session: Session, version: ModelVersionRecord) -> list[ModelVersionRecord]:
+    """Return the flagged versions of the same site that a version was refined from in rounds."""
+    found: list[ModelVersionRecord] = []
+    current: ModelVersionRecord | None = version
+    while current is not None:
+        current = session.scalar(
+            _standing_versions()
+            .join(RoundRecord, RoundRecord.base_version_id == ModelVersionRecord.id)
+            .where(
+                RoundRecord.result_version_id == current.id,
+                ModelRecord.site_id == version.model.site_id,
+                ModelVersionRecord.id.notin_([version.id, *(each.id for each in found)]),
+                exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            )
+        )
+        found += [] if current is None else [current]
+    return found
+
+
+def replaced_through(session: Session, version_id: int, site_id: int) -> set[int]:
+    """Return the versions of a site that a version succeeds: its successor succeeds them, too."""
+    return set(
+        session.scalars(
+            select(SuccessorRecord.version_id)
+            .join(ModelVersionRecord, ModelVersionRecord.id == SuccessorRecord.version_id)
+            .join(ModelVersionRecord.model)
+            .where(SuccessorRecord.successor_id == version_id, ModelRecord.site_id == site_id)
+        )
+    )
+
+
+def successor_pairs(session: Session, successor_id: int) -> set[int]:
+    """Return the versions that one is a successor of."""
+    return set(
+        session.scalars(
+            select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id == successor_id)
+        )
+    )
+
+
+def downloaders_of(session: Session, version_id: int) -> set[int]:
+    """Return the sites that have fetched a version."""
+    return set(
+        session.scalars(
+            select(DownloadRecord.site_id).where(DownloadRecord.version_id == version_id)
+        )
+    )
+
+
+def _named_to(caller: Caller) -> Label[bool]:
+    """Select whether the caller may be told the name of a version."""
+    return and_(readable_by(caller)).label("is_named")
+
+
+def _standing_versions() -> Select[ModelVersionRecord]:
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(ModelVersionRecord.model).options(
+                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
+            ),
+            *standing_options(),
+        )
+    )
+
+
+def _with_versions() -> Select[WithdrawalRecord]:
+    return (
+        select(WithdrawalRecord)
+        .join(WithdrawalRecord.version)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(WithdrawalRecord.version).options(
+                contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+                *standing_options(),
+            )
+        )
+    )

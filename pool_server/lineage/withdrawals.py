@@ -1,0 +1,427 @@
+"""Withdrawals: taking a version back from everybody who has it or something made of it.
+
+How it works. The actors are the site that owns the version (or a curator of the pool), the pool,
+the sites with models made from it, and the sites that downloaded it or one of those.
+
+1. `preview_withdrawal` shows the owner what would be flagged and which sites would be notified.
+2. `withdraw` locks all families (`pool_server.registry.repository.hold_families`), so that nothing
+   can be published or fetched between looking and writing. It records reason and effect here,
+   follows the file through all recipes (`flags.Reach`), flags every version below it
+   (`flags.set_flags`), and writes an event for each site concerned: one transaction.
+3. From then on downloads are refused or come with a warning
+   (`pool_server.registry.withdrawal_status`); uploads of the same bytes are refused, and what
+   somebody publishes later is flagged when its recipe leads to the withdrawn file
+   (`flags.flag_published`).
+4. Sites ask `check_files` about their own copies: `poolctl models check`, and the agent at every
+   pass.
+5. Somebody makes the model again without the withdrawn input (`poolctl merge --replay --without`,
+   or the pool: `pool_server.merges`). Publishing the result links it as the successor
+   (`successors.link_published`); for a model of another site it is only offered.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events import write_events
+from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
+from pool_server.errors import ConflictError, NotAllowedError, RefusedError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, SignedIn, Uploader, needs
+from pool_server.http.parameters import (
+    Cursor,
+    Limit,
+    ModelName,
+    Reference,
+    SiteName,
+    read_cursor,
+    write_cursor,
+)
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.lineage import repository
+from pool_server.lineage.flags import Reach, set_flags
+from pool_server.lineage.successors import link_successor
+from pool_server.registry import repository as registry
+from pool_server.registry import states
+from pool_server.registry.access import viewing_site
+from pool_server.registry.filters import ModelChoice
+from pool_server.registry.service import resolve_version
+from pool_server.registry.withdrawal_status import (
+    address_of,
+    describe_withdrawal,
+    flag_without_name,
+    flags_of,
+    subject_of,
+    successors_of,
+    without_name,
+)
+from pool_server.wire.names import Name
+from pool_server.wire.withdrawals import (
+    EFFECT_OF_REASON,
+    MOST_NAMED,
+    AffectedVersion,
+    CheckedFile,
+    CheckRequest,
+    CheckResponse,
+    SuccessorRequest,
+    SuccessorResponse,
+    Withdrawal,
+    WithdrawalEffect,
+    WithdrawalFlag,
+    WithdrawalPage,
+    WithdrawalPreview,
+    WithdrawalRequest,
+    WithdrawalResponse,
+)
+
+router = APIRouter(tags=["withdrawals"])
+
+
+@router.get(
+    "/models/{site}/{name}/versions/{reference}/withdrawal-preview",
+    summary="Preview a withdrawal",
+    dependencies=[needs("withdrawals")],
+)
+def preview_withdrawal(
+    caller: Uploader,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> WithdrawalPreview:
+    """Return what would be flagged and which sites would be notified, without changing anything.
+
+    For those who may withdraw the version. Sites are named even where their models are not for
+    the caller to see: who withdraws something has to know who has it.
+    """
+    version = find_own(session, caller, site, name, reference)
+    reach = Reach(session, version)
+    return WithdrawalPreview(
+        address=address_of(version),
+        digest=version.digest,
+        withdrawn=version.state == states.WITHDRAWN,
+        versions=_describe_affected(session, caller, reach),
+        versions_total=len(reach.flagged),
+        sites=reach.sites(),
+    )
+
+
+@router.post(
+    "/models/{site}/{name}/versions/{reference}/withdraw",
+    summary="Withdraw a version",
+    dependencies=[needs("withdrawals")],
+)
+def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: WithdrawalRequest,
+) -> WithdrawalResponse:
+    """Withdraw a version of one's own site, or, as a curator or admin of the pool, any.
+
+    Of a file that several sites have, only the site that published it first can do so.
+
+    It cannot be undone. Everything that was merged from it is flagged, through any number of
+    merges; owners, and sites that have fetched any of it, find an event. Downloads of the
+    withdrawn bytes are refused or carry a warning, as the reason demands; those of a version in
+    quarantine are always refused. A draft is not withdrawn but deleted.
+    """
+    version = find_own(session, caller, site, name, reference)
+    registry.hold_families(session)
+    registry.lock_state(session, version)
+    effect = choose_effect(request, version.state)
+    reach = Reach(session, version)
+    withdrawal = repository.find_withdrawal(session, version.id)
+    if withdrawal is None:
+        withdrawal = _begin(session, caller, version, request, effect)
+        set_flags(session, caller, withdrawal, version, reach.flagged)
+    else:
+        _tighten(withdrawal, caller, request, effect, address_of(version))
+    version.state_reason = request.explanation or request.reason
+    if request.successor is not None:
+        successor = _find_successor(session, caller, version, request.successor)
+        if successor.id in {each.id for each in reach.flagged}:
+            raise _unfit(successor, version)
+        link_successor(session, caller, version, successor)
+    record_act(
+        session,
+        caller,
+        "version.withdraw",
+        subject_of(version),
+        digest=version.digest,
+        reason=request.reason,
+        effect=effect,
+        explanation=request.explanation,
+        flagged=[subject_of(each) for each in reach.flagged[:MOST_NAMED]],
+        flagged_total=len(reach.flagged),
+    )
+    write_events(session, reach.news(withdrawal))
+    session.flush()
+    session.expire(version)
+    current = registry.get_version(session, version.id)
+    return WithdrawalResponse(
+        withdrawal=describe_withdrawal(withdrawal, current),
+        versions=_describe_affected(session, caller, reach),
+        versions_total=len(reach.flagged),
+        sites=reach.sites(),
+    )
+
+
+@router.post(
+    "/models/{site}/{name}/versions/{reference}/successors",
+    summary="Name what replaces a version",
+    dependencies=[needs("withdrawals")],
+)
+def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: SuccessorRequest,
+) -> SuccessorResponse:
+    """Name a version, of any site, that replaces one of your own site.
+
+    What your own site publishes with a recipe that says so is linked without this. What another
+    site publishes is not: there is an event `version.successor-offered` then. Curators and admins
+    of the pool may name a successor of any version.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    address = request.successor
+    caller.require_role("contributor", version.model.site.name)
+    registry.hold_families(session)
+    registry.lock_state(session, version)
+    successor = _find_successor(session, caller, version, address)
+    link_successor(session, caller, version, successor)
+    session.expire(version)
+    current = registry.get_version(session, version.id)
+    return SuccessorResponse(
+        address=address_of(current),
+        digest=current.digest,
+        successor=address_of(successor),
+        successors=successors_of(current),
+    )
+
+
+@router.get("/withdrawals", summary="List what was withdrawn", dependencies=[needs("models:read")])
+def list_withdrawals(
+    caller: SignedIn,
+    session: ReadingSession,
+    site: Annotated[
+        Name | None, Query(description="Only of this site's models.", examples=["site-a"])
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> WithdrawalPage:
+    """Return the withdrawals of models that one may see, newest first, a page at a time."""
+    before_id = None if cursor is None else read_cursor(cursor)
+    found = repository.find_withdrawals(
+        session, caller, site=site, before_id=before_id, limit=limit
+    )
+    page = found[:limit]
+    return WithdrawalPage(
+        items=[describe_withdrawal(each, each.version) for each in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+@router.post(
+    "/withdrawals/check",
+    summary="Ask whether files were withdrawn",
+    dependencies=[needs("models:read")],
+)
+def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest) -> CheckResponse:
+    """Return which of the files with these digests were withdrawn, or hold something that was.
+
+    Meant for copies that were downloaded before, and therefore told whoever may see the models
+    now; to others than those without names, explanations and successors. Files in good standing,
+    and files that the pool does not know, are both left out.
+    """
+    digests = request.digests
+    wanted = list(dict.fromkeys(digests))
+    withdrawals: dict[str, list[Withdrawal]] = defaultdict(list)
+    flags: dict[str, dict[str, WithdrawalFlag]] = defaultdict(dict)
+    successors: dict[str, list[str]] = defaultdict(list)
+    for record, is_named in repository.withdrawals_of(session, caller, wanted):
+        described, others = describe_withdrawal(record, record.version), withdrawals[record.digest]
+        if is_named:
+            others.append(described)
+            successors[record.digest] += successors_of(record.version)
+        elif not others:
+            others.append(without_name(described))
+    for version, is_named in repository.flagged_versions(session, caller, wanted):
+        for flag in flags_of(version, viewing_site(caller)):
+            # The same bytes under another name count as withdrawn, not as holding it.
+            if flag.digest != version.digest or not withdrawals[version.digest]:
+                shown = flag if is_named else flag_without_name(flag)
+                flags[version.digest].setdefault(flag.digest, shown)
+        if is_named:
+            successors[version.digest] += successors_of(version)
+    return CheckResponse(
+        items=[
+            CheckedFile(
+                digest=digest,
+                withdrawals=withdrawals[digest],
+                flags=list(flags[digest].values()),
+                successors=list(dict.fromkeys(successors[digest])),
+            )
+            for digest in wanted
+            if withdrawals[digest] or flags[digest]
+        ]
+    )
+
+
+_STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
+
+
+def find_own(
+    session: Session, caller: Caller, site: str, name: str, reference: str
+) -> ModelVersionRecord:
+    """Return a version that the caller may withdraw."""
+    version = resolve_version(session, caller, site, name, reference)
+    caller.require_role("contributor", version.model.site.name)
+    _require_first(session, caller, version)
+    return version
+
+
+def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
+    """Return the effect that is asked for, or that of the reason and of the version's state.
+
+    Whoever may withdraw need not be allowed to release: no withdrawal gives out what is in
+    quarantine.
+    """
+    is_hidden = state == states.QUARANTINED
+    least = "refuse" if is_hidden else EFFECT_OF_REASON[request.reason]
+    if request.effect is None or request.effect == least:
+        return least
+    if _STRICTNESS[request.effect] < _STRICTNESS[least]:
+        why = f"is {state}" if is_hidden else f"has the reason {request.reason!r}"
+        raise RefusedError(
+            f"a withdrawal of what {why} gives it to nobody any more: its effect is {least!r}, not "
+            f"{request.effect!r}",
+            code="withdrawal_refused",
+            hint="Leave the effect out."
+            if is_hidden
+            else "Leave the effect out, or give another reason.",
+            details={"found": request.effect, "expected": least},
+        )
+    return request.effect
+
+
+def _require_first(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise unless it is for the version's site to withdraw its bytes.
+
+    A withdrawal follows the bytes to whoever has them. Whoever copies another site's file could
+    else take it, and all that was made of it, from everybody. A copy that the site knows nothing
+    of does not count.
+    """
+    site_id = version.model.site_id
+    first = registry.find_original(session, site_id, version.digest) or version
+    if first.model.site_id == version.model.site_id or caller.has_role("curator"):
+        return
+    address = address_of(version)
+    raise NotAllowedError(
+        f"the file of {address} was published by another site before, and a withdrawal would "
+        "reach that, too",
+        hint="Ask that site, or a curator of the pool, to withdraw it; your own copy you can "
+        f"delete: `poolctl models rm {address.removeprefix('pool://')}`.",
+    )
+
+
+def _begin(
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    request: WithdrawalRequest,
+    effect: WithdrawalEffect,
+) -> WithdrawalRecord:
+    actor = f"{caller.site}/{caller.token_name}"
+    states.move(version, states.WITHDRAW, actor)
+    withdrawal = WithdrawalRecord(
+        version_id=version.id,
+        digest=version.digest,
+        reason=request.reason,
+        explanation=request.explanation,
+        effect=effect,
+        created_by=actor,
+        token_id=caller.token_id,
+    )
+    session.add(withdrawal)
+    session.flush()
+    return withdrawal
+
+
+def _tighten(
+    withdrawal: WithdrawalRecord,
+    caller: Caller,
+    request: WithdrawalRequest,
+    effect: WithdrawalEffect,
+    address: str,
+) -> None:
+    if _STRICTNESS[effect] <= _STRICTNESS[withdrawal.effect]:
+        raise ConflictError(
+            f"{address} was withdrawn at {withdrawal.created_at:%Y-%m-%d %H:%M} UTC "
+            f"({withdrawal.reason}, {withdrawal.effect}); that cannot be undone or softened",
+            code="already_withdrawn",
+            details={"reason": withdrawal.reason, "effect": withdrawal.effect},
+        )
+    withdrawal.reason, withdrawal.effect = request.reason, effect
+    withdrawal.explanation = request.explanation
+    withdrawal.created_by = f"{caller.site}/{caller.token_name}"
+    withdrawal.token_id = caller.token_id
+
+
+def _find_successor(
+    session: Session, caller: Caller, version: ModelVersionRecord, address: str
+) -> ModelVersionRecord:
+    choice = ModelChoice.parse(address).address
+    if choice is None:
+        raise RefusedError(
+            f"{address} is no address; expected SITE/NAME@VERSION", code="withdrawal_refused"
+        )
+    successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
+    if successor.id == version.id or successor.state != states.AVAILABLE or successor.flags:
+        raise _unfit(successor, version)
+    if successor.kind != version.kind:
+        raise RefusedError(
+            f"{address_of(successor)} is of kind {successor.kind} and cannot replace "
+            f"{address_of(version)}, which is of kind {version.kind}",
+            code="withdrawal_refused",
+        )
+    if successor.id in repository.successor_pairs(session, version.id):
+        raise RefusedError(
+            f"{address_of(version)} replaces {address_of(successor)}; it cannot be the other way "
+            "round as well",
+            code="withdrawal_refused",
+        )
+    return successor
+
+
+def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord) -> RefusedError:
+    return RefusedError(
+        f"{address_of(successor)} cannot replace {address_of(version)}: it is that itself, "
+        "withdrawn, flagged, or not available",
+        code="withdrawal_refused",
+        hint="Name a version that holds nothing of what is withdrawn, or none.",
+    )
+
+
+def _describe_affected(session: Session, caller: Caller, reach: Reach) -> list[AffectedVersion]:
+    visible = repository.visible_ids(session, caller, reach.root.digest)
+    return [
+        AffectedVersion(
+            address=address_of(version),
+            digest=version.digest,
+            site=version.model.site.name,
+            same_bytes=version.digest == reach.root.digest,
+            successors=successors_of(version),
+        )
+        for version in reach.flagged
+        if version.id in visible
+    ][:MOST_NAMED]

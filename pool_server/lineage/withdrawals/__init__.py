@@ -1,1 +1,0 @@
-"""Withdrawing a version, following it through all merges, and what replaces it."""

@@ -1,1 +1,0 @@
-"""Names of versions that their site may move."""

@@ -1,0 +1,241 @@
+"""Model cards and privacy receipts of versions.
+
+A card that nobody wrote is made from what the pool knows (`pool_server.models.default_card`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import ModelVersionRecord
+from pool_server.errors import ConflictError, RefusedError
+from pool_server.evaluations import read_evaluations
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, SignedIn, Uploader, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.models.default_card import front_matter, make_card, receipt_section
+from pool_server.registry import repository as registry
+from pool_server.registry.access import viewing_site
+from pool_server.registry.responses import describe_version
+from pool_server.registry.service import resolve_version
+from pool_server.registry.states import WITHDRAWN
+from pool_server.registry.withdrawal_status import subject_of
+from pool_server.signatures.statements import add_statement, require_resigned
+from pool_server.wire.models.cards import CardRequest, CardResponse, read_card, write_card
+from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.receipts import MODES, PrivacyReceipt, ReceiptPage
+
+router = APIRouter(prefix="/models/{site}/{name}/versions/{reference}", tags=["models"])
+
+
+@router.get("/card", summary="Read the card of a version", dependencies=[needs("models:read")])
+def show_card(
+    caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> CardResponse:
+    """Return what people should know of a version: Markdown with YAML in front.
+
+    Where nobody wrote one, the pool makes it of labels, metrics, terms, lineage and evaluations.
+    The front matter has the layout of Hugging Face model cards.
+    """
+    return describe_card(session, caller, resolve_version(session, caller, site, name, reference))
+
+
+@router.put("/card", summary="Write the card of a version", dependencies=[needs("models:write")])
+def replace_card(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: CardRequest,
+) -> CardResponse:
+    """Replace the card. An empty one restores the card that the pool generates."""
+    version = resolve_version(session, caller, site, name, reference)
+    replace_card_text(session, caller, version, request)
+    session.expire(version)
+    version = resolve_version(session, caller, site, name, str(version.number))
+    return describe_card(session, caller, version)
+
+
+@router.get(
+    "/receipts", summary="Show privacy receipts of a version", dependencies=[needs("models:read")]
+)
+def show_receipts(
+    caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> ReceiptPage:
+    """Return what attacks by the model's own site have found in what it sent."""
+    version = resolve_version(session, caller, site, name, reference)
+    return ReceiptPage(items=read_receipts(session, version))
+
+
+@router.put("/receipts", summary="Keep a privacy receipt", dependencies=[needs("models:write")])
+def write_receipt(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    receipt: PrivacyReceipt,
+) -> ReceiptPage:
+    """Keep a receipt with a version, in place of the one of the same mode.
+
+    The pool shows it as measured by the site itself.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    keep_receipt(session, caller, version, receipt)
+    return ReceiptPage(items=read_receipts(session, version))
+
+
+MOST_EVALUATIONS = 100
+
+
+def describe_card(session: Session, caller: Caller, version: ModelVersionRecord) -> CardResponse:
+    """Return a version's card: as it was written, or made of what the pool knows.
+
+    A card that was written without front matter gets that of the record, so that other tools
+    find what they look for in every card.
+    """
+    described = describe_version(session, version.id, viewing_site(caller))
+    source = text = read_text(session, version)
+    parents = _name_parents(session, caller, described)
+    merge = None if version.recipe is None else _describe_merge(version.recipe.document, parents)
+    evaluations = read_evaluations(session, caller, version, limit=MOST_EVALUATIONS).items
+    if not text:
+        text = make_card(described, parents, evaluations, merge)
+    text += receipt_section(read_receipts(session, version))
+    card = read_card(text)
+    if not card.front_matter:
+        front = front_matter(described, parents, evaluations, merge)
+        text = write_card(front, f"\n{card.body.lstrip()}")
+        card = read_card(text)
+    return CardResponse(
+        address=described.address,
+        written=version.has_card,
+        text=text,
+        source=source,
+        front_matter=dict(card.front_matter),
+    )
+
+
+def replace_card_text(
+    session: Session, caller: Caller, version: ModelVersionRecord, request: CardRequest
+) -> None:
+    """Write a version's card; an empty one brings back what the pool makes of the record.
+
+    Raises
+    ------
+    RefusedError, StatementRefusedError
+        The version is signed, and the new card is not.
+    """
+    caller.require_upload_to(version.model.site.name)
+    text = request.text
+    require_card(text)
+    registry.lock_state(session, version)
+    if version.state == WITHDRAWN:
+        raise ConflictError(
+            "the version is withdrawn; its card stays as it is",
+            code="wrong_state",
+            details={"found": WITHDRAWN},
+        )
+    if text == read_text(session, version):
+        return
+    require_resigned(version, request.statement)
+    version.card = text
+    session.flush()
+    session.expire(version)
+    version = registry.get_version(session, version.id)
+    if request.statement is not None:
+        add_statement(session, caller, version, request.statement)
+    record_act(
+        session,
+        caller,
+        "card.write",
+        subject_of(version),
+        digest=version.digest,
+        characters=len(text),
+    )
+    session.flush()
+
+
+def read_receipts(session: Session, version: ModelVersionRecord) -> list[PrivacyReceipt]:
+    """Return the privacy receipts of a version, in the order of the modes."""
+    kept = session.scalar(
+        select(ModelVersionRecord.receipts).where(ModelVersionRecord.id == version.id)
+    )
+    kept = kept or {}
+    return [PrivacyReceipt.model_validate(kept[mode]) for mode in MODES if mode in kept]
+
+
+def keep_receipt(
+    session: Session, caller: Caller, version: ModelVersionRecord, receipt: PrivacyReceipt
+) -> None:
+    """Keep a privacy receipt with a version, in place of the one of the same mode."""
+    caller.require_upload_to(version.model.site.name)
+    if receipt.mode == "sub-model" and receipt.artifact_digest != version.digest:
+        raise RefusedError(
+            f"the receipt is of the file sha256:{receipt.artifact_digest}, "
+            f"the version has sha256:{version.digest}",
+            code="receipt_refused",
+        )
+    kept = {each.mode: each for each in read_receipts(session, version)} | {receipt.mode: receipt}
+    version.receipts = {mode: each.model_dump(mode="json") for mode, each in kept.items()}
+    record_act(
+        session,
+        caller,
+        "receipt.write",
+        subject_of(version),
+        digest=version.digest,
+        mode=receipt.mode,
+    )
+    session.flush()
+
+
+def require_card(text: str) -> None:
+    """Raise `RefusedError` unless the front matter of a card can be read, if it has any."""
+    try:
+        read_card(text)
+    except ValueError as error:
+        raise RefusedError(str(error), code="card_refused") from error
+
+
+def read_text(session: Session, version: ModelVersionRecord) -> str:
+    """Return the card as it was written; empty where none was."""
+    if not version.has_card:
+        return ""
+    text = session.scalar(
+        select(ModelVersionRecord.card).where(ModelVersionRecord.id == version.id)
+    )
+    return text or ""
+
+
+def _describe_merge(recipe: Mapping[str, Any], parents: Mapping[str, str]) -> dict[str, Any]:
+    """Return method, options and weighted inputs of a merge, named as the caller may know them."""
+    options = {key: value for key, value in recipe["options"].items() if value is not None}
+    inputs = [
+        {"model": parents[each["digest"]], "weight": each["weight"]}
+        for each in recipe["inputs"]
+        if each["digest"] in parents
+    ]
+    return {"method": recipe["method"]["name"], "options": options, "inputs": inputs}
+
+
+def _name_parents(
+    session: Session, caller: Caller, version: ModelVersionResponse
+) -> dict[str, str]:
+    """Return what to call each parent: an address that the caller may see, else the digest."""
+    addresses = registry.visible_addresses(session, caller, version.parent_digests)
+    return {digest: addresses.get(digest, f"sha256:{digest}") for digest in version.parent_digests}

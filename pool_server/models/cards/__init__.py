@@ -1,1 +1,0 @@
-"""What people should know of a model, for people and for other tools."""

@@ -1,0 +1,410 @@
+"""Publishing, quarantining, releasing and deleting versions: the work of curators and owners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy import delete, exists, literal, select, update
+from sqlalchemy.orm import Session, aliased
+
+from pool_server.activity.events import write_event
+from pool_server.database.records import (
+    AliasRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    RoundRecord,
+    now_utc,
+)
+from pool_server.errors import ConflictError, NotAllowedError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, Curator, Uploader, needs
+from pool_server.http.parameters import (
+    Cursor,
+    Limit,
+    ModelName,
+    Reference,
+    SiteName,
+    read_cursor,
+    write_cursor,
+)
+from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.lineage.family import descendants_of
+from pool_server.registry import repository as registry
+from pool_server.registry.access import curates_pool, readable_by, viewing_site
+from pool_server.registry.repository import whole_versions
+from pool_server.registry.responses import describe_page, describe_version
+from pool_server.registry.service import get_model, resolve_version
+from pool_server.registry.states import (
+    DELETE,
+    DELETED,
+    HIDDEN,
+    PUBLISH,
+    QUARANTINE,
+    RELEASE,
+    Step,
+    move,
+)
+from pool_server.registry.withdrawal_status import address_of, subject_of
+from pool_server.signatures.statements import require_signed
+from pool_server.wire.models.curation import DeletionResponse, QuarantineRequest
+from pool_server.wire.models.models import ModelPage, ModelVersionResponse
+
+router = APIRouter(tags=["curation"])
+
+VERSION = "/models/{site}/{name}/versions/{reference}"
+Force = Annotated[
+    bool,
+    Query(description="Also when something in the pool was made from it.", examples=[False]),
+]
+
+
+@router.get(
+    "/queue",
+    summary="List what waits for a curator",
+    dependencies=[needs("models:curate")],
+)
+def queue(
+    caller: Curator, session: ReadingSession, limit: Limit = 50, cursor: Cursor = None
+) -> ModelPage:
+    """Return drafts and quarantined versions, newest first, a page at a time.
+
+    Those of one's own site, or of all sites for curators of the whole pool.
+    """
+    before_id = None if cursor is None else read_cursor(cursor)
+    found = list_waiting(
+        session,
+        caller,
+        site_id=None if caller.has_role("curator") else caller.site_id,
+        before_id=before_id,
+        limit=limit,
+    )
+    page = found[:limit]
+    return ModelPage(
+        items=describe_page(session, [version.id for version in page], viewing_site(caller)),
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+@router.post(f"{VERSION}/publish", summary="Publish a draft", dependencies=[needs("models:curate")])
+def publish(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    parts: Parts,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> ModelVersionResponse:
+    """Show a draft to everybody who may see its model.
+
+    For curators of the pool where it is curated; elsewhere for whoever may upload to the site.
+    Where the pool demands signatures, the site signs it first.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    settings = parts.settings
+    if settings.curated:
+        caller.require_role("curator")
+    caller.require_role("contributor", version.model.site.name)
+    _require_not_doubted(session, caller, version)
+    require_signed(session, settings, version)
+    return _take_step(session, caller, version, PUBLISH, "version.publish")
+
+
+@router.post(
+    f"{VERSION}/quarantine",
+    summary="Quarantine a version",
+    dependencies=[needs("models:curate")],
+)
+def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Curator,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: QuarantineRequest,
+) -> ModelVersionResponse:
+    """Hide a published version from other sites until it has been looked into.
+
+    Its site is told why.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    reason = request.reason
+    caller.require_role("curator", version.model.site.name)
+    return _take_step(session, caller, version, QUARANTINE, "version.quarantine", reason=reason)
+
+
+@router.post(
+    f"{VERSION}/release",
+    summary="Release a quarantined version",
+    dependencies=[needs("models:curate")],
+)
+def release(
+    caller: Curator,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> ModelVersionResponse:
+    """Show a quarantined version again.
+
+    A site releases what it quarantined itself; curators of the whole pool release anything.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    caller.require_role("curator", version.model.site.name)
+    registry.lock_state(session, version)
+    _require_not_doubted(session, caller, version)
+    return _take_step(session, caller, version, RELEASE, "version.release")
+
+
+@router.delete(VERSION, summary="Delete a version", dependencies=[needs("models:write")])
+def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    force: Force = False,
+) -> DeletionResponse:
+    """Delete a version for good; for its own site, and admins.
+
+    Its number is never used again, its digest stays in family trees, its aliases are gone. The
+    file is removed by the next clean-up unless another version has the same bytes. Refused while
+    a round refines it or it is quarantined and, without `force`, when something in the pool was
+    made from it.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    site = version.model.site.name
+    caller.require_role("contributor", site)
+    # First the model, whose aliases go with the version.
+    registry.lock_model(session, version.model)
+    registry.lock_state(session, version)
+    heirs = heirs_of(session, version.digest)
+    _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
+    _delete(session, caller, version)
+    if caller.site != site:
+        write_event(session, version.model.site_id, "version.deleted", address_of(version))
+    return DeletionResponse(
+        deleted=[address_of(version)],
+        descendants=sorted(registry.visible_homes(session, caller, heirs)),
+        file_remains=is_elsewhere(session, caller, version),
+    )
+
+
+@router.delete(
+    "/models/{site}/{name}",
+    summary="Delete a model",
+    dependencies=[needs("models:write")],
+)
+def delete_model(
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    force: Force = False,
+) -> DeletionResponse:
+    """Delete a model with all its versions; its name is never used again."""
+    model = get_model(session, caller, site, name)
+    caller.require_role("contributor", model.site.name)
+    registry.lock_model(session, model)
+    # Somebody else may have deleted it meanwhile; from now on nobody adds a version to it.
+    get_model(session, caller, site, name)
+    versions = living_versions(session, model.id)
+    for version in versions:
+        version.model = model
+    heirs = sorted(
+        {digest for version in versions for digest in heirs_of(session, version.digest, model.id)}
+    )
+    ids = [version.id for version in versions]
+    _require_deletable(session, f"{site}/{name}", ids, heirs, force=force)
+    remains = False
+    for version in versions:
+        _delete(session, caller, version)
+        remains = remains or is_elsewhere(session, caller, version)
+    mark_model_deleted(session, model.id)
+    record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
+    if caller.site != site:
+        write_event(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
+    return DeletionResponse(
+        deleted=[address_of(version) for version in versions],
+        descendants=sorted(registry.visible_homes(session, caller, heirs)),
+        file_remains=remains,
+    )
+
+
+def _take_step(
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    step: Step,
+    action: str,
+    *,
+    reason: str = "",
+) -> ModelVersionResponse:
+    registry.lock_state(session, version)
+    move(version, step, f"{caller.site}/{caller.token_name}", reason)
+    details = {"reason": reason} if reason else {}
+    record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
+    if caller.site_id != version.model.site_id:
+        write_event(
+            session,
+            version.model.site_id,
+            f"version.{step.word}",
+            address_of(version),
+            **details,
+        )
+    session.flush()
+    session.expire(version)
+    return describe_version(session, version.id, viewing_site(caller))
+
+
+def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    move(version, DELETE, f"{caller.site}/{caller.token_name}")
+    drop_aliases(session, [version.id])
+    drop_states(session, version.id)
+    record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
+
+
+def _require_not_doubted(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise if others than the site quarantined a version's file, under any name.
+
+    Curators of the pool pass all the same.
+    """
+    own = f"{version.model.site.name}/"
+    others = [
+        each
+        for each in registry.quarantined_by(session, version.model.site_id, version.digest)
+        if not each.startswith(own)
+    ]
+    if others and not curates_pool(caller):
+        raise NotAllowedError(
+            f"the file of {subject_of(version)} is quarantined by others, under this name or "
+            "another, and cannot be shown",
+            hint="Ask a curator of the pool to look into it and to release it.",
+        )
+
+
+def _require_deletable(
+    session: Session, subject: str, version_ids: Sequence[int], heirs: Sequence[str], *, force: bool
+) -> None:
+    key = round_on(session, version_ids)
+    if key is not None:
+        raise ConflictError(
+            f"{subject} cannot be deleted: round {key} refines it",
+            code="wrong_state",
+            hint=f"Finish the round, or call it off: `poolctl rounds cancel {key}`.",
+            details={"round": key},
+        )
+    if heirs and not force:
+        raise ConflictError(
+            f"{len(heirs)} files in the pool were made from {subject}",
+            code="has_descendants",
+            hint="If it must not be used any more, withdraw it: then all of them are flagged and "
+            "their owners told. To delete it all the same, give `force`.",
+            details={"descendants": len(heirs)},
+        )
+
+
+OPEN_ROUNDS = ("open", "closed")
+
+
+def list_waiting(
+    session: Session, caller: Caller, *, site_id: int | None, before_id: int | None, limit: int
+) -> Sequence[ModelVersionRecord]:
+    """Return drafts and quarantined versions, newest first, one more than `limit`."""
+    conditions = [readable_by(caller), ModelVersionRecord.state.in_(HIDDEN)]
+    if site_id is not None:
+        conditions.append(ModelRecord.site_id == site_id)
+    if before_id is not None:
+        conditions.append(ModelVersionRecord.id < before_id)
+    return session.scalars(
+        whole_versions().where(*conditions).order_by(ModelVersionRecord.id.desc()).limit(limit + 1)
+    ).all()
+
+
+def living_versions(session: Session, model_id: int) -> Sequence[ModelVersionRecord]:
+    """Return the versions of a model that are not deleted, locked against changes of state."""
+    return session.scalars(
+        select(ModelVersionRecord)
+        .where(ModelVersionRecord.model_id == model_id, ModelVersionRecord.state != DELETED)
+        .order_by(ModelVersionRecord.number)
+        .with_for_update()
+    ).all()
+
+
+def heirs_of(session: Session, digest: str, other_than_model: int | None = None) -> Sequence[str]:
+    """Return the digests of what was made from a file and is in the pool, whoever may see it."""
+    tree = descendants_of(literal(digest))
+    query = (
+        select(ModelVersionRecord.digest)
+        .where(
+            ModelVersionRecord.digest.in_(select(tree.c.digest)),
+            ModelVersionRecord.digest != digest,
+            ModelVersionRecord.state != DELETED,
+        )
+        .distinct()
+        .order_by(ModelVersionRecord.digest)
+    )
+    if other_than_model is not None:
+        query = query.where(ModelVersionRecord.model_id != other_than_model)
+    return session.scalars(query).all()
+
+
+def is_elsewhere(session: Session, caller: Caller, version: ModelVersionRecord) -> bool:
+    """Return whether the caller sees another version with the same file."""
+    return (
+        session.scalar(
+            select(ModelVersionRecord.id)
+            .join(ModelVersionRecord.model)
+            .where(
+                ModelVersionRecord.digest == version.digest,
+                ModelVersionRecord.id != version.id,
+                readable_by(caller),
+            )
+            .limit(1)
+        )
+        is not None
+    )
+
+
+def round_on(session: Session, version_ids: Sequence[int]) -> str | None:
+    """Return the key of a round that goes on and has one of these versions as its base."""
+    return session.scalar(
+        select(RoundRecord.key)
+        .where(RoundRecord.base_version_id.in_(version_ids), RoundRecord.state.in_(OPEN_ROUNDS))
+        .limit(1)
+    )
+
+
+def drop_states(session: Session, version_id: int) -> None:
+    """Give up the optimiser's states of the rounds that made a version.
+
+    Those of earlier rounds go with the last result of their series.
+    """
+    later = aliased(RoundRecord)
+    goes_on = exists().where(
+        later.predecessor_id == RoundRecord.id, later.result_version_id.is_not(None)
+    )
+    ended = select(RoundRecord.id, RoundRecord.predecessor_id, goes_on.label("goes_on"))
+    for found in session.execute(ended.where(RoundRecord.result_version_id == version_id)).all():
+        series, earlier = [found.id], found.predecessor_id
+        while earlier is not None and not found.goes_on:
+            series.append(earlier)
+            earlier = session.scalar(
+                select(RoundRecord.predecessor_id).where(RoundRecord.id == earlier)
+            )
+        session.execute(
+            update(RoundRecord)
+            .where(RoundRecord.id.in_(series))
+            .values(state_digest=None, state_size_bytes=None)
+        )
+
+
+def drop_aliases(session: Session, version_ids: Sequence[int]) -> None:
+    session.execute(delete(AliasRecord).where(AliasRecord.version_id.in_(version_ids)))
+
+
+def mark_model_deleted(session: Session, model_id: int) -> None:
+    session.execute(
+        update(ModelRecord).where(ModelRecord.id == model_id).values(deleted_at=now_utc())
+    )

@@ -1,0 +1,163 @@
+"""Descriptions of versions (text, labels, metrics), their correction, and the vocabulary of labels.
+
+The audit keeps what was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events import NewEvent, write_events
+from pool_server.database.records import LabelRecord, MetricRecord, ModelVersionRecord
+from pool_server.errors import ConflictError, RefusedError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, SignedIn, Uploader, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.lineage.repository import downloaders_of
+from pool_server.registry import repository as registry
+from pool_server.registry.access import rights_of_site, viewing_site
+from pool_server.registry.responses import describe_version
+from pool_server.registry.service import resolve_version
+from pool_server.registry.states import PUBLIC, WITHDRAWN
+from pool_server.registry.withdrawal_status import address_of, subject_of
+from pool_server.signatures.statements import add_statement, require_resigned
+from pool_server.wire.models.curation import DescriptionRequest
+from pool_server.wire.models.labels import VOCABULARY, VocabularyResponse
+from pool_server.wire.models.models import ModelVersionResponse
+
+router = APIRouter(tags=["models"])
+
+
+@router.get("/vocabulary", dependencies=[needs()], summary="Tell which labels and terms there are")
+def vocabulary(caller: SignedIn, session: ReadingSession) -> VocabularyResponse:
+    """Return the labels that mean the same at every site, and the terms of use.
+
+    A label of the core vocabulary must have a value that it can have; any other key is free.
+    Terms are the codes of the Data Use Ontology of GA4GH.
+    """
+    return VOCABULARY.model_copy(update={"keys_in_use": registry.list_label_keys(session, caller)})
+
+
+@router.put(
+    "/models/{site}/{name}/versions/{reference}/description",
+    summary="Correct the description of a version",
+    dependencies=[needs("models:write")],
+)
+def change_description(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: DescriptionRequest,
+) -> ModelVersionResponse:
+    """Replace description, labels and metrics. The file stays as it is.
+
+    Sites that downloaded the version are told by an event. A signed version needs a new statement,
+    as its signature covers them.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    caller.require_upload_to(version.model.site.name)
+    require_labels(request.labels)
+    registry.lock_state(session, version)
+    if version.state == WITHDRAWN:
+        raise ConflictError(
+            "the version is withdrawn; its description stays as it is",
+            code="wrong_state",
+            details={"found": WITHDRAWN},
+        )
+    require_resigned(version, request.statement)
+    before = _said(
+        version.description,
+        {each.key: each.value for each in version.labels},
+        {each.name: each.value for each in version.metrics},
+    )
+    after = _said(request.description, request.labels, request.metrics)
+    changes = {
+        name: [before.get(name), after.get(name)]
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    }
+    if not changes:
+        return describe_version(session, version.id, viewing_site(caller))
+    version.description = request.description
+    _replace(session, version, request.labels, request.metrics)
+    session.flush()
+    session.expire(version)
+    version = registry.get_version(session, version.id)
+    if request.statement is not None:
+        add_statement(session, caller, version, request.statement)
+    subject = subject_of(version)
+    record_act(session, caller, "version.change", subject, digest=version.digest, changes=changes)
+    session.flush()
+    _tell(session, caller, version, changes)
+    session.expire(version)
+    return describe_version(session, version.id, viewing_site(caller))
+
+
+CHANGED_EVENT = "version.changed"
+
+
+def require_labels(labels: Mapping[str, str]) -> None:
+    """Raise `RefusedError` unless labels of the core vocabulary have values that they can have."""
+    if problems := VOCABULARY.problems_of(labels):
+        raise RefusedError(
+            "; ".join(problems),
+            code="labels_refused",
+            hint="`poolctl models vocabulary` lists these keys; any other key is free.",
+            details={"problems": problems},
+        )
+
+
+def _said(
+    description: str, labels: Mapping[str, str], metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    return {
+        "description": description,
+        **{f"label {key}": value for key, value in labels.items()},
+        **{f"metric {name}": value for name, value in metrics.items()},
+    }
+
+
+def _replace(
+    session: Session,
+    version: ModelVersionRecord,
+    labels: Mapping[str, str],
+    metrics: Mapping[str, float],
+) -> None:
+    for kind in (LabelRecord, MetricRecord):
+        session.execute(delete(kind).where(kind.version_id == version.id))
+    key = {"version_id": version.id}
+    session.add_all(LabelRecord(**key, key=name, value=text) for name, text in labels.items())
+    session.add_all(MetricRecord(**key, name=name, value=x) for name, x in metrics.items())
+
+
+def _tell(
+    session: Session, caller: Caller, version: ModelVersionRecord, changes: Mapping[str, Any]
+) -> None:
+    """Tell the owner, if another did it, and sites that downloaded the version and may see it."""
+    owner = version.model.site_id
+    site_ids = {
+        site_id
+        for site_id in downloaders_of(session, version.id)
+        if version.state in PUBLIC and "see" in rights_of_site(site_id, version.model)
+    }
+    if caller.site_id != owner:
+        site_ids.add(owner)
+    told = [
+        name if name == "description" else f"{name}: {before} -> {after}"
+        for name, (before, after) in changes.items()
+    ]
+    write_events(
+        session,
+        [
+            NewEvent(site_id, CHANGED_EVENT, address_of(version), {"changes": told})
+            for site_id in sorted(site_ids)
+        ],
+    )

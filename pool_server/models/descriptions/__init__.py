@@ -1,1 +1,0 @@
-"""Correcting what is said of a version: description, labels and metrics."""

@@ -1,0 +1,379 @@
+"""Exports: models that leave the pool in a bundle. The pool decides which, not the client.
+
+A version goes when its owner granted the rights ``download`` and ``redistribute``, its terms do
+not forbid it, it is in good standing, and its signature, if it has one, is worth something. One
+that may not go keeps all others back: a bundle is asked for as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Query
+from sqlalchemy import and_, or_, select
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events import NewEvent, write_events
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    SiteRecord,
+    StatementRecord,
+)
+from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsForbidError
+from pool_server.evaluations import read_evaluations
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, SignedIn, needs
+from pool_server.http.parameters import ModelName, Reference, SiteName
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.registry.access import curates_pool, may, readable_by
+from pool_server.registry.repository import among, visible_addresses, whole_versions
+from pool_server.registry.service import resolve_version
+from pool_server.registry.states import AVAILABLE
+from pool_server.registry.terms import require_redistributable
+from pool_server.registry.withdrawal_status import address_of, subject_of
+from pool_server.signatures.keys import COMPROMISED, find_statement
+from pool_server.wire.models.bundles import (
+    MOST_EVALUATIONS,
+    MOST_VERSIONS,
+    ExportRequest,
+    ExportResponse,
+    GrantedVersion,
+    PortableEvaluation,
+    PortableStatement,
+    PortableTerm,
+    PortableVersion,
+)
+from pool_server.wire.models.recipes import named_digests, without_names
+from pool_server.wire.models.sharing import Right
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.signatures.keys import Envelope
+from pool_server.wire.signatures.statements import Revocation
+
+router = APIRouter(tags=["exports"], dependencies=[needs("models:read")])
+
+
+@router.post("/exports", summary="Ask whether models may leave the pool")
+def grant_export(
+    caller: SignedIn, session: WritingSession, request: ExportRequest
+) -> ExportResponse:
+    """Decide over all of them at once, and write down who takes which along.
+
+    Each must be in good standing; its owner must have granted `download` and `redistribute`, and
+    its terms must not forbid it. Ancestors that one may not see, or that the pool does not have,
+    stay known by their digest. The owners are told.
+    """
+    versions = _find_asked(session, caller, [_place_of(text) for text in request.addresses])
+    if request.with_parents:
+        versions = _with_ancestors(session, caller, versions)
+    _require_exportable(caller, versions)
+    ordered = in_family_order(versions)
+    for version in ordered:
+        record_act(
+            session,
+            caller,
+            "version.export",
+            subject_of(version),
+            digest=version.digest,
+            together=len(ordered),
+        )
+    session.flush()
+    write_events(session, _news(caller, ordered))
+    return ExportResponse(
+        items=[
+            GrantedVersion(
+                address=address_of(version), digest=version.digest, size_bytes=version.size_bytes
+            )
+            for version in ordered
+        ]
+    )
+
+
+@router.get(
+    "/models/{site}/{name}/versions/{reference}/record",
+    summary="Get all that goes with a version",
+)
+def portable_record(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    evaluations: Annotated[
+        bool, Query(description="With what sites measured of it.", examples=[True])
+    ] = False,
+) -> PortableVersion:
+    """Return labels, terms, card, recipe, signature and scores in a form for other pools."""
+    version = resolve_version(session, caller, site, name, reference)
+    _require_exportable(caller, [version])
+    scores = None
+    if evaluations:
+        scores = read_evaluations(session, caller, version, limit=MOST_EVALUATIONS)
+    signed = find_statement(session, version.id)
+    return PortableVersion(
+        site=version.model.site.name,
+        name=version.model.name,
+        version=version.number,
+        digest=version.digest,
+        size_bytes=version.size_bytes,
+        file_name=version.file_name,
+        kind=version.kind,
+        description=version.description,
+        labels={each.key: each.value for each in version.labels},
+        metrics={each.name: each.value for each in version.metrics},
+        terms=[
+            PortableTerm(code=each.code, detail=each.detail, inherited=each.inherited)
+            for each in version.terms
+        ],
+        card=version.card,
+        recipe=_recipe_for(session, caller, version),
+        parents=_parents_of(version),
+        created_at=version.created_at,
+        created_by=version.created_by,
+        statement=_portable_statement(signed),
+        evaluations=[
+            PortableEvaluation.model_validate(each.model_dump())
+            for each in (scores.items if scores is not None else ())
+        ],
+    )
+
+
+NEEDED: tuple[Right, ...] = ("download", "redistribute")
+_MOST_NAMED = 10
+_MOST_TOLD = 200
+
+
+def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersionRecord]:
+    """Return versions so that parents stand before what was merged from them.
+
+    Equal sets come in an equal order. Recipes that contradict each other may form a circle; that
+    is cut somewhere.
+    """
+    by_address = sorted(
+        versions, key=lambda each: (each.model.site.name, each.model.name, each.number)
+    )
+    homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
+    for version in by_address:
+        homes[version.digest].append(version)
+    ordered: list[str] = []
+    begun: set[str] = set()
+    for start in homes:
+        # Each step is a digest and what is left of its parents: a walk without recursion, for
+        # families may be deep.
+        steps: list[tuple[str, Iterator[str]]] = []
+        if start not in begun:
+            begun.add(start)
+            steps.append((start, iter(_parents_of(homes[start][0]))))
+        while steps:
+            digest, parents = steps[-1]
+            following = next((each for each in parents if each in homes and each not in begun), "")
+            if following:
+                begun.add(following)
+                steps.append((following, iter(_parents_of(homes[following][0]))))
+            else:
+                ordered.append(digest)
+                steps.pop()
+    return [version for digest in ordered for version in homes[digest]]
+
+
+def _find_asked(
+    session: Session, caller: Caller, places: Sequence[Place]
+) -> list[ModelVersionRecord]:
+    found = {
+        (each.model.site.name, each.model.name, each.number): each
+        for each in find_places(session, caller, places)
+    }
+    for site, name, number in places:
+        if (site, name, number) not in found:
+            raise MissingError(
+                f"the pool has no model {site}/{name}@{number}",
+                code="version_not_found",
+                hint="`poolctl models ls` lists what is there.",
+            )
+    return list(found.values())
+
+
+def _with_ancestors(
+    session: Session, caller: Caller, versions: Sequence[ModelVersionRecord]
+) -> list[ModelVersionRecord]:
+    """Add one version of each ancestor that the caller may see."""
+    known = {each.digest for each in versions}
+    digests = ancestor_digests(session, caller, known, MOST_VERSIONS)
+    if len(digests) > MOST_VERSIONS:
+        raise NotAllowedError(
+            f"these models have more than {MOST_VERSIONS:,} ancestors, which is the most that one "
+            "bundle may hold",
+            code="export_refused",
+        )
+    homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
+    for version in find_digests(session, caller, digests - known):
+        homes[version.digest].append(version)
+    chosen = []
+    for candidates in homes.values():
+        # One site may hand on what another keeps back.
+        free = [each for each in candidates if not _reasons_against(caller, each)]
+        chosen.append((free or candidates)[0])
+    return [*versions, *chosen]
+
+
+def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) -> None:
+    problems = {
+        address_of(version): reasons
+        for version in versions
+        if (reasons := _reasons_against(caller, version))
+    }
+    if not problems:
+        return
+    named = [f"{address}: {', '.join(why)}" for address, why in problems.items()][:_MOST_NAMED]
+    more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
+    raise NotAllowedError(
+        f"{len(problems)} of the models may not leave the pool: {'; '.join(named)}{more}",
+        code="export_refused",
+        hint="Ask the sites whose models they are for the right `redistribute`, or leave them "
+        "out; models that were merged from them can go without them.",
+        details={"problems": problems},
+    )
+
+
+def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
+    reasons = []
+    if version.state != AVAILABLE:
+        reasons.append(f"it is {version.state}")
+    elif version.flags:
+        reasons.append("it holds something that was withdrawn")
+    missing = [right for right in NEEDED if not may(caller, version.model, right)]
+    if missing:
+        reasons.append(f"{version.model.site.name} has not granted {' and '.join(missing)}")
+    try:
+        require_redistributable(version)
+    except TermsForbidError as error:
+        reasons.append(error.message)
+    if version.statement is not None and version.statement.key.revocation == COMPROMISED:
+        reasons.append("it is signed with a key that was declared compromised")
+    return reasons
+
+
+def _parents_of(version: ModelVersionRecord) -> list[str]:
+    return list(dict.fromkeys(each.parent_digest for each in version.parents))
+
+
+def _recipe_for(
+    session: Session, caller: Caller, version: ModelVersionRecord
+) -> dict[str, Any] | None:
+    """Return a version's recipe as the caller may know it.
+
+    Of inputs that others do not share with the caller it has the digest only.
+    """
+    if version.recipe is None:
+        return None
+    document = version.recipe.document
+    if curates_pool(caller) or version.model.site_id == caller.site_id:
+        return document
+    placed = visible_addresses(session, caller, set(named_digests(document)))
+    return without_names(document, placed)
+
+
+def _portable_statement(found: StatementRecord | None) -> PortableStatement | None:
+    if found is None:
+        return None
+    return PortableStatement(
+        envelope=Envelope.model_validate(found.envelope),
+        public_key=found.key.public_key,
+        key_name=found.key.name,
+        origin=found.origin or None,
+        revoked_as=cast("Revocation | None", found.key.revocation or None),
+    )
+
+
+def _news(caller: Caller, versions: Sequence[ModelVersionRecord]) -> list[NewEvent]:
+    by_site: Mapping[int, list[str]] = defaultdict(list)
+    for version in versions:
+        if version.model.site_id != caller.site_id:
+            by_site[version.model.site_id].append(address_of(version))
+    return [
+        NewEvent(
+            site_id,
+            "versions.exported",
+            caller.site,
+            {"by": f"{caller.site}/{caller.token_name}", "count": len(addresses),
+             "addresses": addresses[:_MOST_TOLD]},
+        )
+        for site_id, addresses in by_site.items()
+    ]  # fmt: skip
+
+
+def _place_of(text: str) -> Place:
+    try:
+        address = ModelAddress.parse(text)
+    except ValueError as error:
+        raise QueryError(str(error)) from error
+    if not address.reference.isdigit():
+        raise QueryError(
+            f"{text!r} names no version by its number; expected for example site-a/face-68@2"
+        )
+    return address.site, address.name, int(address.reference)
+
+
+Place = tuple[str, str, int]
+"""Site, name and number of a version."""
+
+
+def find_places(
+    session: Session, caller: Caller, places: Collection[Place]
+) -> Sequence[ModelVersionRecord]:
+    """Return the versions at these places that the caller may see."""
+    return session.scalars(
+        whole_versions()
+        .where(
+            or_(
+                *(
+                    and_(
+                        SiteRecord.name == site,
+                        ModelRecord.name == name,
+                        ModelVersionRecord.number == number,
+                    )
+                    for site, name, number in sorted(set(places))
+                )
+            ),
+            readable_by(caller),
+        )
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def ancestor_digests(
+    session: Session, caller: Caller, digests: Collection[str], most: int
+) -> set[str]:
+    """Return `digests` and those of all ancestors in recipes that the caller may see.
+
+    At most one more than `most`.
+    """
+    tree = (
+        select(ModelVersionRecord.digest.label("digest"))
+        .where(ModelVersionRecord.digest.in_(sorted(digests)))
+        .distinct()
+        .cte("ancestors", recursive=True)
+    )
+    tree = tree.union(
+        select(ParentRecord.parent_digest)
+        .join(tree, ParentRecord.child_digest == tree.c.digest)
+        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
+        .join(ModelVersionRecord.model)
+        .where(readable_by(caller))
+    )
+    return set(session.scalars(select(tree.c.digest).limit(most + 1)))
+
+
+def find_digests(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> Sequence[ModelVersionRecord]:
+    """Return all versions with these digests that the caller may see, oldest first."""
+    return session.scalars(
+        whole_versions()
+        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        .order_by(ModelVersionRecord.id),
+        {"digests": sorted(digests)},
+    ).all()

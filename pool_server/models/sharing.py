@@ -1,0 +1,212 @@
+"""Sharing of models with other sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from fastapi import APIRouter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events import NewEvent, write_events
+from pool_server.database.records import GrantRecord, ModelRecord, SiteRecord
+from pool_server.errors import NotAllowedError, RefusedError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, SignedIn, needs
+from pool_server.http.parameters import ModelName, SiteName
+from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.people.sites import find_sites
+from pool_server.registry.access import (
+    PRIVATE,
+    SITES,
+    curates_pool,
+    rights_of,
+    rights_of_site,
+)
+from pool_server.registry.service import get_model
+from pool_server.wire.models.sharing import (
+    RIGHTS,
+    ListedSite,
+    Right,
+    SharingRequest,
+    SharingResponse,
+    Visibility,
+)
+from pool_server.wire.names import ModelAddress
+
+router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
+
+
+@router.get("", dependencies=[needs("models:read")], summary="Show whom a model is shared with")
+def show(
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
+) -> SharingResponse:
+    """Return who sees a model, what they may do with it, and what oneself may.
+
+    Only the model's own site sees which other sites are listed.
+    """
+    return describe_sharing(session, caller, get_model(session, caller, site, name))
+
+
+@router.put("", dependencies=[needs("models:write")], summary="Share a model")
+def share(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: SignedIn,
+    parts: Parts,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    request: SharingRequest,
+) -> SharingResponse:
+    """Say who sees a model and what they may do with it. For contributors of its site.
+
+    Files that were fetched before stay where they are; what is refused from now on is finding,
+    fetching, merging and handing on within the pool.
+    """
+    settings = parts.settings
+    address = ModelAddress(site, name)
+    model = get_model(session, caller, address.site, address.name)
+    if not caller.may_upload_to(address.site):
+        raise NotAllowedError(
+            f"only contributors of {address.site} can share {address.site}/{address.name}; you "
+            f"are {caller.role_in_words}",
+            hint=f"Ask {address.site} to share it.",
+        )
+    # One after another, so that the lists of two do not mix.
+    session.execute(select(ModelRecord.id).where(ModelRecord.id == model.id).with_for_update())
+    session.refresh(model, ["visibility", "rights", "grants"])
+    sites = {site.name: site for site in find_sites(session)}
+    before = {site.id: rights_of_site(site.id, model) for site in sites.values()}
+    rights = settings.rights_of_new_models if request.rights is None else request.rights
+    model.visibility = request.visibility
+    model.rights = without_see(rights)
+    _replace_grants(session, model, _read_list(request, rights, address, sites))
+    session.flush()
+    record_act(
+        session,
+        caller,
+        "model.share",
+        f"{address.site}/{address.name}",
+        visibility=model.visibility,
+        rights=model.rights,
+        sites={each.site: each.rights for each in request.sites},
+    )
+    _tell_gains(session, model, before, sites.values())
+    return describe_sharing(session, caller, model)
+
+
+SHARED_EVENT = "model.shared"
+
+
+def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> SharingResponse:
+    """Return whom a model is shared with, as far as the caller may know.
+
+    `model` was loaded with its site and grants.
+    """
+    listed_ids = [grant.site_id for grant in model.grants]
+    sites = session.scalars(select(SiteRecord).where(SiteRecord.id.in_(listed_ids)))
+    names = {site.id: site.name for site in sites}
+    knows_all = model.site_id == caller.site_id or curates_pool(caller)
+    listed = [
+        ListedSite(site=names[grant.site_id], rights=in_order({"see", *grant.rights}))
+        for grant in model.grants
+        if knows_all or grant.site_id == caller.site_id
+    ]
+    return SharingResponse(
+        address=str(ModelAddress(model.site.name, model.name)),
+        visibility=cast("Visibility", model.visibility),
+        rights=in_order(set() if model.visibility == PRIVATE else {"see", *model.rights}),
+        sites=sorted(listed, key=lambda each: each.site),
+        your_rights=in_order(rights_of(caller, model)),
+    )
+
+
+def share_alike(model: ModelRecord, original: ModelRecord | None) -> None:
+    """List for a new model that only listed sites see those that another model lists.
+
+    The site of `original` is among them. Both were loaded with their grants.
+    """
+    if model.visibility != SITES or original is None:
+        return
+    rights = {grant.site_id: list(grant.rights) for grant in original.grants}
+    rights[original.site_id] = list(model.rights)
+    rights.pop(model.site_id, None)
+    model.grants.extend(
+        GrantRecord(site_id=site_id, rights=granted) for site_id, granted in rights.items()
+    )
+
+
+def in_order(rights: Iterable[str]) -> list[Right]:
+    return [right for right in RIGHTS if right in set(rights)]
+
+
+def without_see(rights: Iterable[str]) -> list[str]:
+    """Return rights as tables keep them: who has any sees the model."""
+    return [right for right in in_order(rights) if right != "see"]
+
+
+def _read_list(
+    request: SharingRequest,
+    rights: Iterable[str],
+    address: ModelAddress,
+    sites: dict[str, SiteRecord],
+) -> dict[int, list[str]]:
+    """Return the rights of the listed sites by their keys."""
+    if request.sites and request.visibility != SITES:
+        raise RefusedError(
+            f"sites are listed, but visibility is {request.visibility!r}",
+            code="sharing_refused",
+            hint=f"Give visibility {SITES!r}, or list no sites.",
+        )
+    listed: dict[int, list[str]] = {}
+    for each in request.sites:
+        site = sites.get(each.site)
+        if site is None or each.site == address.site or site.id in listed:
+            problem = (
+                "the pool has no such site"
+                if site is None
+                else "it owns the model and has all rights"
+                if each.site == address.site
+                else "it is listed twice"
+            )
+            raise RefusedError(
+                f"{address.site}/{address.name} cannot be shared with site {each.site!r}: "
+                f"{problem}",
+                code="sharing_refused",
+                hint="`poolctl admin sites ls` lists the sites.",
+                details={"site": each.site},
+            )
+        listed[site.id] = without_see(rights if each.rights is None else each.rights)
+    return listed
+
+
+def _replace_grants(session: Session, model: ModelRecord, wanted: dict[int, list[str]]) -> None:
+    kept = {grant.site_id: grant for grant in model.grants if grant.site_id in wanted}
+    for grant in model.grants:
+        if grant.site_id not in kept:
+            session.delete(grant)
+    for site_id, rights in wanted.items():
+        if site_id in kept:
+            kept[site_id].rights = rights
+        else:
+            session.add(GrantRecord(model_id=model.id, site_id=site_id, rights=rights))
+    session.flush()
+    session.refresh(model, ["grants"])
+
+
+def _tell_gains(
+    session: Session,
+    model: ModelRecord,
+    before: dict[int, frozenset[Right]],
+    sites: Iterable[SiteRecord],
+) -> None:
+    """Notify sites that are listed by name and gained a right."""
+    listed = {grant.site_id for grant in model.grants}
+    news: list[NewEvent] = []
+    for site in sites:
+        rights = rights_of_site(site.id, model)
+        if site.id in listed and rights - before[site.id]:
+            details: dict[str, Any] = {"rights": in_order(rights), "by": model.site.name}
+            subject = str(ModelAddress(model.site.name, model.name))
+            news.append(NewEvent(site.id, SHARED_EVENT, subject, details))
+    write_events(session, news)

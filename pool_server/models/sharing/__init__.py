@@ -1,1 +1,0 @@
-"""Showing and changing whom a model is shared with."""

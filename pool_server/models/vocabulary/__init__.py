@@ -1,1 +1,0 @@
-"""The words that labels and terms of use are made of."""

@@ -1,1 +1,0 @@
-"""Invitations: how people become users of a site."""

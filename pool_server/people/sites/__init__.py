@@ -1,1 +1,0 @@
-"""Sites, what they may take up, and who one is."""

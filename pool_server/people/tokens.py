@@ -1,0 +1,401 @@
+"""Tokens: programs show them to be let in.
+
+The audit says who made a token or an invitation (`find_creators`), because nobody can change it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Path
+from sqlalchemy import CursorResult, Select, select, update
+from sqlalchemy.orm import Session, contains_eager
+
+from pool_server.database.records import AuditRecord, SiteRecord, TokenRecord, UserRecord, now_utc
+from pool_server.database.records.activity import FIRST_SITE, local_act
+from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
+from pool_server.http.audit import record_act
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import (
+    SECRET_PREFIX,
+    Caller,
+    SiteAdmin,
+    hash_secret,
+    needs,
+    new_secret,
+    rank,
+)
+from pool_server.http.rate_limits import Limits
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.people.sites import count_sites, find_site, get_site, keeping_an_admin
+from pool_server.people.users import get_user
+from pool_server.wire.people.sites import SCOPES, Role
+from pool_server.wire.people.tokens import (
+    TokenCreatedResponse,
+    TokenKind,
+    TokenList,
+    TokenRequest,
+    TokenResponse,
+)
+
+router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[needs("admin")])
+
+TOO_MANY = "tokens and invitations made or revoked with this token"
+
+
+@router.get("", summary="List the tokens")
+def list_tokens(caller: SiteAdmin, session: ReadingSession) -> TokenList:
+    """Return one's own site's tokens, newest first, revoked ones too; never a secret.
+
+    For admins of a site; those of the pool get the tokens of all sites.
+    """
+    found, creators = find_tokens(session, caller), find_creators(session).tokens
+    return TokenList(items=[describe_token(each, creators.get(each.id)) for each in found])
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Create a token",
+    responses=documented(TooManyRequestsError),
+)
+def create_token(
+    caller: SiteAdmin, session: WritingSession, limits: Limits, request: TokenRequest
+) -> TokenCreatedResponse:
+    """Create a token for a site, or for a user of it. The answer holds the secret, this once.
+
+    For admins of the site. Nobody gives more than they have. What a user's token makes for the
+    user's own site is that user's too, and refused when the user is disabled, unless the request
+    names another `user`, or says `for_machine`.
+    """
+    limits.token_acts.take(caller.token_id, TOO_MANY)
+    caller.require_role("admin", request.site)
+    if request.pool_wide:
+        caller.require_role("admin")
+    _require_own_scopes(caller, request)
+    site = get_site(session, request.site)
+    owner = request.user
+    if owner is None and caller.user and site.name == caller.site and not request.for_machine:
+        owner = caller.user
+    user = None if owner is None else get_user(session, caller, site.name, owner)
+    if user is not None:
+        _require_within(request, user)
+    token, secret = make_token(
+        session,
+        site,
+        request.name,
+        request.role,
+        kind=request.kind,
+        pool_wide=request.pool_wide,
+        scopes=request.scopes,
+        user=user,
+        expires_in_days=request.expires_in_days,
+    )
+    record_act(session, caller, TOKEN_MADE, f"{site.name}/{token.name}", **details_of(token))
+    return with_secret(token, secret, user_behind(session, caller))
+
+
+@router.delete(
+    "/{token_id}",
+    status_code=204,
+    summary="Revoke a token",
+    responses=documented(TooManyRequestsError),
+)
+def revoke_token(
+    caller: SiteAdmin,
+    session: WritingSession,
+    limits: Limits,
+    token_id: Annotated[
+        str,
+        Path(
+            pattern="^[0-9a-f]{16}$",
+            description="Identifier from the list of tokens.",
+            examples=["4f1d2c3b4a596877"],
+        ),
+    ],
+) -> None:
+    """End a token's validity at once. The pool's last admin token stays. For the site's admins."""
+    limits.token_acts.take(caller.token_id, TOO_MANY)
+    if get_token(session, caller, token_id).revoked_at is not None:
+        return
+    with keeping_an_admin(session):
+        token = get_token(session, caller, token_id)
+        caller.require_role("admin", None if token.pool_wide else token.site.name)
+        if not end_token(session, token.id, now_utc()):
+            return
+    record_act(
+        session, caller, "token.revoke", f"{token.site.name}/{token.name}", token_id=token.id
+    )
+
+
+FIRST_TOKEN = "first-admin"
+
+
+def describe_token(token: TokenRecord, made_by: str | None = None) -> TokenResponse:
+    """Describe a token; `creators` finds who made it."""
+    return TokenResponse(
+        token_id=token.id,
+        site=token.site.name,
+        name=token.name,
+        role=cast("Role", token.role),
+        kind=cast("TokenKind", token.kind),
+        pool_wide=token.pool_wide,
+        scopes=None if token.scopes is None else [each for each in SCOPES if each in token.scopes],
+        user=None if token.user is None else token.user.name,
+        made_by=made_by,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        revoked_at=token.revoked_at,
+    )
+
+
+def make_token(
+    session: Session,
+    site: SiteRecord,
+    name: str,
+    role: str,
+    *,
+    kind: TokenKind = "program",
+    pool_wide: bool = False,
+    scopes: list[Any] | None = None,
+    user: UserRecord | None = None,
+    expires_in_days: int | None = None,
+) -> tuple[TokenRecord, str]:
+    """Write a new token, and return it with its secret.
+
+    Raises
+    ------
+    ConflictError
+        The site has a valid token of that name.
+    """
+    if has_valid_token(session, site.id, name):
+        raise ConflictError(
+            f"site {site.name!r} has a valid token named {name!r}",
+            code="token_exists",
+            hint="Choose another name, or revoke that token first.",
+        )
+    secret = new_secret("feed_" if kind == "feed" else SECRET_PREFIX)
+    now = now_utc()
+    token = TokenRecord(
+        id=secrets.token_hex(8),
+        site=site,
+        name=name,
+        kind=kind,
+        role=role,
+        pool_wide=pool_wide,
+        scopes=None if scopes is None else sorted(set(scopes)),
+        user=user,
+        secret_hash=hash_secret(secret),
+        created_at=now,
+        expires_at=None if expires_in_days is None else now + timedelta(days=expires_in_days),
+    )
+    session.add(token)
+    session.flush()
+    return token, secret
+
+
+def with_secret(
+    token: TokenRecord, secret: str, made_by: str | None = None
+) -> TokenCreatedResponse:
+    return TokenCreatedResponse(**describe_token(token, made_by).model_dump(), secret=secret)
+
+
+def details_of(token: TokenRecord) -> dict[str, Any]:
+    """Return what the audit keeps of a new token."""
+    return {
+        "token_id": token.id,
+        "kind": token.kind,
+        "role": token.role,
+        "pool_wide": token.pool_wide,
+        "scopes": token.scopes,
+        "user": None if token.user is None else token.user.name,
+    }
+
+
+def create_first_admin(session: Session) -> str | None:
+    """Give an empty pool its first site and admin token.
+
+    Returns
+    -------
+    str or None
+        The secret, for the one time it is shown; None when the pool has a site already.
+    """
+    if count_sites(session):
+        return None
+    site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
+    session.add(site)
+    session.flush()
+    token, secret = make_token(session, site, FIRST_TOKEN, "admin", pool_wide=True)
+    session.add(
+        AuditRecord(
+            actor_site=FIRST_SITE,
+            actor_token=FIRST_TOKEN,
+            token_id=token.id,
+            action="pool.create",
+            subject=FIRST_SITE,
+            details={},
+        )
+    )
+    return secret
+
+
+def recover_admin(session: Session) -> tuple[TokenRecord, str]:
+    """Make a further admin token of the whole pool, for whoever runs it and lost the others.
+
+    The pool's first site gets it. That is suspended no longer then, for its tokens would not be
+    valid.
+
+    Returns
+    -------
+    TokenRecord
+    str
+        The secret, for the one time it is shown.
+    """
+    site = find_site(session, FIRST_SITE)
+    if site is None:
+        site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
+        session.add(site)
+        session.flush()
+    was_suspended, site.suspended_at = site.suspended_at is not None, None
+    name = f"recovered-{now_utc():%Y%m%dt%H%M%S}"
+    token, secret = make_token(session, site, name, "admin", pool_wide=True)
+    subject = f"{site.name}/{token.name}"
+    details = details_of(token) | {"site_was_suspended": was_suspended}
+    session.add(AuditRecord(**local_act("admin.recover", subject, **details)))
+    return token, secret
+
+
+def _require_own_scopes(caller: Caller, request: TokenRequest) -> None:
+    if caller.scopes is None:
+        return
+    if request.scopes is None or not caller.scopes.issuperset(request.scopes):
+        raise NotAllowedError(
+            f"your token is narrowed to {', '.join(sorted(caller.scopes))}, and cannot give more",
+            hint="Give the new token scopes among these, or use a token without scopes.",
+            details={"scopes": sorted(caller.scopes)},
+        )
+
+
+def _require_within(request: TokenRequest, user: UserRecord) -> None:
+    if rank(request.role) > rank(user.role) or (request.pool_wide and not user.pool_wide):
+        where = "of the whole pool" if user.pool_wide else f"at site {request.site!r}"
+        raise NotAllowedError(
+            f"user {user.name!r} is {user.role} {where}; a token never may more than its user",
+            hint="Give the token a lower role, or the user a higher one.",
+        )
+
+
+def whole_tokens(caller: Caller) -> Select[TokenRecord]:
+    """Select tokens of the caller's site, or of all for an admin of the pool, newest first."""
+    tokens = (
+        select(TokenRecord)
+        .join(TokenRecord.site)
+        .outerjoin(TokenRecord.user)
+        .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
+        .order_by(TokenRecord.created_at.desc(), TokenRecord.id)
+    )
+    return tokens if caller.is_admin else tokens.where(TokenRecord.site_id == caller.site_id)
+
+
+def find_tokens(session: Session, caller: Caller) -> Sequence[TokenRecord]:
+    return session.scalars(whole_tokens(caller)).all()
+
+
+def get_token(session: Session, caller: Caller, token_id: str) -> TokenRecord:
+    """Return the token of that identifier, with its site and user.
+
+    Raises
+    ------
+    MissingError
+        There is none; one of a site that the caller does not look after looks the same.
+    """
+    token = session.scalar(
+        whole_tokens(caller)
+        .where(TokenRecord.id == token_id)
+        .execution_options(populate_existing=True)
+    )
+    if token is None:
+        raise MissingError(
+            f"the pool has no token {token_id!r}",
+            code="token_not_found",
+            hint="`poolctl admin tokens ls` lists them.",
+        )
+    return token
+
+
+def end_token(session: Session, token_id: str, now: datetime) -> bool:
+    """End a token's validity; False when that was done before."""
+    result = session.execute(
+        update(TokenRecord)
+        .where(TokenRecord.id == token_id, TokenRecord.revoked_at.is_(None))
+        .values(revoked_at=now)
+    )
+    assert isinstance(result, CursorResult)
+    return bool(result.rowcount == 1)
+
+
+def has_valid_token(session: Session, site_id: int, name: str) -> bool:
+    return (
+        session.scalar(
+            select(TokenRecord.id).where(
+                TokenRecord.site_id == site_id,
+                TokenRecord.name == name,
+                TokenRecord.revoked_at.is_(None),
+            )
+        )
+        is not None
+    )
+
+
+TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
+
+
+@dataclass(frozen=True)
+class Creators:
+    """The users behind tokens and invitations, as ``SITE/USER`` by identifier.
+
+    Whoever made something with a token for machines is the user who made that token. What no
+    user is behind (the pool's first token made it, for example) is not there.
+    """
+
+    tokens: Mapping[str, str]
+    invitations: Mapping[str, str]
+
+
+def find_creators(session: Session) -> Creators:
+    """Return who made all tokens and invitations that there ever were."""
+    entries = session.execute(
+        select(
+            AuditRecord.action,
+            AuditRecord.details,
+            AuditRecord.actor_site,
+            AuditRecord.actor_user,
+            AuditRecord.token_id,
+        )
+        .where(AuditRecord.action.in_((TOKEN_MADE, INVITATION_MADE)))
+        .order_by(AuditRecord.id)
+    )
+    tokens: dict[str, str] = {}
+    invitations: dict[str, str] = {}
+    for action, details, site, user, made_with in entries:
+        # In the order of the entries, who made the token that something was made with is known.
+        maker = f"{site}/{user}" if user else tokens.get(made_with)
+        if maker is None:
+            continue
+        if action == TOKEN_MADE:
+            tokens[details["token_id"]] = maker
+        else:
+            invitations[details["invitation_id"]] = maker
+    return Creators(tokens, invitations)
+
+
+def user_behind(session: Session, caller: Caller) -> str | None:
+    """Return the user behind a caller as ``SITE/USER``, also behind a token for machines."""
+    if caller.user:
+        return f"{caller.site}/{caller.user}"
+    return find_creators(session).tokens.get(caller.token_id)

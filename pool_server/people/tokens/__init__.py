@@ -1,1 +1,0 @@
-"""Tokens: what programs show to be let in."""

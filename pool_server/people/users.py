@@ -1,0 +1,133 @@
+"""Users: the people of a site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Path
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session, contains_eager
+
+from pool_server.database.records import SiteRecord, UserRecord, now_utc
+from pool_server.errors import MissingError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, SiteAdmin, needs
+from pool_server.http.parameters import SiteName
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.people.sites import keeping_an_admin
+from pool_server.wire.names import Name
+from pool_server.wire.people.sites import Role
+from pool_server.wire.people.users import UserChangeRequest, UserList, UserResponse
+
+router = APIRouter(prefix="/users", tags=["users"], dependencies=[needs("admin")])
+
+
+@router.get("", summary="List the users")
+def list_users(caller: SiteAdmin, session: ReadingSession) -> UserList:
+    """Return one's own site's users, disabled ones too; all users for the pool's admins."""
+    return UserList(items=[describe_user(each) for each in find_users(session, caller)])
+
+
+@router.patch("/{site}/{user}", summary="Change a user")
+def change_user(
+    caller: SiteAdmin,
+    session: WritingSession,
+    site: SiteName,
+    user: Annotated[Name, Path(description="Name of the user.", examples=["ada"])],
+    request: UserChangeRequest,
+) -> UserResponse:
+    """Change role, name or e-mail of a user, or disable and enable one. For the site's admins.
+
+    What the user's tokens may changes with the next request. Who is disabled is refused with all
+    tokens, and nobody can accept the user's invitations. Tokens for machines stay valid: those that
+    the user made have the user as `made_by` in the list of tokens.
+    """
+    with keeping_an_admin(session):
+        found = get_user(session, caller, site, user)
+        concerns_pool = found.pool_wide or request.pool_wide
+        caller.require_role("admin", None if concerns_pool else site)
+        for field in ("display_name", "email", "role", "pool_wide"):
+            value = getattr(request, field)
+            if value is not None:
+                setattr(found, field, value)
+        if request.disabled is not None and request.disabled != (found.disabled_at is not None):
+            found.disabled_at = now_utc() if request.disabled else None
+        session.flush()
+    changes = {field: getattr(request, field) for field in sorted(request.model_fields_set)}
+    record_act(session, caller, "user.change", f"{site}/{user}", **changes)
+    return describe_user(found)
+
+
+def describe_user(user: UserRecord) -> UserResponse:
+    return UserResponse(
+        site=user.site.name,
+        name=user.name,
+        display_name=user.display_name,
+        email=user.email,
+        role=cast("Role", user.role),
+        pool_wide=user.pool_wide,
+        created_at=user.created_at,
+        disabled_at=user.disabled_at,
+    )
+
+
+def whole_users(caller: Caller) -> Select[UserRecord]:
+    """Select users of the caller's site, or of all for an admin of the pool, with their sites."""
+    users = (
+        select(UserRecord)
+        .join(UserRecord.site)
+        .options(contains_eager(UserRecord.site))
+        .order_by(SiteRecord.name, UserRecord.name)
+    )
+    return users if caller.is_admin else users.where(UserRecord.site_id == caller.site_id)
+
+
+def find_users(session: Session, caller: Caller) -> Sequence[UserRecord]:
+    return session.scalars(whole_users(caller)).all()
+
+
+def get_user(session: Session, caller: Caller, site: str, name: str) -> UserRecord:
+    """Return a user with the site.
+
+    Raises
+    ------
+    MissingError
+        There is none; one of a site that the caller does not look after looks the same.
+    """
+    user = session.scalar(
+        whole_users(caller)
+        .where(SiteRecord.name == site, UserRecord.name == name)
+        .execution_options(populate_existing=True)
+    )
+    if user is None:
+        raise MissingError(
+            f"the pool has no user {site}/{name}",
+            code="user_not_found",
+            hint="`poolctl admin users ls` lists them.",
+        )
+    return user
+
+
+def has_user(session: Session, site_id: int, name: str) -> bool:
+    return (
+        session.scalar(
+            select(UserRecord.id).where(UserRecord.site_id == site_id, UserRecord.name == name)
+        )
+        is not None
+    )
+
+
+def is_disabled(session: Session, site: str, name: str) -> bool:
+    return (
+        session.scalar(
+            select(UserRecord.id)
+            .join(UserRecord.site)
+            .where(
+                SiteRecord.name == site,
+                UserRecord.name == name,
+                UserRecord.disabled_at.is_not(None),
+            )
+        )
+        is not None
+    )

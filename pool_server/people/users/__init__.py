@@ -1,1 +1,0 @@
-"""Users: the people of a site."""
