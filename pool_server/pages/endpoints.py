@@ -14,9 +14,7 @@ from pool_server.http.identity import SignedIn, needs
 from pool_server.http.metrics import CONTENT_TYPE
 from pool_server.http.session import Parts
 from pool_server.http.traffic import ProcessReadiness, ProcessTraffic
-from pool_server.pages.landing import landing_body
-from pool_server.pages.reference import reference_body
-from pool_server.pages.style import page
+from pool_server.pages.rendering import operations_by_tag, page_response, render_page
 
 router = APIRouter()
 
@@ -70,14 +68,21 @@ def metrics(parts: Parts, caller: SignedIn) -> Response:
 def landing(request: Request) -> HTMLResponse:
     app: FastAPI = request.app
     address = str(request.base_url).rstrip("/")
-    return page("A pool of face models", landing_body(app.version, address))
+    return page_response(render_page("landing.html", version=app.version, address=address))
 
 
 @router.get("/docs", include_in_schema=False)
 def reference(request: Request) -> HTMLResponse:
-    return page("Addresses of this pool", render_reference(request.app))
+    return page_response(render_reference(request.app))
 
 
 @lru_cache(maxsize=4)
 def render_reference(app: FastAPI) -> str:
-    return reference_body(app.openapi())
+    """Return the page of all operations, which stays the same while the server runs."""
+    schema = app.openapi()
+    return render_page(
+        "reference.html",
+        schema=schema,
+        tag_descriptions={tag["name"]: tag["description"] for tag in schema["tags"]},
+        operations_by_tag=operations_by_tag(schema),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,12 +37,15 @@ NUMBER_LEVELS = (0.97, 0.85)
 MARK_LEVEL = 0.7
 DIGIT_OF_ROW = 0.006
 DOUBTFUL = "0.6"
+# Characters across the picture; the wider ones of a longer line would be cut off.
+_TITLE_LINE = 140
 
 
 def write_trace_picture(session: AnalysedSession, path: Path) -> None:
     """Write the figure that the report shows as well."""
     name = session.sources[0].name if session.sources else "session"
-    title = f"{name}\n{trace_caption(session)}"
+    lines = [name, *trace_caption(session).splitlines()]
+    title = "\n".join(part for line in lines for part in wrap(line, _TITLE_LINE) or [""])
     save_png(trace_figure(session, title), path)
 
 
