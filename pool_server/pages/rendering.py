@@ -28,7 +28,12 @@ POLICY = (
 )
 _CODE = re.compile(r"`([^`]+)`")
 # Parts of an operation that OpenAPI leaves out where they are empty.
-_LEFT_OUT = {"summary": "", "description": "", "parameters": [], "requestBody": None}
+_LEFT_OUT: dict[str, Any] = {
+    "summary": "",
+    "description": "",
+    "parameters": [],
+    "requestBody": None,
+}
 _EMPHASIS = re.compile(r"\*(\w[^*<]*)\*")
 
 
