@@ -1,1 +1,1 @@
-"""Keys with which sites sign, and what they signed of their versions."""
+"""Keys of sites, and signed statements of their versions."""

@@ -57,7 +57,7 @@ def challenge(
     site: SiteName,
     request: ChallengeRequest,
 ) -> ChallengeResponse:
-    """Return a challenge; who signs it with the key proves to hold its private half."""
+    """Return a challenge: a signature of it with the key proves that the caller holds the key."""
     role = parts.settings.key_role
     return keys.challenge_key(session, caller, role, site, request.public_key)
 
@@ -72,7 +72,7 @@ def challenge(
 def register_key(
     caller: Uploader, parts: Parts, site: SiteName, request: KeyRequest, response: Response
 ) -> KeyResponse:
-    """Take a key with which the site signs from now on; its other keys stay valid."""
+    """Register a key with which the site signs from now on; its other keys stay valid."""
     role = parts.settings.key_role
     answer, is_new = write_with_retry(
         parts.database,

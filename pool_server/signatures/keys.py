@@ -1,8 +1,8 @@
-"""What can be done with the keys of a site.
+"""Keys of sites: registered with a proof, imported with models, revoked.
 
 Who registers a key proves to hold its private half by signing a challenge. A challenge is kept
 nowhere: it carries a code made with the hash of the caller's own token, so that any process of
-the pool can tell whether it is one that the pool gave to this caller, for this site and key.
+the pool can verify that the pool issued it to this caller, for this site and key.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def challenge_key(
 def register_key(
     session: Session, caller: Caller, role: Role, site_name: str, request: KeyRequest
 ) -> tuple[KeyResponse, bool]:
-    """Take a key of a site whose holder the caller has proved to be.
+    """Register a key of a site; the caller proves to hold its private half.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def import_key(
 def revoke_key(
     session: Session, caller: Caller, site_name: str, key_id: str, reason: Revocation
 ) -> KeyResponse:
-    """End a key. What is superseded may still be called compromised, not the other way round."""
+    """Revoke a key. A superseded one may become compromised, not the other way round."""
     caller.require_role("contributor", site_name)
     site = get_site(session, site_name)
     lock_keys(session, site.id)
@@ -212,7 +212,7 @@ def _require_proof(
     # The code is ours, and so the words are whole.
     _, for_site, for_key, expires = start.split(" ")
     if (for_site, for_key) != (site, key.key_id):
-        raise KeyRefusedError("the challenge is one for another site or key", hint=hint)
+        raise KeyRefusedError("the challenge is for another site or key", hint=hint)
     if datetime.fromtimestamp(int(expires), UTC) < now_utc():
         raise KeyRefusedError("the challenge has expired", hint=hint)
     try:
@@ -231,7 +231,6 @@ def _code_of(session: Session, caller: Caller, words: str) -> str:
     return hmac.new(bytes.fromhex(token.secret_hash), words.encode(), hashlib.sha256).hexdigest()
 
 
-# Keys and statements in the database.
 def list_keys(session: Session, site_id: int) -> Sequence[SiteKeyRecord]:
     """Return all keys of a site as they are now, its own and imported ones, oldest first."""
     return session.scalars(

@@ -154,7 +154,7 @@ def attach_if_fitting(
     """Give a known version without a statement the one of an upload of the same file.
 
     Nothing happens, and False is returned, when the statement says other things than the version
-    does: to send a file again is no error, and changes nothing of the version.
+    does: sending a file again is allowed, and changes nothing of the version.
     """
     if upload.statement is None or keys.find_statement(session, version.id) is not None:
         return False
@@ -175,7 +175,7 @@ def add_statement(
     Raises
     ------
     ConflictError
-        Its statement still holds, by a valid key; the same statement again is no error.
+        Its statement still holds, by a valid key; the same statement again is accepted.
     """
     caller.require_upload_to(version.model.site.name)
     # One after the other, for the same reason as changes of the keys.

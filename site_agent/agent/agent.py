@@ -167,26 +167,26 @@ class _Agent:
             pool, site, self.workspace, self.state, self.journal, self.config.threads
         )
         for goal in self.config.merge:
-            with self._guarded(report, goal.name):
+            with self._collect_failures(report, goal.name):
                 report.uploads += GoalRun(goal, context).run()
         if self.config.rounds is not None:
             rounds = RoundsRun(self.config.rounds, context)
-            with self._guarded(report, "rounds"):
+            with self._collect_failures(report, "rounds"):
                 rounds.run()
             report.contributions = rounds.contributions
             for subject, error in rounds.failures:
-                self._failed(report, subject, error)
+                self._note_failure(report, subject, error)
 
     @contextlib.contextmanager
-    def _guarded(self, report: CycleReport, subject: str) -> Iterator[None]:
+    def _collect_failures(self, report: CycleReport, subject: str) -> Iterator[None]:
         try:
             yield
         except (PoolUnreachableError, NotLoggedInError, AgentError):
             raise
         except (SiteAgentError, AggregatorError, OSError) as error:
-            self._failed(report, subject, error)
+            self._note_failure(report, subject, error)
 
-    def _failed(self, report: CycleReport, subject: str, error: Exception) -> None:
+    def _note_failure(self, report: CycleReport, subject: str, error: Exception) -> None:
         report.failures.append((subject, error))
         self.journal.write(
             "failed", subject=subject, error=str(error), hint=getattr(error, "hint", "")
@@ -225,7 +225,7 @@ class PlannedModel:
 
 @dataclass(frozen=True)
 class PlannedMerge:
-    """What would be done for one ``[[merge]]`` table."""
+    """The plan for one ``[[merge]]`` table."""
 
     name: str
     method: str
@@ -236,7 +236,7 @@ class PlannedMerge:
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """What would be done about a round."""
+    """The plan for a round."""
 
     round: str
     base: str

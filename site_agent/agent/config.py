@@ -69,7 +69,7 @@ class _FacesTable(_Table):
 
     @property
     def reading(self) -> ReadingOptions:
-        """How the faces are read."""
+        """Options for reading the faces."""
         return ReadingOptions(self.pts_origin, self.box_margin, self.images)
 
 
@@ -150,7 +150,7 @@ class MergeGoal(_FacesTable):
 
     @property
     def use(self) -> IntendedUse | None:
-        """What the merged model is for, as far as the configuration says."""
+        """The intended use of the merged model, as far as the configuration says."""
         if not self.purposes and not self.diseases:
             return None
         return IntendedUse(purposes=tuple(self.purposes), diseases=tuple(self.diseases))
@@ -168,7 +168,7 @@ class MergeGoal(_FacesTable):
 
     @property
     def metric_name(self) -> str:
-        """What has to become better."""
+        """The metric that has to become better."""
         return self.metric or METRICS[self.kind][0]
 
     @property
@@ -200,7 +200,7 @@ class RoundsConfig(_FacesTable):
 
     @property
     def rules(self) -> ContributionRules:
-        """What the site asks of a round before it contributes."""
+        """Conditions on which the site contributes to a round."""
         return ContributionRules(
             trusted=frozenset(self.trust),
             min_starts=self.min_starts,
@@ -375,7 +375,7 @@ def _config_error(path: Path, error: ValidationError) -> AgentConfigError:
         return AgentConfigError(path, key, "nothing", "a value; it has to be given")
     if first["type"] == "extra_forbidden":
         known = ", ".join(_known_keys(first["loc"]))
-        return AgentConfigError(path, key, "a key that there is not", f"one of: {known}")
+        return AgentConfigError(path, key, "an unknown key", f"one of: {known}")
     if message.count("|") >= 2:  # a check that knows better which key is at fault
         inner, found, expected = message.split("|", 2)
         return AgentConfigError(path, f"{key}.{inner}" if key else inner, found, expected)

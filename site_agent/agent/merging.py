@@ -166,13 +166,13 @@ class GoalRun:
         found = []
         if "own" in self.goal.against:
             found += [self.scorer.score("own", m.path, m.digest) for m in choice.own]
-        if "published" in self.goal.against and (version := self._published()) is not None:
+        if "published" in self.goal.against and (version := self._find_published()) is not None:
             found.append(self._score_version("published", version))
         if "inputs" in self.goal.against:
             found += [self._score_version("input", version) for version in choice.taken]
         return found
 
-    def _published(self) -> ModelVersionResponse | None:
+    def _find_published(self) -> ModelVersionResponse | None:
         try:
             version = self.pool.version(ModelAddress(self.context.site, self.goal.name))
         except NotFoundError:

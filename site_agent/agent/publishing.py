@@ -55,7 +55,7 @@ class Scorer:
 
     @property
     def condition(self) -> str:
-        """What tells whether scores were measured in the same way on the same faces."""
+        """Equal for scores that were measured in the same way on the same faces."""
         if not self._digest:
             words = [dataset_digest(self._dataset()), self._goal.normaliser, self._goal.parts]
             self._digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
@@ -103,7 +103,7 @@ class Scorer:
         return Scored(what, name or str(path), digest, path, metrics, metrics[metric])
 
     def best(self, scored: Iterable[Scored]) -> Scored | None:
-        """Return the best, the first of equals; None where there is none."""
+        """Return the best, the first of equals; None of nothing."""
         sign = 1 if self._goal.lower_is_better else -1
         return min(scored, key=lambda item: sign * item.value, default=None)
 

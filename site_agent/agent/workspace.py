@@ -60,7 +60,7 @@ class Outgoing(_Part):
 
 
 class GoalState(_Part):
-    """What is remembered for one ``[[merge]]`` table.
+    """The memory of one ``[[merge]]`` table.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class GoalState(_Part):
 
 
 class RoundNote(_Part):
-    """What became of a round: ``contributed`` or ``refused``, and why."""
+    """The outcome of a round: ``contributed`` or ``refused``, and why."""
 
     outcome: str
     reason: str = ""
@@ -100,7 +100,7 @@ class RoundNote(_Part):
 
 
 class AgentState(_Part):
-    """Everything that an agent remembers."""
+    """The memory of an agent."""
 
     version: int = 1
     cycle: int = 0

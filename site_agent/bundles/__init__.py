@@ -1,4 +1,4 @@
-"""Models between pools that no line connects: packed into one file, checked, and taken in."""
+"""Bundles: models travel in one file between pools that no network connects."""
 
 from __future__ import annotations
 

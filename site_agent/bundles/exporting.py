@@ -1,4 +1,4 @@
-"""Packing models of a pool into one file."""
+"""Exporting models of a pool as a bundle; its format is described in `layout`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Exported:
     Attributes
     ----------
     identifier : str
-        SHA-256 of its manifest: to be told to whoever takes it in.
+        SHA-256 of its manifest: the importer compares it.
     addresses : tuple of str
         Parents before what was merged from them.
     """
@@ -81,7 +81,7 @@ def export_bundle(
     OSError
         The file cannot be written.
     """
-    tell = progress or no_progress
+    report = progress or no_progress
     pinned = [pool.version(address).address for address in dict.fromkeys(addresses)]
     granted = pool.bundles.grant_export(pinned, with_parents=with_parents)
     writer = BundleWriter(destination)
@@ -94,11 +94,13 @@ def export_bundle(
             share, begun = item.size_bytes / max(total, 1), done / max(total, 1)
             path = pool.fetch(
                 pool.version(item.address),
-                progress=part_of(tell, _FETCHING_SHARE * begun, _FETCHING_SHARE * (begun + share)),
+                progress=part_of(
+                    report, _FETCHING_SHARE * begun, _FETCHING_SHARE * (begun + share)
+                ),
             ).path
             blobs.append(Blob(path, item.digest, item.size_bytes))
             done += item.size_bytes
-        identifier = writer.write(blobs, part_of(tell, _FETCHING_SHARE, 1.0))
+        identifier = writer.write(blobs, part_of(report, _FETCHING_SHARE, 1.0))
     return Exported(
         destination,
         identifier,
@@ -122,7 +124,6 @@ def _record(pool: PoolClient, item: GrantedVersion, *, evaluations: bool) -> Por
     return record.model_copy(update={"statement": statement})
 
 
-# Writing a bundle; its form stands in `site_agent.bundles.layout`.
 @dataclass(frozen=True)
 class Blob:
     """A model file that is to be packed."""

@@ -1,4 +1,4 @@
-"""Taking the models of a bundle into a pool: nothing is sent before all of it was checked."""
+"""Importing a bundle into a pool: nothing is sent before all of it was checked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHECKING_SHARE = 0.2
 
 @dataclass(frozen=True)
 class ImportedVersion:
-    """What became of one version of a bundle.
+    """One version of a bundle, after the import.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class ImportedVersion:
 
 @dataclass(frozen=True)
 class ImportOutcome:
-    """What became of a bundle.
+    """A bundle after the import.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def import_bundle(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ImportOutcome:
-    """Take models in under the names that they have, with all that came with them.
+    """Import models under the names that they have, with all that came with them.
 
     Parents go before what was merged from them. What the pool has already is left as it is, so
     that an import that was interrupted, or is repeated, goes on where it was. The pool counts
@@ -106,16 +106,16 @@ def import_bundle(
     PoolClientError
         Run it again: it goes on where it stopped.
     """
-    tell = progress or no_progress
-    report = inspect_bundle(path, progress=part_of(tell, 0.0, _CHECKING_SHARE))
+    report_progress = progress or no_progress
+    report = inspect_bundle(path, progress=part_of(report_progress, 0.0, _CHECKING_SHARE))
     bundle = open_bundle(path)
     if bundle.identifier != report.identifier:
         raise BundleRefusedError(f"{path}: was changed while it was read")
     _require_trustworthy(report, pool.signatures.policy)
     sites = _require_targets(pool, report, dict(site_map or {}))
     if dry_run:
-        return ImportOutcome(report, tuple(_planned(each, sites) for each in report.versions))
-    intake = _Intake(pool, bundle, sites, visibility, tell)
+        return ImportOutcome(report, tuple(_plan(each, sites) for each in report.versions))
+    intake = _Intake(pool, bundle, sites, visibility, report_progress)
     versions = tuple(intake.take(bundle.read_record(span)) for span in bundle.records)
     return ImportOutcome(report, versions, intake.left_out)
 
@@ -127,13 +127,13 @@ class _Intake:
         bundle: Bundle,
         sites: Mapping[str, str],
         visibility: Visibility | None,
-        tell: Progress,
+        progress: Progress,
     ) -> None:
         self._pool = pool
         self._bundle = bundle
         self._sites = sites
         self._visibility = visibility
-        self._tell = tell
+        self._progress = progress
         self._total_bytes = sum(span.member.size_bytes for span in bundle.blobs.values())
         self._done_bytes = 0
         who = pool.whoami()
@@ -146,8 +146,8 @@ class _Intake:
         site = self._sites[record.site]
         blob = self._bundle.blobs[record.digest]
         was_there = self._find(f"{site}/{record.name}@sha256:{record.digest}") is not None
-        uploaded = self._pool.bundles.take_in(
-            self._bundle.path, blob.offset, self._request(record, site), self._tell_part(record)
+        uploaded = self._pool.bundles.upload_part(
+            self._bundle.path, blob.offset, self._request(record, site), self._progress_of(record)
         )
         self._done_bytes += record.size_bytes
         version = uploaded.version
@@ -203,8 +203,8 @@ class _Intake:
             despite_withdrawal=True,
         )
 
-    def _tell_part(self, record: PortableVersion) -> Progress:
-        sending = part_of(self._tell, _CHECKING_SHARE, 1.0)
+    def _progress_of(self, record: PortableVersion) -> Progress:
+        sending = part_of(self._progress, _CHECKING_SHARE, 1.0)
         begun = self._done_bytes / self._total_bytes
         end = (self._done_bytes + record.size_bytes) / self._total_bytes
         return part_of(sending, begun, min(1.0, end))
@@ -228,7 +228,7 @@ class _Intake:
 
 
 def _measurement(evaluation: PortableEvaluation | EvaluationResponse) -> str:
-    """Return what tells one measurement from another: who, on what, how, and with what result."""
+    """Return what identifies a measurement: who, on what, how, and with what result."""
     return evaluation.model_dump_json(
         include={"site", "dataset_digest", "split", "protocol", "scores"}
     )
@@ -304,7 +304,7 @@ def _require_apart(report: BundleReport, sites: Mapping[str, str]) -> None:
             )
 
 
-def _planned(version: InspectedVersion, sites: Mapping[str, str]) -> ImportedVersion:
+def _plan(version: InspectedVersion, sites: Mapping[str, str]) -> ImportedVersion:
     return ImportedVersion(
         source=version.address,
         address=f"pool://{sites[version.site]}/{version.name}",

@@ -1,4 +1,4 @@
-"""What a bundle holds, and whether all of it is true: without any pool."""
+"""Inspecting a bundle: its content is listed and verified, without any pool."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class InspectedVersion:
 
 @dataclass(frozen=True)
 class BundleReport:
-    """What a bundle holds.
+    """The content of a bundle.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ def inspect_bundle(path: Path, *, progress: Progress | None = None) -> BundleRep
 
 
 def check_record(bundle: Bundle, record: PortableVersion) -> PublicKey | None:
-    """Hold what a record says against its file, its recipe and its signature."""
+    """Compare a record with its file, its recipe and its signature; return the key that signed."""
     blob = bundle.blobs.get(record.digest)
     if blob is None or blob.member.size_bytes != record.size_bytes:
         raise _wrong(bundle, record, f"its file {record.digest} is missing, or of another size")

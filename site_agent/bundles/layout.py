@@ -59,7 +59,7 @@ class Member(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a bundle holds."""
+    """The content of a bundle, as its manifest lists it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -102,14 +102,13 @@ def padding(size_bytes: int) -> bytes:
     return bytes(-size_bytes % BLOCK_BYTES)
 
 
-# Reading a bundle without trusting it; its form stands in `site_agent.bundles.layout`.
 _RECORD_PATH = re.compile(r"^records/[0-9]{5}\.json$")
 _BLOB_PATH = re.compile(r"^blobs/([0-9a-f]{64})$")
 
 
 @dataclass(frozen=True)
 class Span:
-    """Where a member's bytes lie in the file."""
+    """A member and the place of its bytes in the file."""
 
     member: Member
     offset: int
@@ -173,12 +172,12 @@ class Bundle:
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Read the manifest of a bundle and hold the whole structure of the file against it.
+    """Read the manifest of a bundle and compare the whole structure of the file with it.
 
     Raises
     ------
     BundleRefusedError
-        It is no bundle, is cut off or too long, or is put together in another way.
+        It is not a bundle, is cut off or too long, or is put together in another way.
     OSError
         It cannot be read.
     """
@@ -245,7 +244,7 @@ def _require_members(path: Path, manifest: Manifest) -> None:
             )
     digests = [each.sha256 for each in blobs]
     if digests != sorted(set(digests)) or not records or not blobs:
-        raise BundleRefusedError(f"{path}: its files are not in order, or none, or there twice")
+        raise BundleRefusedError(f"{path}: its files are missing, repeated or not in order")
 
 
 def _require_structure(path: Path, file: BinaryIO, spans: list[Span], manifest_bytes: int) -> None:
@@ -261,7 +260,7 @@ def _require_structure(path: Path, file: BinaryIO, spans: list[Span], manifest_b
             expected += END
         if os.pread(file.fileno(), len(expected), end) != expected:
             raise BundleRefusedError(
-                f"{path}: what stands at byte {end:,} does not follow from the manifest"
+                f"{path}: the content at byte {end:,} does not follow from the manifest"
             )
 
 

@@ -98,7 +98,7 @@ class ModelCache:
     def locked(self, digest: str, *, busy: Exception | None = None) -> AbstractContextManager[None]:
         """Hold the lock of one blob; see `site_agent.runs.lock`."""
         self._make(self._locks)
-        return locked(self._locks / _checked(digest), busy=busy)
+        return locked(self._locks / _require_digest(digest), busy=busy)
 
     def copy_to(self, digest: str, destination: Path) -> None:
         """Copy a blob to a file, verified on the way and moved into place as a whole.
@@ -216,7 +216,7 @@ class ModelCache:
         return surplus
 
     def is_intact(self, digest: str) -> bool:
-        """Tell whether a blob's bytes have the digest they should have."""
+        """Return whether a blob's bytes have the digest they should have."""
         with self._open(digest) as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
@@ -227,7 +227,7 @@ class ModelCache:
             raise NotFoundError(f"no file with the digest {digest} in {self.folder}") from None
 
     def _blob(self, digest: str) -> Path:
-        return self._blobs / _checked(digest)
+        return self._blobs / _require_digest(digest)
 
     def _make(self, folder: Path) -> None:
         """Make one of the cache's own folders; one that is there stays as it is."""
@@ -241,7 +241,7 @@ class ModelCache:
                 yield path, version
 
 
-def _checked(digest: str) -> str:
+def _require_digest(digest: str) -> str:
     if not re.fullmatch(DIGEST_PATTERN, digest):
         raise NotFoundError(f"{digest!r} is not a digest; expected 64 digits 0-9, a-f")
     return digest

@@ -1,4 +1,4 @@
-"""Requests to a pool: sent, repeated where that is safe, and failures told apart.
+"""Requests to a pool: sent, repeated where that is safe, and failures sorted by type.
 
 This module and `storage_connection` are the only ones that know httpx.
 """
@@ -60,7 +60,7 @@ class Page(Protocol[Item]):
 
 
 class Patience:
-    """How often to try again, and how long to wait before.
+    """The attempts of one request, and the waits between them.
 
     Parameters
     ----------
@@ -117,10 +117,10 @@ class PoolConnection:
     @property
     def _client(self) -> httpx.Client:
         self._require_login()
-        return self._opened
+        return self._http_client
 
     @cached_property
-    def _opened(self) -> httpx.Client:
+    def _http_client(self) -> httpx.Client:
         return open_http_client(
             self.endpoint,
             httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, 10.0)),
@@ -146,9 +146,9 @@ class PoolConnection:
 
     def close(self) -> None:
         """Close what is open; the next request opens it again."""
-        if "_opened" in self.__dict__:
-            self._opened.close()
-            del self._opened
+        if "_http_client" in self.__dict__:
+            self._http_client.close()
+            del self._http_client
         self.storage.close()
 
     def patience(self) -> Patience:
@@ -157,7 +157,7 @@ class PoolConnection:
     def get(
         self, path: str, answer: type[Answer], params: Mapping[str, Any] | None = None
     ) -> Answer:
-        """Ask for something; repeated when the pool does not answer."""
+        """Send a GET request; repeated when the pool does not answer."""
         return self._read(self.send("GET", path, params=params), answer)
 
     def pages(

@@ -1,4 +1,4 @@
-"""Which pool, and with which token: ``config.toml``, the token file and the environment.
+"""Logins: the pools and their tokens, in ``config.toml``, the token file and the environment.
 
 ``config.toml`` is for people to read; tokens stand apart in ``tokens.toml`` (mode 0600), each
 beside the address of the pool that it is for, so that a changed address never receives it.
@@ -75,7 +75,7 @@ def secure_folder() -> Path:
 
 
 def data_folder() -> Path:
-    """Return the folder in which ``poolctl serve`` keeps a pool unless told otherwise."""
+    """Return the folder in which ``poolctl serve`` keeps a pool by default."""
     home = os.environ.get("POOL_HOME")
     if home:
         return Path(home).expanduser() / "pool"
@@ -98,7 +98,7 @@ def cache_folder() -> Path:
 
 
 def is_offline() -> bool:
-    """Tell whether ``POOL_OFFLINE`` forbids the network."""
+    """Return whether ``POOL_OFFLINE`` forbids the network."""
     return os.environ.get("POOL_OFFLINE", "").lower() not in {"", "0", "false", "no"}
 
 
@@ -111,7 +111,7 @@ def normalise_endpoint(text: str) -> str:
     Raises
     ------
     InvalidInputError
-        When it is no http or https address.
+        When it is not an http or https address.
     """
     words = text.strip()
     words = words if words.endswith("://") else words.rstrip("/")
@@ -179,7 +179,7 @@ def store_profile(profile: Profile) -> None:
     config["active"] = profile.name
     tokens = read_toml(_token_file())
     tokens[profile.name] = {"endpoint": profile.endpoint, "token": profile.token}
-    # The token first: a profile that is active without one would be a login that is none.
+    # The token first: an active profile without one would look like a login and be none.
     write_private_toml(tokens, _token_file())
     write_private_toml(config, config_file())
 

@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """What has to be made again, in this order; the last step is the model that was asked for.
+    """The merges to make again, in this order; the last one is the model that was asked for.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Family:
     def collect(cls, root: Recipe, sources: RecipeSources) -> Family:
         """Find the recipes of all inputs, of their inputs, and so on."""
         if root.output is not None:
-            # One request tells of the whole family, where the pool has the model.
+            # One request answers for the whole family, if the pool has the model.
             sources.trace(root.output.digest)
         family = cls(root)
         waiting, seen = list(root.input_digests), set(root.input_digests)
@@ -144,7 +144,7 @@ class Family:
 
 
 def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
-    """Say what has to be made again so that nothing of `without` is left.
+    """Find the merges to make again so that nothing of `without` is left.
 
     Raises
     ------
@@ -178,11 +178,13 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
             "but what is left out",
             hint="there is no successor to make; withdraw the model itself",
         )
-    needed = (*_needed(steps, last), last)
+    needed = (*_find_needed(steps, last), last)
     recipes = {**family.recipes, old: family.root}
     return RebuildPlan(
         steps=needed,
-        left_out=tuple(_named(digest, entries[digest]) for digest in dict.fromkeys(without)),
+        left_out=tuple(
+            _name_left_out(digest, entries[digest]) for digest in dict.fromkeys(without)
+        ),
         emptied=tuple(sorted(gone - set(without))),
         unrefined=tuple(s.old for s in needed if s.recipe.inputs != recipes[s.old].inputs),
     )
@@ -319,7 +321,7 @@ def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
     return order
 
 
-def _needed(steps: Sequence[Step], last: Step) -> list[Step]:
+def _find_needed(steps: Sequence[Step], last: Step) -> list[Step]:
     wanted = set(last.rebuilt)
     needed = []
     for step in reversed(steps):
@@ -329,8 +331,8 @@ def _needed(steps: Sequence[Step], last: Step) -> list[Step]:
     return needed[::-1]
 
 
-def _named(digest: str, mentions: Sequence[RecipeInput]) -> LeftOut:
-    """Return what the new recipe says of something that was left out."""
+def _name_left_out(digest: str, mentions: Sequence[RecipeInput]) -> LeftOut:
+    """Return the entry of the new recipe for something that was left out."""
     named = LeftOut(digest=digest)
     for entry in mentions:
         named = LeftOut(

@@ -1,4 +1,4 @@
-"""Where the recipes of merged models are: beside their files here, and in the pool."""
+"""Sources of recipes of merged models: the folders of their files here, and the pool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RecipeSources:
     Parameters
     ----------
     folders : iterable of Path
-        Their ``*.recipe.json`` are looked through, once; what is no recipe is passed over.
+        Their ``*.recipe.json`` are looked through, once; other files are passed over.
     models : Models, optional
         The models of a pool, which is asked for what no folder has; a pool that cannot be asked is
         as good as no pool.
@@ -81,7 +81,7 @@ class RecipeSources:
             if node.kind in ROUND_FILES:
                 self._round_files[node.digest] = ROUND_FILES[node.kind]
             if node.recipe is None:
-                # Of an ancestor the pool has told all that it knows.
+                # The pool has said all that it knows of an ancestor; nothing is asked again.
                 if node.depth <= 0:
                     self._recipes.setdefault(node.digest, None)
                 continue

@@ -1,4 +1,4 @@
-"""Signing what one uploads: the site's private key on this machine, and statements made with it.
+"""Signing uploads: a site's private key on this machine, and statements made with it.
 
 Keys lie beside the profiles, one file for each pool and site, readable by their owner only::
 
@@ -37,7 +37,7 @@ _KIND_OF_FORMAT = {
     "poolctl-forest": "ert",
     "poolctl-forest-half": "ert",
 }
-"""What files of a format are for, where that is one thing only."""
+"""The kind of files of a format, where a format has one kind only."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def key_file(folder: Path, site: str) -> Path:
     Raises
     ------
     InvalidInputError
-        `site` is no name of a site.
+        `site` is not a name of a site.
     """
     if not re.fullmatch(NAME_PATTERN, site):
         raise InvalidInputError(f"{site!r} is not a site name")
@@ -105,12 +105,12 @@ def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
 
 
 def load_key(folder: Path, site: str) -> SigningKey | None:
-    """Return the key of a site; None where there is none.
+    """Return the key of a site; None if it has no key here.
 
     Raises
     ------
     InvalidInputError
-        The file is no key, or one that others can read.
+        The file is not a key, or others can read it.
     """
     path = key_file(folder, site)
     try:
@@ -204,7 +204,7 @@ def sign_facts(facts: VersionFacts, key: PrivateKey) -> SignedStatement:
 
 
 def kind_of(path: Path) -> str:
-    """Return what a model file is for, where its first bytes tell; empty where they do not."""
+    """Return the kind of a model file if its first bytes show it; else an empty text."""
     from aggregators.errors import UnknownFormatError
     from aggregators.formats import recognise
 

@@ -1,4 +1,4 @@
-"""Terms of use at a site: read from files, and held against merges.
+"""Terms of use at a site: read from files, and checked before merges.
 
 The rules are the pool's own (`pool_server.wire.data_use_rules`), so that what is refused
 there is refused here before any work is done.
@@ -32,7 +32,7 @@ def read_terms_file(path: Path) -> list[Term]:
     Raises
     ------
     TermsFileError
-        Naming every line that is no term.
+        Naming every line that is not a term.
     """
     with path.open("rb") as stream:
         content = stream.read(MOST_FILE_BYTES + 1)

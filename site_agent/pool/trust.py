@@ -56,14 +56,14 @@ class TrustedKey:
         Raises
         ------
         InvalidInputError
-            The file was changed so that it is no key, or another than it says.
+            The file was changed: it does not hold a key, or another than it says.
         """
         try:
             key = PublicKey.from_text(self.public_key)
         except ValueError as error:
             raise InvalidInputError(f"{trust_file()}: key {self.key_id}: {error}") from error
         if key.key_id != self.key_id:
-            raise InvalidInputError(f"{trust_file()}: key {self.key_id} is in truth {key.key_id}")
+            raise InvalidInputError(f"{trust_file()}: key {self.key_id} is actually {key.key_id}")
         return key
 
 

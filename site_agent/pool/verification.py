@@ -48,7 +48,7 @@ everything must be signed; ``ignore``: nothing is looked at."""
 
 @dataclass(frozen=True)
 class Verification:
-    """How a version's signature was found.
+    """The outcome of verifying a version.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class Verification:
     origin : str
         ``SITE@POOL`` of an imported version.
     note : str
-        Something to be told once: a key that was met for the first time.
+        To be shown once: a key was met for the first time.
     warning : str
-        Something to be told always.
+        To be shown always.
     """
 
     status: Literal["verified", "unsigned", "unchecked"]
@@ -85,7 +85,7 @@ def chosen_policy() -> SignaturePolicy:
     Raises
     ------
     InvalidInputError
-        It is no policy.
+        It is not a policy.
     """
     import os
 
@@ -152,14 +152,14 @@ class Verifier:
         ------
         SignatureError
             It does not hold, is missing, or was made with another key than the known ones; `code`
-            tells which.
+            says which.
         """
         if self.policy == "ignore":
             return Verification("unchecked")
         pinned = trust.trusted_keys(self.pool, version.site)
         summary = version.signed_by
         if summary is None:
-            return self._unsigned(version, pinned)
+            return self._judge_unsigned(version, pinned)
         _require_valid(version, summary)
         kept = self._kept_statement(version, summary)
         answer = kept
@@ -205,7 +205,7 @@ class Verifier:
         self._remember(version, answer)
         return Verification("verified", summary.key_id, summary.origin or "", note)
 
-    def _unsigned(
+    def _judge_unsigned(
         self, version: ModelVersionResponse, pinned: dict[str, trust.TrustedKey]
     ) -> Verification:
         own = [each for each in pinned.values() if not each.origin]

@@ -1,4 +1,4 @@
-"""Whether a model may still be used: withdrawn, flagged because of an input, or replaced."""
+"""Models that must not be used any more: withdrawn, flagged for an input, or replaced."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class WithdrawnFile:
 
     @property
     def words(self) -> str:
-        """What is wrong, in words."""
+        """The problems, in words."""
         problems = [_withdrawn_words(each) for each in self.withdrawn]
         if self.holds:
             problems.append(f"holds {', '.join(self.holds)}, withdrawn")

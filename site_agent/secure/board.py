@@ -18,7 +18,7 @@ from site_agent.errors import ConflictError, InvalidInputError, NotFoundError
 from site_agent.runs.lock import locked
 
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
-"""Of phases, and of senders: the labs and servers that a charter names."""
+"""Names of phases, and of senders: the labs and servers that a charter lists."""
 
 DIGEST_PATTERN = r"[0-9a-f]{64}"
 MOST_DESCRIPTOR_BYTES = 1 << 20

@@ -107,7 +107,7 @@ class Charter:
 
     @property
     def budget(self) -> BitBudget:
-        """How the bits of the field are used."""
+        """The use of the bits of the field."""
         terms = self.terms
         return BitBudget(
             terms.fraction_bits, terms.magnitude_bits, terms.weight_bits, terms.lab_bits
@@ -159,7 +159,7 @@ def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
     Parameters
     ----------
     digest : str
-        What the other parties read out: at least the first 16 digits.
+        As the other parties read it out: at least the first 16 digits.
 
     Raises
     ------

@@ -27,7 +27,7 @@ from site_agent.errors import InvalidInputError
 
 @dataclass(frozen=True, eq=False)
 class EncodedContribution:
-    """What a lab shares.
+    """The vector that a lab shares.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ class OpeningBody(_Body):
 
 
 class ResultBody(_Body):
-    """What a server computed from all openings."""
+    """The result that a server computed from all openings."""
 
     sum: Digest
     labs: tuple[str, ...]

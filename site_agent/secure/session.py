@@ -193,7 +193,7 @@ class Session:
 
     @property
     def is_void(self) -> bool:
-        """Whether all servers declared that they have not opened and deleted their shares."""
+        """True if all servers declared that they have not opened and deleted their shares."""
         return self.voids == frozenset(self.charter.servers)
 
     def bodies(self, phase: str) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Session:
 
     @property
     def checks_agree(self) -> bool:
-        """Whether the labs' check values add up to those of the servers."""
+        """True if the labs' check values add up to those of the servers."""
         tags, checks = self.bodies("tag"), self.bodies("check")
         return add_check_values(each.values for each in tags.values()) == add_check_values(
             each.values for each in checks.values()

@@ -48,7 +48,7 @@ _LOOK_INTERVAL_S = 0.1
 
 @dataclass(frozen=True)
 class TrialSettings:
-    """What is tried.
+    """The size of a trial.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class TrialSettings:
 
 @dataclass(frozen=True)
 class PartyTraffic:
-    """What one party exchanged with the pool; `seconds` from a lab's first request to its end."""
+    """Traffic of one party with the pool; `seconds` from a lab's first request to its end."""
 
     name: str
     sent_bytes: int
@@ -78,7 +78,7 @@ class PartyTraffic:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a trial found.
+    """The outcome of a trial.
 
     Attributes
     ----------
@@ -297,7 +297,7 @@ _MOST_WEIGHT = 1000
 
 
 class TrialLab(BaseModel):
-    """What a lab of a trial needs to know."""
+    """The task of one lab of a trial."""
 
     name: str
     number: int

@@ -1,4 +1,4 @@
-"""The one comparison of a signed statement with what is found beside it.
+"""The one comparison of a signed statement with the version that it is about.
 
 Every signature of a model version goes through `differences`, in the pool and at the sites:
 
@@ -60,7 +60,7 @@ class VersionFacts:
     is_import : bool
         It comes from another pool; what it had inherited there may have become its own terms.
     card_digest, recipe_digest : str or None
-        SHA-256 (`card_digest`, `recipe_digest`); None where there is no card or recipe.
+        SHA-256 (`card_digest`, `recipe_digest`); None without card or recipe.
     """
 
     site: str
@@ -121,7 +121,7 @@ def differences(statement: Statement, found: VersionFacts) -> list[str]:
 
 
 def text_digest(text: str | None) -> str | None:
-    """Return the SHA-256 of a card's text; None where there is none."""
+    """Return the SHA-256 of a card's text; None without a card."""
     return hashlib.sha256(text.encode()).hexdigest() if text else None
 
 

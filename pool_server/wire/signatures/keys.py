@@ -20,7 +20,7 @@ _PEM_LIMIT_BYTES = 10_000
 
 @dataclass(frozen=True)
 class PublicKey:
-    """What a site publishes, and others check its signatures with.
+    """The half of a key that a site publishes, to verify its signatures with.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class PublicKey:
         Raises
         ------
         ValueError
-            It is no key, or no point of the curve.
+            It is not a key, or not a point of the curve.
         """
         try:
             raw = base64.b64decode(text, validate=True)
@@ -58,7 +58,7 @@ class PublicKey:
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Tell whether this key's private half signed `message`."""
+        """Return whether this key's private half signed `message`."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -81,7 +81,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """What a site signs with, and shows to nobody.
+    """The half of a key that signs; it never leaves the site.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class PrivateKey:
         Raises
         ------
         ValueError
-            It is no unencrypted Ed25519 key.
+            It is not an unencrypted Ed25519 key.
         """
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

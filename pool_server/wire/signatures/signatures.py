@@ -12,7 +12,7 @@ from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
 CHALLENGE_TYPE = "application/vnd.poolctl.key-challenge"
-"""Payload type under which a challenge is signed: such a signature is none of a statement."""
+"""Payload type of signed challenges: such a signature is worth nothing on a statement."""
 CHALLENGE_START = "poolctl-key-challenge/1"
 
 ORIGIN_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}@[A-Za-z0-9._:\[\]-]{1,255}$"
@@ -57,7 +57,7 @@ class ChallengeRequest(BaseModel):
 
 
 class ChallengeResponse(BaseModel):
-    """What to sign, and until when."""
+    """The challenge to sign, and its end."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -169,7 +169,7 @@ class SignedStatement(BaseModel):
 
 
 class StatementResponse(BaseModel):
-    """What a site signed of a version, with the key to check it."""
+    """The statement that a site signed of a version, with the key to verify it."""
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -1,4 +1,4 @@
-"""What a site says of a model version with its signature: an in-toto statement.
+"""Signed statements of model versions, in the form of in-toto.
 
 The statement names the file by its SHA-256 and repeats what the uploader said of it::
 
@@ -59,7 +59,7 @@ class StatedTerm(BaseModel):
 
 
 class ModelPredicate(BaseModel):
-    """What a site says of a file that it publishes as a version of ``site/name``."""
+    """The description of a file that a site publishes as a version of ``site/name``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -179,7 +179,7 @@ def open_statement(envelope: Envelope, key: PublicKey) -> Statement:
     try:
         return Statement.parse(envelope.body())
     except ValueError as error:
-        raise ValueError(f"the payload is no statement of a model version: {error}") from None
+        raise ValueError(f"the payload is not a statement of a model version: {error}") from None
 
 
 def canonical_json(content: Mapping[str, Any]) -> bytes:

@@ -39,19 +39,19 @@ class _Names(BaseModel):
 
 @dataclass(frozen=True)
 class DatasetWords:
-    """How a data set is spoken of in the pool.
+    """The words by which a data set is known in the pool.
 
     Attributes
     ----------
     digest : str
-        `site_agent.datasets.dataset_digest`: tells equal data from different ones.
+        `site_agent.datasets.dataset_digest`: equal for equal data.
     name : str
         What the site wants to call it; made of the digest where empty. Never a path.
 
     Raises
     ------
     PoolRefusedRequestError
-        A name that is none: a path, or too long.
+        The name is a path, or too long.
     """
 
     digest: str
@@ -69,7 +69,7 @@ class DatasetWords:
 
 @dataclass(frozen=True)
 class MatrixQuery:
-    """What a matrix shows; everything given has to hold.
+    """The models and evaluations of a matrix; everything given has to hold.
 
     Attributes
     ----------

@@ -175,7 +175,7 @@ class Bundles:
         parameters = {"evaluations": "true"} if evaluations else {}
         return self._connection.get(f"{version_path(address)}/record", PortableVersion, parameters)
 
-    def take_in(
+    def upload_part(
         self, path: Path, start: int, request: UploadRequest, progress: Progress
     ) -> Uploaded:
         """Upload a model that lies at byte `start` of a file, as the request says."""

@@ -304,7 +304,7 @@ class Withdrawals:
         self._connection = connection
 
     def preview(self, address: str | ModelAddress) -> WithdrawalPreview:
-        """Return what a withdrawal would flag and who would be told; changes nothing."""
+        """Return what a withdrawal would flag and who would be notified; changes nothing."""
         path = f"{version_path(address)}/withdrawal-preview"
         return self._connection.get(path, WithdrawalPreview)
 

@@ -100,7 +100,7 @@ def test_what_is_usual_depends_on_the_kind(tmp_path: Path) -> None:
     [
         (("workspace =", "workplace ="), "workspace", "nothing", "it has to be given"),
         (('"agent"', "7"), "workspace", "7", "path"),
-        (("[[merge]]", "pace = 3\n[[merge]]"), "pace", "a key that there is not", "interval"),
+        (("[[merge]]", "pace = 3\n[[merge]]"), "pace", "an unknown key", "interval"),
         (('"ert"', '"network"'), "merge[0].kind", "'network'", "'ert' or 'hog-svm'"),
         (('"validation.xml"', '"none.xml"'), "merge[0].validation", "none.xml", "a file"),
         (('"ert"', '"ert"\nown = ["no.dat"]'), "merge[0].own[0]", "no.dat", "a file"),
