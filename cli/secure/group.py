@@ -97,7 +97,7 @@ def serve(
     started again. Its folder must not be copied or put back from a backup: the ledger in it keeps
     the server from opening a sum twice.
     """
-    from site_agent.secure.pool_board import PoolBoard
+    from site_agent.secure.board import PoolBoard
     from site_agent.secure.server import Server
     from site_agent.secure.server import serve as serve_board
 
@@ -196,7 +196,7 @@ def verify(
     """
     import tempfile
 
-    from site_agent.secure.pool_board import PoolBoard
+    from site_agent.secure.board import PoolBoard
     from site_agent.secure.verification import verify_result
 
     if output is not None:
@@ -240,7 +240,7 @@ def void(
     Once all servers have done so, the labs may begin anew, also without some of them.
     """
     from site_agent.errors import ConflictError
-    from site_agent.secure.pool_board import PoolBoard
+    from site_agent.secure.board import PoolBoard
     from site_agent.secure.server import Server
 
     place = party_folder(folder)

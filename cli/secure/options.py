@@ -11,6 +11,7 @@ from cli.frame.output import Invocation
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
+    from site_agent.secure.board import read_session
     from site_agent.secure.charter import Charter
     from site_agent.secure.session import Session
 
@@ -86,10 +87,9 @@ def review(pool: PoolClient, folder: Path, session: str) -> Session:
     """Return a session as the board shows it, under a charter that was accepted here."""
     import json
 
+    from site_agent.secure.board import PoolBoard
     from site_agent.secure.charter import require_accepted
-    from site_agent.secure.pool_board import PoolBoard
-    from site_agent.secure.session import Session
 
     board = PoolBoard(pool.secure)
     charter = str(json.loads(board.descriptor(session)).get("charter", ""))
-    return Session.on(board, session, require_accepted(folder, charter))
+    return read_session(board, session, require_accepted(folder, charter))

@@ -143,9 +143,9 @@ def visit_sums(
     SecureSumError
         The sum cannot go on; says who is at fault, where that is known.
     """
+    from site_agent.secure.board import PoolBoard
     from site_agent.secure.charter import require_accepted
     from site_agent.secure.lab import Lab
-    from site_agent.secure.pool_board import PoolBoard
 
     assert found.secure is not None, f"round {found.round_id} has no secure sum"
     folder = profiles.secure_folder()

@@ -9,39 +9,21 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from aggregators.whole_file import whole_file, write_whole
-from site_agent.errors import ConflictError, InvalidInputError, NotFoundError
+from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, PoolAnswerError
+from site_agent.pool.resources.rounds import SecureSessions
 from site_agent.runs.lock import locked
+from site_agent.secure.charter import NAME_PATTERN, Charter
+from site_agent.secure.messages import DIGEST_PATTERN, Post
+from site_agent.secure.session import Session, parse_descriptor
 
-NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
-"""Names of phases, and of senders: the labs and servers that a charter lists."""
-
-DIGEST_PATTERN = r"[0-9a-f]{64}"
 MOST_DESCRIPTOR_BYTES = 1 << 20
 MOST_ENVELOPE_BYTES = 3 << 19
 """1.5 MiB: the largest DSSE envelope (768 KiB of payload in base64) and its signature."""
-
-
-@dataclass(frozen=True)
-class Post:
-    """One message on the board.
-
-    Attributes
-    ----------
-    session : str
-        SHA-256 of the session's descriptor, in hexadecimal.
-    envelope : bytes
-        JSON of a DSSE envelope.
-    """
-
-    session: str
-    phase: str
-    sender: str
-    envelope: bytes
 
 
 class Board(Protocol):
@@ -185,3 +167,93 @@ class FolderBoard:
 def _copy_whole(source: Path, target: Path) -> None:
     with source.open("rb") as reading, whole_file(target) as writing:
         shutil.copyfileobj(reading, writing, 1 << 20)
+
+
+class PoolBoard:
+    """A board that a pool keeps.
+
+    Parameters
+    ----------
+    sessions : SecureSessions
+        ``pool.secure`` of a `site_agent.PoolClient`.
+    charter : Charter, optional
+        That of sessions that are opened here: its members have the names of their sites in the
+        pool.
+    round_id : str, optional
+        The round that the sessions belong to.
+    """
+
+    def __init__(
+        self,
+        sessions: SecureSessions,
+        *,
+        charter: Charter | None = None,
+        round_id: str | None = None,
+    ) -> None:
+        self._sessions = sessions
+        self._charter = charter
+        self._round_id = round_id
+        self._descriptors: dict[str, bytes] = {}
+        # Messages never change, so only new ones are asked for.
+        self._known: dict[str, list[Post]] = {}
+        self._last: dict[str, int] = {}
+
+    def open_session(self, descriptor: bytes) -> str:
+        if self._charter is None:
+            raise InvalidInputError("a session can be opened only under a charter")
+        found = parse_descriptor(descriptor, self._charter)
+        sites = [*found.labs, *self._charter.servers]
+        ends_at = datetime.fromtimestamp(found.deadlines.answer, UTC)
+        opened = self._sessions.open(descriptor.decode(), sites, ends_at, self._round_id)
+        return _require_session(opened.session_id, descriptor)
+
+    def sessions(self) -> list[str]:
+        found = self._sessions.list(self._round_id or "")
+        return [each.session_id for each in found][::-1]
+
+    def descriptor(self, session: str) -> bytes:
+        if session not in self._descriptors:
+            descriptor = self._sessions.get(session).descriptor.encode()
+            _require_session(session, descriptor)
+            self._descriptors[session] = descriptor
+        return self._descriptors[session]
+
+    def post(self, session: str, phase: str, sender: str, envelope: bytes) -> None:
+        self._sessions.post(session, phase, sender, envelope.decode())
+
+    def posts(self, session: str) -> list[Post]:
+        known = self._known.setdefault(session, [])
+        for each in self._sessions.posts(session, self._last.get(session, 0)):
+            known.append(Post(session, each.phase, each.sender, each.envelope.encode()))
+            self._last[session] = each.number
+        return [*known]
+
+    def put_blob(self, session: str, sender: str, path: Path) -> str:
+        return self._sessions.send_file(session, sender, path)
+
+    def get_blob(self, session: str, digest: str, target: Path) -> None:
+        self._sessions.receive_file(session, digest, target)
+
+
+def _require_session(session: str, descriptor: bytes) -> str:
+    """Return the session if it is that of the descriptor."""
+    digest = hashlib.sha256(descriptor).hexdigest()
+    if session != digest:
+        raise PoolAnswerError(
+            f"the pool gave a descriptor with SHA-256 {digest} for session {session}"
+        )
+    return session
+
+
+def read_session(board: Board, session: str, charter: Charter) -> Session:
+    """Read a session from a board.
+
+    Raises
+    ------
+    InvalidInputError
+        The board's descriptor has another digest, or does not belong to this charter.
+    """
+    content = board.descriptor(session)
+    if hashlib.sha256(content).hexdigest() != session:
+        raise InvalidInputError(f"the board gives another descriptor for {session[:16]}")
+    return Session(content, charter, board.posts(session))

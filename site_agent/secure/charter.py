@@ -22,7 +22,9 @@ from aggregators.secure_sum.layout import BitBudget
 from aggregators.whole_file import write_whole
 from pool_server.wire.signatures.keys import PublicKey
 from site_agent.errors import InvalidInputError
-from site_agent.secure.board import NAME_PATTERN
+
+NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
+"""Names of phases, and of senders: the labs and servers that a charter lists."""
 
 _Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 _Hours = Annotated[float, Field(gt=0, le=24 * 365)]

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from aggregators.secure_sum.sharing import P
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from pool_server.wire.signatures.keys import seal as sign
-from site_agent.secure.board import DIGEST_PATTERN, Post
 from site_agent.secure.charter import Charter
 
+DIGEST_PATTERN = r"[0-9a-f]{64}"
 Digest = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$")]
 Base64 = Annotated[str, Field(max_length=400)]
 Value = Annotated[int, Field(ge=0, lt=P)]
@@ -122,6 +122,24 @@ class Message(BaseModel):
     transcript: Digest
     seen: dict[str, Digest]
     body: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Post:
+    """One message on the board.
+
+    Attributes
+    ----------
+    session : str
+        SHA-256 of the session's descriptor, in hexadecimal.
+    envelope : bytes
+        JSON of a DSSE envelope.
+    """
+
+    session: str
+    phase: str
+    sender: str
+    envelope: bytes
 
 
 @dataclass(frozen=True)

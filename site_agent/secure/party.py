@@ -34,7 +34,7 @@ from aggregators.whole_file import sync_folder
 from site_agent.errors import InvalidInputError, NotFoundError
 from site_agent.pool.signing import load_key
 from site_agent.runs.lock import locked
-from site_agent.secure.board import Board
+from site_agent.secure.board import Board, read_session
 from site_agent.secure.charter import Charter, require_accepted
 from site_agent.secure.messages import Message, sign_message
 from site_agent.secure.session import Session
@@ -95,7 +95,7 @@ class Party:
 
     def review(self, session: str) -> Session:
         """Return the state of a session as the board shows it."""
-        return Session.on(self.board, session, self.charter)
+        return read_session(self.board, session, self.charter)
 
     def secrets(self, session: str) -> Path:
         """Return the folder of a session's secrets."""

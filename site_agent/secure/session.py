@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from aggregators.secure_sum.layout import SumLayout
 from aggregators.secure_sum.sharing import add_check_values, digest_of, explicit_server
 from site_agent.errors import InvalidInputError
-from site_agent.secure.board import Board, Post
 from site_agent.secure.charter import Charter
 from site_agent.secure.messages import (
     Digest,
     PartsBody,
+    Post,
     ReceiptBody,
     ShareBody,
     Signed,
@@ -176,20 +176,6 @@ class Session:
                 by_sender.setdefault(post.sender, {})[signed.digest] = signed
         self.voids = frozenset(self._messages.get("void", ()))
         self._review()
-
-    @classmethod
-    def on(cls, board: Board, session: str, charter: Charter) -> Session:
-        """Read a session from a board.
-
-        Raises
-        ------
-        InvalidInputError
-            The board's descriptor has another digest, or does not belong to this charter.
-        """
-        content = board.descriptor(session)
-        if hashlib.sha256(content).hexdigest() != session:
-            raise InvalidInputError(f"the board gives another descriptor for {session[:16]}")
-        return cls(content, charter, board.posts(session))
 
     @property
     def is_void(self) -> bool:

@@ -29,8 +29,13 @@ from pool_server.settings import PoolSettings
 from site_agent import PoolClient
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.resources.rounds import Rounds
-from site_agent.secure.byte_counting import CountingRelay
-from site_agent.secure.trial import PartyTraffic, TrialSettings, run_trial, trial_vector
+from site_agent.secure.trial import (
+    CountingRelay,
+    PartyTraffic,
+    TrialSettings,
+    run_trial,
+    trial_vector,
+)
 
 SERVE = (sys.executable, "-m", "cli", "secure", "serve")
 

@@ -14,9 +14,9 @@ import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
 from site_agent import PoolClient
+from site_agent.secure.board import PoolBoard
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab
-from site_agent.secure.pool_board import PoolBoard
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.trial import encoded_vector, trial_layout, trial_vector

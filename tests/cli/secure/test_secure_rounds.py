@@ -16,7 +16,7 @@ from aggregators.methods.networks.round_files import state_path
 from aggregators.models import StateDict
 from site_agent import PoolClient
 from site_agent.datasets.gaze import write_samples
-from site_agent.secure.pool_board import PoolBoard
+from site_agent.secure.board import PoolBoard
 from site_agent.secure.server import Server
 from tests.cli.conftest import Outcome, Run
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread

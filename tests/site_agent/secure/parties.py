@@ -15,11 +15,11 @@ from aggregators.secure_sum.layout import SumLayout, encode_network, network_lay
 from aggregators.secure_sum.sharing import UInt64
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from site_agent.pool.signing import create_key, load_key
-from site_agent.secure.board import Board, FolderBoard, Post
+from site_agent.secure.board import Board, FolderBoard, read_session
 from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.contributions import EncodedContribution
 from site_agent.secure.lab import Lab
-from site_agent.secure.messages import Message, sign_message
+from site_agent.secure.messages import Message, Post, sign_message
 from site_agent.secure.server import Server
 from site_agent.secure.session import Session, new_descriptor
 
@@ -109,7 +109,7 @@ class Parties:
             self.lab(name).visit(session)
 
     def view(self, session: str) -> Session:
-        return Session.on(self.board, session, self.charter)
+        return read_session(self.board, session, self.charter)
 
     def up_to(self, phase: str, session: str) -> None:
         """Bring a session to where `phase` is next."""

@@ -14,9 +14,9 @@ import pytest
 from aggregators.secure_sum.sharing import UInt64, explicit_server, to_bytes
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, SecureSumError
-from site_agent.secure.board import Post
+from site_agent.secure.board import read_session
 from site_agent.secure.lab import Lab
-from site_agent.secure.messages import CommitBody, PartsBody, ShareBody, ValuesBody
+from site_agent.secure.messages import CommitBody, PartsBody, Post, ShareBody, ValuesBody
 from site_agent.secure.server import Server
 from site_agent.secure.session import Fault, Session
 from tests.site_agent.secure.parties import (
@@ -153,7 +153,7 @@ def test_a_lab_that_signs_no_tag_is_named(folder: Path, body: dict[str, object])
             for x in posts
         ],
     )
-    (fault,) = Session.on(board, session, parties.charter).faults
+    (fault,) = read_session(board, session, parties.charter).faults
     assert (fault.phase, fault.kind, fault.parties) == ("tag", "proof", ("lab-1",))
     parties.server("server-0", board).act(session)
     assert any("tag: lab-1 signed" in reason for reason in parties.reasons(session))
@@ -391,7 +391,7 @@ def test_keys_that_the_board_swaps_are_not_used(folder: Path) -> None:
 
     board = AlteringBoard(parties.board, swapped)
     assert not parties.lab("lab-0", board).share(session, LAYOUT, parties.numbers("lab-0"))
-    view = Session.on(board, session, parties.charter)
+    view = read_session(board, session, parties.charter)
     assert (view.phase, view.waiting, view.rejected) == ("keys", ("server-0",), 1)
     # A server that signs two keys: its labs shared for one of them, the servers see the other.
     again = AlteringBoard(
@@ -536,7 +536,7 @@ def test_a_share_message_for_other_servers_is_left_out(folder: Path) -> None:
     parties.serve(session)
     parties.share(session)
     board = AlteringBoard(parties.board, lambda posts: [_misdirected(x, parties) for x in posts])
-    view = Session.on(board, session, parties.charter)
+    view = read_session(board, session, parties.charter)
     assert sorted(view.shares) == ["lab-0", "lab-1", "lab-2"]
 
 

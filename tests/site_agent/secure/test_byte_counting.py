@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 
-from site_agent.secure.byte_counting import CountingRelay
+from site_agent.secure.trial import CountingRelay
 
 
 def test_a_relay_passes_everything_on_and_counts_it() -> None:
