@@ -140,7 +140,7 @@ def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionRespons
 
 def tell_standing(invocation: Invocation, version: ModelVersionResponse) -> None:
     """Say so if a version was withdrawn, or holds something that was."""
-    from site_agent.pool.withdrawn import warning_of
+    from site_agent.pool.restrictions import warning_of
 
     if warning := warning_of(version):
         invocation.warn(warning)

@@ -324,7 +324,7 @@ def _short(value: object) -> str:
 
 def _state(version: ModelVersionResponse) -> str:
     """Return a version's state, and whether it is flagged or replaced."""
-    from site_agent.pool.withdrawn import withdrawal_summary
+    from site_agent.pool.restrictions import withdrawal_summary
 
     words = withdrawal_summary(version)
     if not words or version.withdrawal is not None:

@@ -40,7 +40,7 @@ def read_terms(words: Sequence[str], file: Path | None = None) -> list[Term]:
     if not words and file is None:
         return []
     from pool_server.wire.data_use import Term
-    from site_agent.pool.terms import read_terms_file, today_utc
+    from site_agent.pool.restrictions import read_terms_file, today_utc
 
     terms: dict[Term, None] = {}
     for word in words:
@@ -94,7 +94,7 @@ def check_terms(
     """
     from pool_server.wire.data_use_rules import TermsOf
     from site_agent.errors import TermsForbidError
-    from site_agent.pool.terms import read_terms_file, require_mergeable, terms_of_version
+    from site_agent.pool.restrictions import read_terms_file, require_mergeable, terms_of_version
 
     inputs = []
     for file in files:

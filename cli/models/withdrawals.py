@@ -16,7 +16,7 @@ from cli.frame.quantities import count_words
 
 if TYPE_CHECKING:
     from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
-    from site_agent.pool.withdrawn import LocalFile, WithdrawnFile
+    from site_agent.pool.restrictions import LocalFile, WithdrawnFile
 
 app = single()
 
@@ -175,8 +175,8 @@ def check(
 
 def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
     from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.restrictions import LocalFile
     from site_agent.pool.sending import hash_file
-    from site_agent.pool.withdrawn import LocalFile
 
     for path in files:
         if not path.is_file():
@@ -193,7 +193,7 @@ def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFil
 
 def _cached_files() -> list[LocalFile]:
     from site_agent.pool.cache import ModelCache
-    from site_agent.pool.withdrawn import LocalFile
+    from site_agent.pool.restrictions import LocalFile
 
     cache = ModelCache()
     return [
@@ -207,7 +207,7 @@ def _check_reply(
     invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None
 ) -> Reply:
     """Ask about files, and tell that all is well."""
-    from site_agent.pool.withdrawn import check_files
+    from site_agent.pool.restrictions import check_files
 
     with invocation.pool() as pool:
         found = check_files(pool.withdrawals, files)

@@ -96,8 +96,8 @@ def _place(
     force: bool,
 ) -> dict[str, object]:
     """Put a version's file where it is wanted, unless it is there already."""
+    from site_agent.pool.restrictions import require_usable
     from site_agent.pool.sending import hash_file
-    from site_agent.pool.withdrawn import require_usable
 
     require_usable(version)
     if destination.is_dir():
@@ -136,7 +136,7 @@ def _result(
     note: str,
     signature: str = "unchecked",
 ) -> dict[str, object]:
-    from site_agent.pool.withdrawn import warning_of
+    from site_agent.pool.restrictions import warning_of
 
     return {
         "address": version.address,

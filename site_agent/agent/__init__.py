@@ -20,8 +20,13 @@ in the journal (`journal`), so that the agent may be killed at any moment and st
 from __future__ import annotations
 
 from site_agent.agent.agent import AgentPlan, CycleReport, Stopped, plan_cycle, run_agent
-from site_agent.agent.config import AgentConfig, MergeGoal, RoundsConfig, read_config
-from site_agent.agent.example import EXAMPLE_CONFIG
+from site_agent.agent.config import (
+    EXAMPLE_CONFIG,
+    AgentConfig,
+    MergeGoal,
+    RoundsConfig,
+    read_config,
+)
 from site_agent.agent.journal import EVENTS, Journal
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The configuration of an agent: ``agent.toml``, read and checked before anything is done.
 
-`site_agent.agent.example` is such a file with every key explained.
+``example.toml`` is such a file with every key explained; ``poolctl agent init`` writes it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +43,8 @@ METRICS: dict[AgentKind, tuple[str, ...]] = {
     "hog-svm": ("f1", "recall", "precision", "average_precision"),
 }  # fmt: skip
 """Metrics of each kind; the first one decides where the configuration names none."""
+
+EXAMPLE_CONFIG = files(__package__).joinpath("example.toml").read_text(encoding="utf-8")
 
 OWN = "own"
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h|d)$")

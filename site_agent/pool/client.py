@@ -39,10 +39,10 @@ from site_agent.pool.resources.merges import Bundles, Merges, Uploads
 from site_agent.pool.resources.models import ModelQuery, Models, Withdrawals
 from site_agent.pool.resources.rounds import Rounds, SecureSessions
 from site_agent.pool.resources.signatures import Signatures
+from site_agent.pool.restrictions import require_usable
 from site_agent.pool.sending import Uploaded, hash_file, send_version
 from site_agent.pool.signing import canonical_recipe
 from site_agent.pool.verification import SignaturePolicy, chosen_policy
-from site_agent.pool.withdrawn import require_usable
 from site_agent.runs.progress import Progress, no_progress
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]

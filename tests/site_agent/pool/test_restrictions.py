@@ -8,7 +8,7 @@ import pytest
 
 from pool_server.wire.data_use import Term
 from site_agent.errors import TermsFileError
-from site_agent.pool.terms import MOST_FILE_BYTES, read_terms_file
+from site_agent.pool.restrictions import MOST_FILE_BYTES, read_terms_file
 
 
 def test_a_file_of_terms(tmp_path: Path) -> None:
