@@ -24,7 +24,7 @@ class KrumOptions(MethodOptions):
     hostile: int | None = Field(
         default=None,
         ge=0,
-        description="Number f of hostile sites to stand; by default the most that n allows.",
+        description="Number f of hostile sites to withstand; by default the most that n allows.",
     )
 
 
@@ -88,7 +88,7 @@ def find_closest(distances: Float64, hostile: int) -> int:
 def _require_enough(sites: int, hostile: int) -> None:
     if sites < 2 * hostile + 3:
         raise OptionError(
-            f"krum: found {sites} updates, expected at least {2 * hostile + 3} to stand "
+            f"krum: found {sites} updates, expected at least {2 * hostile + 3} to withstand "
             f"{hostile} hostile ones (2 f + 3)"
         )
 

@@ -22,7 +22,7 @@ from tests.aggregators.formats.examples import (
     make_sparse_state_dict,
     make_state_dict,
 )
-from tests.aggregators.formats.test_tensors import craft, entry
+from tests.aggregators.formats.test_safetensors_file import craft, entry
 
 HEAD = {"format": "poolctl-sparse", "version": "1", "network": "{}"}
 
