@@ -1,25 +1,50 @@
-"""``poolctl quickstart``: the whole journey, for real, on faces drawn here."""
+"""``poolctl quickstart``: journeys with a pool on this machine, as lists of poolctl commands.
+
+Each command is shown before it runs, as a user would type it in the folder of the quickstart:
+``POOL_HOME`` stands for the machine of one site.
+
+How the journey goes: a pool is started (`cli.frame.pool_process`), an admin registers the sites,
+each site trains and uploads, one lab downloads and merges, the sites refine the result in rounds,
+and the lab finds blinks. `_Shell` shows and runs the lines; the answers are those of ``--json``.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import os
+import shlex
 import shutil
+import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import typer
 
+from cli.frame.errors import CommandFailedError, ExitCode
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.pool_process import pool_process
 
-if TYPE_CHECKING:
-    from site_agent.quickstart import QuickstartResult, ScoredModel
-
 app = single()
 
 _DEFAULT_FOLDER = Path("poolctl-quickstart")
+_SIDE_BY_SIDE = 2
+_FACE_ROUNDS, _GAZE_ROUNDS = 3, 5
+_PERSONS, _TEST_PERSONS = 60, 60
+_GAZE_PERSONS, _GAZE_TEST_PERSONS = 3, 8
+# Small trees and few of them, one thread a command: each training takes seconds.
+_ERT = (
+    "--for blinks --num-trees-per-cascade-level 100 --tree-depth 4 --set oversampling_amount=20 "
+    "--threads 1 --no-training-scores"
+)
 
 
 @command(
@@ -43,7 +68,7 @@ def quickstart(
         bool, typer.Option(help="Show gaze networks instead, trained in rounds.")
     ] = False,
 ) -> Reply:
-    """Run the whole journey: train, share, merge, refine, evaluate, find blinks.
+    """Run the whole journey as a list of poolctl commands, each shown before it runs.
 
     Starts a pool on this machine. Sites with synthetic faces train and upload; a lab downloads,
     merges and uploads the merged models; the sites refine the merged landmark model in rounds; and
@@ -52,42 +77,303 @@ def quickstart(
     With --gaze, each site trains a gaze network on synthetic eyes, and then all train one
     together in rounds through the pool.
     """
-    from site_agent.quickstart import QuickstartSettings, run_journey
-
-    settings = QuickstartSettings(sites=site_count, seed=seed)
     if gaze:
         import torch  # noqa: F401 (a missing package is an error before anything is drawn)
-
-        return _gaze_quickstart(invocation, _prepared_folder(output), site_count, seed)
-    folder = _prepared_folder(output)
+    folder = _prepare_folder(output)
+    sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()
-    reporter = _TerminalReporter(invocation)
-    with reporter, pool_process(folder / "pool") as (endpoint, admin_token):
-        result = run_journey(folder, endpoint, admin_token, settings, reporter)
-    seconds = time.monotonic() - started_s
-    return Reply(
-        data=result.to_dict() | {"seconds": round(seconds, 1)},
-        text=_summary(result, seconds),
-        identifiers=[str(folder)],
-    )
-
-
-def _gaze_quickstart(invocation: Invocation, folder: Path, site_count: int, seed: int) -> Reply:
-    from site_agent.quickstart.gaze_journey import run_gaze_journey
-
-    started_s = time.monotonic()
-    reporter = _TerminalReporter(invocation)
-    with reporter, pool_process(folder / "pool") as (endpoint, admin_token):
-        result = run_gaze_journey(
-            folder, endpoint, admin_token, reporter, site_count=site_count, seed=seed
-        )
-    seconds = time.monotonic() - started_s
-    rows = [
-        [each.name, each.made_by, f"{each.error_deg:.2f}", f"{each.worst_person_deg:.2f}"]
-        for each in result.networks
+    with _Shell(invocation, folder) as shell:
+        result = _gaze_journey(shell, sites, seed) if gaze else _face_journey(shell, sites, seed)
+    seconds = round(time.monotonic() - started_s, 1)
+    text = json.dumps(result.data, indent=2) + "\n"
+    (folder / "summary.json").write_text(text, encoding="utf-8")
+    lines = [
+        "",
+        *result.text,
+        f"Everything took {seconds:.0f} s and is in {folder}/.",
+        "",
+        "Try next:",
+        *(f"  {line}" for line in next_lines(folder, gaze=gaze)),
     ]
-    poolctl = _program()
+    return Reply(result.data | {"seconds": seconds}, lines, [str(folder)])
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One command line: its words, and whose machine (``POOL_HOME``) it is typed on."""
+
+    words: str
+    home: str = ""
+    stdin: str = ""
+
+    @property
+    def text(self) -> str:
+        home = f"POOL_HOME={self.home} " if self.home else ""
+        return f"{home}poolctl {self.words}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"POOL_HOME": self.home} if self.home else {}
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a journey came to."""
+
+    data: dict[str, Any]
+    text: Sequence[str | TableText]
+
+
+def _face_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
+    from site_agent.datasets.synthetic import SITE_STYLES
+
+    # Sites differ in who comes and how the room is lit; the test set is of all kinds.
+    styles = [name for name in SITE_STYLES if name != "mixed"]
+    shell.title(f"Draw faces for {len(sites)} sites, and a test set and a video of other persons")
+    shell.run_side_by_side(
+        *(
+            _Line(
+                f"dataset synth {site} --image-count {3 * _PERSONS} --person-count {_PERSONS} "
+                f"--first-person {index * _PERSONS} --seed {seed + index} "
+                f"--style {styles[index % len(styles)]}"
+            )
+            for index, site in enumerate(sites)
+        ),
+        _Line(
+            f"dataset synth test --image-count {_TEST_PERSONS} --person-count {_TEST_PERSONS} "
+            f"--first-person {len(sites) * _PERSONS} --seed {seed + 1000}"
+        ),
+        _Line(f"dataset video our-lab/session.mp4 --seconds 20 --seed {seed + 1000}"),
+    )
+    # For a detector, further pictures of the same persons are hardly other faces.
+    shell.run_side_by_side(
+        *(_Line(f"dataset split {site}/faces.xml --test-share 0.34") for site in sites)
+    )
+    _register(shell, [*sites, "our-lab"])
+    shell.title("Train a face detector and a landmark model of the eyes at each site")
+    shell.run_side_by_side(
+        *(
+            _Line(f"train {words}")
+            for site in sites
+            for words in (
+                f"hog-svm {site}/faces-train.xml -o {site}/face.svm --threads 1 "
+                "--no-training-scores",
+                f"ert {site}/faces.xml -o {site}/eyes.dat {_ERT}",
+            )
+        )
+    )
+    shell.title("Upload the sub-models; the pool checks each before it is shown")
+    names = {"face.svm": "face", "eyes.dat": "eyes"}
+    for site in sites:
+        for file, name in names.items():
+            shell.run(
+                f"upload {site}/{file} --name {site}/{name} --label population=synthetic", site
+            )
+    shell.title("Find and download what can be merged")
+    shell.show("models ls --label population=synthetic", "our-lab")
+    for name in names.values():
+        shell.run(f"download {' '.join(f'{site}/{name}' for site in sites)} -o our-lab/", "our-lab")
+    shell.title("Merge: MWMA for detectors, WBA for landmark models; upload the result")
+    detectors, landmarks = (
+        " ".join(f"our-lab/{site}--{name}--v1{Path(file).suffix}" for site in sites)
+        for file, name in names.items()
+    )
+    shell.run(f"merge mwma {detectors} -o our-lab/merged.svm", "our-lab")
+    shell.run(f"merge wba-cascade {landmarks} --step 1.1 -o our-lab/merged.dat", "our-lab")
+    shell.run("upload our-lab/merged.svm --name our-lab/face", "our-lab")
+    shell.run("upload our-lab/merged.dat --name our-lab/eyes", "our-lab")
+    shell.show("models lineage our-lab/eyes", "our-lab")
+    shell.title(
+        f"Refine the merged landmark model in {_FACE_ROUNDS} rounds: only sums leave a site"
+    )
+    refined = _hold_rounds(shell, sites, "our-lab/eyes", "faces.xml", count=_FACE_ROUNDS)
+    shell.run(f"download {refined} -o our-lab/refined.dat", "our-lab")
+    shell.title("Evaluate all models on persons nobody trained on")
+    made_by = {"merged.svm": "mwma", "merged.dat": "wba-cascade", "refined.dat": "refined"}
+    files = " ".join(f"our-lab/{name}" for name in made_by)
+    scored, *_ = shell.run_side_by_side(
+        _Line(f"evaluate {detectors} {landmarks} {files} test/faces.xml --resamples 0")
+    )
+    shell.title("Find the blinks in the video")
+    shell.run(
+        "blink our-lab/session.mp4 --detector our-lab/merged.svm --landmarks our-lab/refined.dat "
+        "-o our-lab/blinks"
+    )
+    return _face_result(shell.folder, scored["items"], made_by)
+
+
+def _gaze_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
+    shell.title(f"Draw the eyes of {_GAZE_PERSONS} persons a site, and of others for the test")
+    shell.run_side_by_side(
+        *(
+            _Line(
+                f"dataset synth-eyes {folder} --person-count {persons} --frame-count {frames} "
+                f"--first-person {index * _GAZE_PERSONS} --seed {seed}"
+            )
+            for index, (folder, persons, frames) in enumerate(
+                [
+                    *((f"{site}/eyes", _GAZE_PERSONS, 100) for site in sites),
+                    ("test", _GAZE_TEST_PERSONS, 50),
+                ]
+            )
+        )
+    )
+    _register(shell, sites)
+    shell.title("Train a network of its own at each site")
+    training = f"--seed {seed} --device cpu --threads 1"
+    for site in sites:
+        shell.run(f"train gaze {site}/eyes -o {site}/{site}.safetensors {training}", site)
+    shell.title(f"Train one network together in {_GAZE_ROUNDS} rounds: only changes leave a site")
+    first = sites[0]
+    shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
+    shell.run(f"upload {first}/new.safetensors --name {first}/gaze", first)
+    method = "--method fedavg --option epochs=3 --option learning_rate=0.02"
+    joint = _hold_rounds(shell, sites, f"{first}/gaze", "eyes", count=_GAZE_ROUNDS, method=method)
+    shell.run(f"download {joint} -o together.safetensors", first)
+    shell.title("Evaluate all networks on persons nobody trained on")
+    files = " ".join(f"{site}/{site}.safetensors" for site in sites)
+    scored = shell.run(f"evaluate {files} together.safetensors test --resamples 0", first)
+    return _gaze_result(shell.folder, scored["items"])
+
+
+def _register(shell: _Shell, sites: Sequence[str]) -> None:
+    """Log the admin in, and let it create each site with a token, by which the site logs in."""
+    shell.title("Register the sites with the pool")
+    login = f"auth login {shell.endpoint} --token-stdin"
+    shell.run(login, "admin", stdin=shell.admin_token)
+    for site in sites:
+        shell.run(f"admin sites create {site}", "admin")
+        made = shell.run(f"admin tokens create {site} quickstart", "admin")
+        shell.run(login, site, stdin=made["secret"])
+
+
+def _hold_rounds(
+    shell: _Shell, sites: Sequence[str], base: str, data: str, *, count: int, method: str = ""
+) -> str:
+    """Hold rounds in which all sites take part; return the address of the last result."""
+    for site in sites:
+        shell.run(f"rounds trust {' '.join(other for other in sites if other != site)}", site)
+    first = sites[0]
+    started = shell.run(
+        f"rounds start --base {base} --sites {','.join(sites)} --deadline 1d --rounds {count} "
+        f"{method}".strip(),
+        first,
+    )
+    key, address = started["round_id"], ""
+    for _ in range(count):
+        for site in sites:
+            shell.run(f"rounds contribute {key} --data {site}/{data}", site)
+        finished = shell.run(f"rounds finish {key}", first)
+        key = finished["round"]["successor"]
+        address = finished["version"]["address"].removeprefix("pool://")
+    return address
+
+
+def _face_result(folder: Path, items: Sequence[Any], made_by: dict[str, str]) -> _Result:
+    scored: dict[str, list[dict[str, Any]]] = {"detectors": [], "landmarks": []}
+    for item in items:
+        name = Path(item["model"]).name
+        kind = "detectors" if name.endswith(".svm") else "landmarks"
+        score, detail = (
+            ("recall", "precision") if kind == "detectors" else ("mean_error", "ear_range")
+        )
+        scored[kind].append(
+            {
+                "name": name,
+                "made_by": made_by.get(name, "trained"),
+                "score": item[score],
+                "detail": item[detail] or 0.0,
+                "file": str(folder / item["model"]),
+            }
+        )
+    blinks = _compare_blinks(Path("our-lab"))
+    lab = folder / "our-lab"
+    alone = min(each["score"] for each in scored["landmarks"] if each["made_by"] == "trained")
+    refined = next(e["score"] for e in scored["landmarks"] if e["made_by"] == "refined")
     text: list[str | TableText] = [
+        f"The merged and refined model finds {blinks['matched']} of {blinks['true']} blinks "
+        f"({blinks['found']} found), and places landmarks with a mean error of {refined:.4f} "
+        f"(the best single site: {alone:.4f}).",
+        "",
+        _score_table(
+            "face detector", ["recall", "precision"], scored["detectors"], "{:.3f}",
+            "On persons that no site has seen (recall and precision: 1 is best):",
+        ),
+        "",
+        _score_table(
+            "landmark model", ["mean error", "EAR range"], scored["landmarks"], "{:.4f}",
+            "Mean error in distances between the eyes; EAR range 1: follows the lids fully:",
+        ),
+        "",
+    ]  # fmt: skip
+    data = {
+        "folder": str(folder),
+        **scored,
+        "blinks": blinks,
+        "video": str(lab / "session.mp4"),
+        "blink_folder": str(lab / "blinks"),
+        "merged_detector": str(lab / "merged.svm"),
+        "merged_landmarks": str(lab / "merged.dat"),
+        "refined_landmarks": str(lab / "refined.dat"),
+        "test_dataset": str(folder / "test" / "faces.xml"),
+    }
+    return _Result(data, text)
+
+
+def _score_table(
+    what: str, scores: list[str], models: Sequence[dict[str, Any]], form: str, title: str
+) -> TableText:
+    rows = [
+        [each["name"], each["made_by"], form.format(each["score"]), f"{each['detail']:.3f}"]
+        for each in models
+    ]
+    return TableText([what, "made by", *scores], rows, title=title)
+
+
+def _compare_blinks(lab: Path) -> dict[str, int]:
+    """Compare the blinks that were found with those that were drawn."""
+    from site_agent.eyeblink.blinks.matching import match_blinks
+
+    with (lab / "blinks" / "blinks.csv").open(encoding="utf-8", newline="") as file:
+        lines = (line for line in file if not line.startswith("#"))
+        found = [row for row in csv.DictReader(lines) if row["kind"] == "blink"]
+    truth = json.loads((lab / "session_truth.json").read_text(encoding="utf-8"))["blinks"]
+    match = match_blinks(
+        [(float(blink["onset_s"]), float(blink["offset_s"])) for blink in found],
+        [(blink["onset_s"], blink["offset_s"]) for blink in truth],
+    )
+    return {"true": match.true, "found": match.found, "matched": len(match.pairs)}
+
+
+def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
+    constant = items[0]["constant_error_deg"]
+    networks: list[dict[str, Any]] = [
+        {"name": "constant mean gaze", "made_by": "constant", "error_deg": constant, "file": ""}
+    ]
+    for item in items:
+        name = Path(item["model"]).name
+        networks.append(
+            {
+                "name": name,
+                "made_by": "fedavg" if name == "together.safetensors" else "trained",
+                "error_deg": item["mean_error_deg"],
+                "worst_person_deg": item["worst_person_error_deg"],
+                "file": str(folder / item["model"]),
+            }
+        )
+    alone = min(each["error_deg"] for each in networks if each["made_by"] == "trained")
+    rows = [
+        [
+            each["name"],
+            each["made_by"],
+            f"{each['error_deg']:.2f}",
+            f"{each['worst_person_deg']:.2f}" if "worst_person_deg" in each else "",
+        ]
+        for each in networks
+    ]
+    text: list[str | TableText] = [
+        f"Trained together, the network errs by {networks[-1]['error_deg']:.2f} degrees (the best "
+        f"single site: {alone:.2f}).",
         "",
         TableText(
             ["network", "made by", "mean error", "worst person"],
@@ -95,18 +381,168 @@ def _gaze_quickstart(invocation: Invocation, folder: Path, site_count: int, seed
             title="Angular error in degrees, on persons that no site has seen:",
         ),
         "",
-        f"Everything took {seconds:.0f} s and is in {folder}/.",
-        "",
-        "Try next:",
-        f"  {poolctl} evaluate {result.network} {result.test_dataset}",
-        f"  {poolctl} predict {result.test_dataset} --network {result.network} --pictures seen",
-        f"  {poolctl} federated simulate {result.test_dataset} --method fedavg --method fedadam "
-        "--rounds 5 -o run",
     ]
-    return Reply(result.to_dict() | {"seconds": round(seconds, 1)}, text, [str(folder)])
+    data = {
+        "folder": str(folder),
+        "networks": networks,
+        "rounds": _GAZE_ROUNDS,
+        "network": str(folder / "together.safetensors"),
+        "test_dataset": str(folder / "test"),
+    }
+    return _Result(data, text)
 
 
-def _prepared_folder(wanted: Path | None) -> Path:
+def next_lines(folder: Path, *, gaze: bool) -> list[str]:
+    """Return commands to go on with."""
+    poolctl, test = _program(), folder / "test"
+    if gaze:
+        network = folder / "together.safetensors"
+        return [
+            f"{poolctl} predict {test} --network {network} --pictures seen",
+            f"{poolctl} federated simulate {test} --method fedavg --method fedadam --rounds 5 "
+            "-o run",
+            f"{poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
+        ]
+    lab = folder / "our-lab"
+    return [
+        f"{poolctl} inspect {lab / 'merged.svm'} --picture hog.png",
+        f"{poolctl} predict {test / 'faces.xml'} --landmarks {lab / 'refined.dat'} --pictures seen",
+        f"{poolctl} blink review {lab / 'blinks'}",
+        f"{poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
+    ]
+
+
+class _Shell:
+    """Shows command lines and runs them in the folder of the quickstart, beside a pool.
+
+    Commands run in this process: most take milliseconds, of which a process of their own would
+    make a second. Long ones that do not depend on each other run as processes side by side.
+    """
+
+    def __init__(self, invocation: Invocation, folder: Path) -> None:
+        self.folder = folder
+        self.endpoint = self.admin_token = ""
+        self._invocation = invocation
+        self._steps = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Shell:
+        with ExitStack() as stack:
+            # A login of the user's own must not reach any of the sites.
+            own = {name: None for name in os.environ if name.startswith("POOL_")}
+            stack.enter_context(_environment(own))
+            stack.enter_context(chdir(self.folder))
+            if _program() != "poolctl":
+                self._invocation.note(f"$ PATH={Path(sys.argv[0]).absolute().parent}:$PATH")
+            self._invocation.note(f"$ cd {self.folder}")
+            self._invocation.note("$ poolctl serve --data pool --port 0 &")
+            self.endpoint, self.admin_token = stack.enter_context(pool_process(Path("pool")))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def title(self, text: str) -> None:
+        """Announce a step."""
+        self._steps += 1
+        self._invocation.note(f"\n{self._steps}. {text}")
+
+    def show(self, words: str, home: str) -> None:
+        """Run a command, and show its answer as the user will see it."""
+        answer = io.StringIO()
+        self._run_here(_Line(words, home), answer)
+        self._invocation.note(answer.getvalue().rstrip("\n"))
+
+    def run(self, words: str, home: str = "", *, stdin: str = "") -> Any:
+        """Run a command, and return the data of its answer."""
+        answer = io.StringIO()
+        self._run_here(_Line(words, home, stdin), answer, "--json", "--quiet")
+        return json.loads(answer.getvalue())["data"]
+
+    def run_side_by_side(self, *lines: _Line) -> list[Any]:
+        """Run commands as processes, two at a time, and return the data of their answers."""
+        from site_agent.runs.child_process import stop
+
+        waiting, running = list(enumerate(lines)), dict[int, subprocess.Popen[bytes]]()
+        answers: dict[int, Any] = {}
+        with TemporaryDirectory() as folder:
+            try:
+                while waiting or running:
+                    if waiting and len(running) < _SIDE_BY_SIDE:
+                        number, line = waiting.pop(0)
+                        running[number] = self._start(line, Path(folder) / str(number))
+                        continue
+                    for number, process in list(running.items()):
+                        if process.poll() is not None:
+                            del running[number]
+                            text = (Path(folder) / str(number)).read_text(encoding="utf-8")
+                            answers[number] = _data_of(lines[number], text)
+                    time.sleep(0.02)
+            finally:
+                for process in running.values():
+                    stop(process)
+        return [answers[number] for number in range(len(lines))]
+
+    def _start(self, line: _Line, answer: Path) -> subprocess.Popen[bytes]:
+        self._invocation.note(f"$ {line.text}")
+        words = [sys.executable, "-m", "cli", *shlex.split(line.words), "--json", "--quiet"]
+        environment = os.environ | line.environment
+        with answer.open("wb") as file, Path("commands.log").open("ab") as log:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=log,
+                env=environment,
+                # Ctrl-C is ours to handle: what runs is stopped when it arrives.
+                start_new_session=True,
+            )
+
+    def _run_here(self, line: _Line, answer: io.StringIO, *conventions: str) -> None:
+        from cli.frame.app import main
+
+        self._invocation.note(f"$ {line.text}")
+        stdin, sys.stdin = sys.stdin, io.StringIO(line.stdin)
+        try:
+            with _environment(line.environment), redirect_stdout(answer):
+                code = main([*shlex.split(line.words), *conventions])
+        finally:
+            sys.stdin = stdin
+        if code == ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+        if code != ExitCode.DONE:
+            _data_of(line, answer.getvalue())
+
+
+def _data_of(line: _Line, answer: str) -> Any:
+    """Return the data of an answer in JSON, or raise what it says."""
+    try:
+        envelope = json.loads(answer)
+    except json.JSONDecodeError:
+        envelope = {"success": False, "error": {"message": "ended early; see commands.log"}}
+    if not envelope["success"]:
+        raise CommandFailedError(f"{line.text}: {envelope['error']['message']}")
+    return envelope["data"]
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables of the environment, or unset them (None), while the block runs."""
+    before = dict(os.environ)
+    try:
+        for name, value in variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _prepare_folder(wanted: Path | None) -> Path:
     """Return an empty folder: the one asked for, or the first free default name."""
     from site_agent.errors import InvalidInputError
 
@@ -128,80 +564,6 @@ def _is_taken(folder: Path) -> bool:
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
-class _TerminalReporter:
-    """Steps as lines on standard error, with a bar for the one under way on a terminal."""
-
-    def __init__(self, invocation: Invocation) -> None:
-        self._invocation = invocation
-        self._bar: Any = None
-        self._report: Any = None
-
-    def __enter__(self) -> _TerminalReporter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close_bar()
-
-    def step(self, number: int, count: int, title: str) -> None:
-        self._close_bar()
-        self._invocation.note(f"[{number}/{count}] {title}")
-        self._bar = self._invocation.progress("     ")
-        self._report = self._bar.__enter__()
-        self._started_s = time.monotonic()
-
-    def progress(self, fraction: float | None, text: str) -> None:
-        if self._report is not None and fraction is not None:
-            self._report(min(fraction, 1.0), text)
-
-    def done(self, text: str) -> None:
-        self._close_bar()
-        seconds = time.monotonic() - self._started_s
-        self._invocation.note(f"      {text} ({seconds:.1f} s)")
-
-    def _close_bar(self) -> None:
-        bar, self._bar, self._report = self._bar, None, None
-        if bar is not None:
-            bar.__exit__(None, None, None)
-
-
-def _summary(result: QuickstartResult, seconds: float) -> list[str | TableText]:
-    folder = Path(result.folder)
-    blinks = result.blinks
-    poolctl = _program()
-    return [
-        "",
-        TableText(
-            ["face detector", "made by", "recall", "precision"],
-            _rows(result.detectors, "{:.3f}"),
-            title="On persons that no site has seen (recall and precision: 1 is best):",
-        ),
-        "",
-        TableText(
-            ["landmark model", "made by", "mean error", "EAR range"],
-            _rows(result.landmarks, "{:.4f}"),
-            title="Mean error in distances between the eyes; EAR range 1: follows the lids fully:",
-        ),
-        "",
-        f"Blinks: {blinks.found} found, {blinks.true} drawn, {blinks.matched} matched.",
-        f"Everything took {seconds:.0f} s and is in {folder}/ (summary.json, trace.png ...).",
-        "",
-        "Try next:",
-        f"  {poolctl} inspect {result.merged_detector} --picture hog.png",
-        f"  {poolctl} predict {result.test_dataset} --landmarks {result.refined_landmarks} "
-        "--pictures seen",
-        f"  {poolctl} blink {result.video} --detector {result.merged_detector} "
-        f"--landmarks {result.refined_landmarks} -o blinks",
-        f"  {poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
-    ]
-
-
 def _program() -> str:
     """What the user has to type: the name alone where the shell finds it."""
     return "poolctl" if shutil.which("poolctl") else sys.argv[0]
-
-
-def _rows(models: tuple[ScoredModel, ...], form: str) -> list[list[str]]:
-    return [
-        [model.name, model.made_by, form.format(model.score), f"{model.detail:.3f}"]
-        for model in models
-    ]

@@ -82,6 +82,10 @@ class StudyIncompleteError(CliError):
     """Some steps of a study have failed; the others are there."""
 
 
+class CommandFailedError(CliError):
+    """A command that another command ran has failed."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What the program does about one type of error."""
@@ -118,6 +122,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     StudyIncompleteError: Outcome(
         ExitCode.INTEGRITY, "study_incomplete", "run it again: finished steps are kept"
     ),
+    CommandFailedError: Outcome(ExitCode.UNEXPECTED, "command_failed"),
     KeyboardInterrupt: Outcome(ExitCode.INTERRUPTED, "interrupted"),
     FileNotFoundError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     FileExistsError: Outcome(ExitCode.CONFLICT, "file_exists"),

@@ -7,14 +7,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from cli.frame.app import COMMANDS, app
-from cli.quickstart import _summary
-from site_agent.quickstart import BlinkResult, QuickstartResult
+from cli.quickstart import next_lines
 from tests.cli.conftest import Run, run_process
 from tests.conftest import PROJECT_ROOT
 
@@ -158,10 +158,7 @@ def test_quickstart_and_the_readme_show_commands_with_their_options(
     poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["poolctl"])
-    result = QuickstartResult(
-        "trial", (), (), BlinkResult(4, 4, 4), "a.mp4", "out", "m.svm", "m.dat", "r.dat", "t.xml"
-    )
-    shown = [line.strip() for line in _summary(result, 60.0) if isinstance(line, str)]
+    shown = [*next_lines(Path("trial"), gaze=False), *next_lines(Path("trial"), gaze=True)]
     shown += (PROJECT_ROOT / "README.md").read_text().replace("\\\n", "").splitlines()
     commands = [line for line in shown if line.startswith("poolctl ")]
     assert len(commands) > 20
