@@ -63,10 +63,9 @@ def compare(
     Recomputes the study under many reasonable criteria, from the signals of its sessions, and shows
     whether the conclusion holds. Writes criteria.csv, criteria.json and criteria.png.
     """
-    from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
-    from site_agent.eyeblink.study.criteria_files import write_criteria
-    from site_agent.eyeblink.study.criterion_words import read_criteria
+    from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria, read_criteria
     from site_agent.eyeblink.study.sessions import read_study
+    from site_agent.eyeblink.study.tables import write_criteria
 
     study = read_study(places)
     for remark in study.remarks:

@@ -147,7 +147,7 @@ def predict(
         write_predictions_xml(predictions, output)
         notes.append(f"annotations {output}")
     if pictures is not None:
-        from site_agent.pictures.overlays import write_overlays
+        from site_agent.faces.overlays import write_overlays
 
         with invocation.progress("draw overlays"):
             overlays = write_overlays(predictions, pictures)
@@ -158,7 +158,7 @@ def predict(
 
 
 def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> None:
-    from site_agent.pictures.overlays import overlay_paths
+    from site_agent.faces.overlays import overlay_paths
 
     for path in overlay_paths(images, folder):
         require_free(path, force=force)

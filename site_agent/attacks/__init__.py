@@ -6,7 +6,6 @@ that leaked, samples with gaze, and what an attacker may know besides.
 
 from __future__ import annotations
 
-from site_agent.attacks.attributes import predict_from_updates
 from site_agent.attacks.leaks import (
     ALL_SITES,
     LEAKS,
@@ -27,6 +26,7 @@ from site_agent.attacks.membership import (
     by_person,
     membership_scores,
     membership_signals,
+    predict_from_updates,
     reference_losses,
 )
 from site_agent.attacks.reidentification import (

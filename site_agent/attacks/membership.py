@@ -15,8 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.models import StateDict
-from site_agent.attacks.leaks import Float64, LeakLosses, Losses, RecordedRound, apply_update
-from site_agent.attacks.regression import fit_logistic
+from site_agent.attacks.leaks import (
+    ALL_SITES,
+    Float64,
+    Leak,
+    LeakLosses,
+    Losses,
+    RecordedRound,
+    apply_update,
+)
+from site_agent.attacks.reidentification import update_cosines
 
 _SMALLEST_DEVIATION = 1e-4
 """Of losses in radians, so that a sample of which references say the same is not decisive."""
@@ -135,3 +143,110 @@ def reference_losses(
 
 def _columns(signals: Mapping[str, Float64]) -> Float64:
     return np.stack([signals[name] for name in sorted(signals)], axis=1)
+
+
+# Attributes of the persons at a site are predicted from its update, likewise by regression.
+PENALTY = 0.1
+
+
+def predict_from_updates(
+    leak: Leak, sites: Sequence[str], shadow: Mapping[str, StateDict], values: Float64
+) -> Float64:
+    """Predict numbers that describe each site, by regression over updates of shadow sites.
+
+    Kernel ridge regression over the cosines between updates of the first round. Melis et al.
+    2019 infer properties from updates likewise.
+
+    Parameters
+    ----------
+    leak : Leak
+        With at least one round. If only a combined network leaked, all sites get its prediction.
+    shadow : mapping of str to StateDict
+        Networks that were trained from the leak's first base, each on another public person.
+    values : float64, shape (shadow sites, columns)
+        What is known of those persons, such as 1 for glasses and 0 for none.
+
+    Returns
+    -------
+    float64, shape (sites, columns)
+    """
+    first = leak.rounds[0]
+    known = list(shadow.values())
+    seen = list(first.after.values())
+    among = update_cosines(first.before, known, known, centre=known)
+    between = update_cosines(first.before, seen, known, centre=known)
+    predicted = kernel_ridge(among, between, values, PENALTY)
+    order = list(first.after)
+    place = [order.index(site if site in first.after else ALL_SITES) for site in sites]
+    chosen: Float64 = predicted[place]
+    return chosen
+
+
+# Regression in a few lines rather than from a library: attacks learn from few shadow sites.
+
+
+@dataclass(frozen=True, eq=False)
+class Logistic:
+    """A fitted logistic regression."""
+
+    centre: Float64
+    scale: Float64
+    weights: Float64
+
+    def predict(self, features: Float64) -> Float64:
+        """Return the probability of each row, 0 to 1: shape (n,)."""
+        scaled = (features - self.centre) / self.scale
+        return _sigmoid(self.weights[0] + scaled @ self.weights[1:])
+
+
+def fit_logistic(
+    features: Float64, labels: NDArray[np.bool_], penalty: float = 1.0, steps: int = 25
+) -> Logistic:
+    """Fit a logistic regression with an L2 penalty by Newton's method, classes weighted alike.
+
+    Parameters
+    ----------
+    features : float64, shape (n, columns)
+    labels : bool, shape (n,)
+        Some of either kind.
+    """
+    centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-12
+    rows = np.column_stack([np.ones(len(features)), (features - centre) / scale])
+    target = labels.astype(np.float64)
+    share = np.where(labels, 0.5 / target.mean(), 0.5 / (1 - target).mean())
+    ridge = penalty * np.eye(rows.shape[1])
+    ridge[0, 0] = 1e-9
+    weights = np.zeros(rows.shape[1])
+    for _ in range(steps):
+        found = _sigmoid(rows @ weights)
+        slope = rows.T @ (share * (found - target)) + ridge @ weights
+        curve = (rows * (share * found * (1 - found))[:, None]).T @ rows + ridge
+        weights = weights - np.linalg.solve(curve, slope)
+    return Logistic(centre, scale, weights)
+
+
+def kernel_ridge(known: Float64, between: Float64, values: Float64, penalty: float) -> Float64:
+    """Return predictions of kernel ridge regression.
+
+    Parameters
+    ----------
+    known : float64, shape (n, n)
+        Kernel among the rows whose values are known.
+    between : float64, shape (m, n)
+        Kernel between the rows to predict and those.
+    values : float64, shape (n, columns)
+    penalty : float
+        In means of the diagonal of `known`.
+
+    Returns
+    -------
+    float64, shape (m, columns)
+    """
+    mean = values.mean(axis=0)
+    ridge = penalty * np.trace(known) / len(known) * np.eye(len(known))
+    predicted: Float64 = mean + between @ np.linalg.solve(known + ridge, values - mean)
+    return predicted
+
+
+def _sigmoid(values: Float64) -> Float64:
+    return 1 / (1 + np.exp(-np.clip(values, -50, 50)))

@@ -2,7 +2,7 @@
 
 The model starts from the boxes of the data set, as in dlib's ``test_shape_predictor``. The error
 of a landmark is its distance from the truth in pixels, divided by a length in the face (see
-`site_agent.evaluation.normalisers`). Landmarks are not rounded to whole pixels, as dlib's are.
+`site_agent.evaluation.landmark_scores`). Landmarks are not rounded to whole pixels, as dlib's are.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ from site_agent.datasets import (
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.image_workers import in_threads
-from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores, summarise_landmarks
-from site_agent.evaluation.normalisers import Normaliser, normaliser_for
+from site_agent.evaluation.landmark_scores import (
+    FaceErrors,
+    LandmarkScores,
+    Normaliser,
+    normaliser_for,
+    summarise_landmarks,
+)
 from site_agent.faces.landmarks import open_landmarks
 from site_agent.pictures.images import read_image
 from site_agent.runs.progress import Progress

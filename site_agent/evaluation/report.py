@@ -13,11 +13,12 @@ from typing import Any
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores
-from site_agent.evaluation.gaze_plots import plot_directions, plot_persons
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.plots import (
     plot_cumulative_errors,
+    plot_directions,
     plot_landmark_errors,
+    plot_persons,
     plot_precision_recall,
 )
 from site_agent.tables import Table, columns_of

@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from site_agent.errors import ImageFileError
-from site_agent.pictures.sample_depth import FULL_BITS, to_8_bits
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
+Pixels = NDArray[np.unsignedinteger[Any]]
+"""Of 8 or of 16 bits."""
+
+FULL_BITS = 16
 
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".dib", ".jpeg", ".jpg", ".jpe", ".jp2", ".png", ".pbm", ".pgm", ".ppm", ".pnm"}
@@ -182,3 +186,9 @@ def list_images(path: Path | str) -> list[Path]:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
         raise ImageFileError(f"{path}: the folder holds no image ({suffixes})")
     return found
+
+
+# A sample of 16 bits may use fewer: cameras of 10 or 12 bits store them so.
+def to_8_bits(picture: Pixels, bits: int) -> UInt8:
+    """Return the upper 8 of the `bits` that are used; values beyond them become white."""
+    return np.asarray(np.minimum(picture >> (bits - 8), 255), dtype=np.uint8)

@@ -6,10 +6,10 @@ no verdict.
 
 from __future__ import annotations
 
-from site_agent.attacks.receipt.faces import FaceSides, GroupOf, know_faces
+from site_agent.attacks.receipt.findings import receipt_page
 from site_agent.attacks.receipt.networks import GazeSides
-from site_agent.attacks.receipt.page import receipt_page
 from site_agent.attacks.receipt.probing import ProbedReceipt, probe_faces, probe_gaze
+from site_agent.attacks.receipt.sub_models import FaceSides, GroupOf, know_faces
 
 __all__ = [
     "FaceSides",

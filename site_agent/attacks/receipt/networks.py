@@ -17,7 +17,6 @@ from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.evaluations import Score
 from pool_server.wire.models.receipts import AttackFinding
-from site_agent.attacks.attributes import predict_from_updates
 from site_agent.attacks.dualview import (
     InversionSettings,
     Victims,
@@ -26,7 +25,7 @@ from site_agent.attacks.dualview import (
     reconstruct,
 )
 from site_agent.attacks.leaks import Float64, Leak, LeakedRound, LeakLosses, Losses, apply_update
-from site_agent.attacks.membership import ShadowLosses, membership_scores
+from site_agent.attacks.membership import ShadowLosses, membership_scores, predict_from_updates
 from site_agent.attacks.receipt.findings import MemberScores, membership, share_of
 from site_agent.attacks.reidentification import update_cosines
 from site_agent.datasets.gaze import GazeSamples, join_samples

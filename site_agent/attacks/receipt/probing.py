@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from aggregators.formats import file_digest
 from pool_server.wire.models.receipts import AttackFinding, PrivacyReceipt, ReceiptMode
-from site_agent.attacks.receipt.faces import FaceSides
 from site_agent.attacks.receipt.findings import require_held_out
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
 from site_agent.attacks.receipt.networks import GazeSides, attack_roster, attack_update
-from site_agent.attacks.receipt.sub_models import attack_sub_model
+from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
 from site_agent.datasets import image_marks
 from site_agent.datasets.gaze import GazeSamples, sample_marks
 from site_agent.errors import InvalidInputError

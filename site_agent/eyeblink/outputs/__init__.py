@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from site_agent.eyeblink.outputs.contract import BlinkOutput
 from site_agent.eyeblink.outputs.registry import (
     ON_REQUEST,
     OUTPUTS,
+    BlinkOutput,
     WrittenOutputs,
     check_requested,
     write_outputs,

@@ -23,11 +23,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from site_agent.eyeblink.outputs.datapackage import describe_column
-from site_agent.eyeblink.outputs.plain_json import write_json
-from site_agent.eyeblink.outputs.provenance import versions
+from site_agent.eyeblink.outputs.json_files import describe_column, versions
 from site_agent.eyeblink.outputs.tables import BLINKS, TRIALS, tables_of
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.plain_json import write_json
 from site_agent.tables import MISSING_VALUE, Column, Table
 
 BIDS_VERSION = "1.10.0"

@@ -20,11 +20,11 @@ import numpy as np
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.trial_results import trial_rows
-from site_agent.eyeblink.outputs.plain_json import plain
-from site_agent.eyeblink.outputs.provenance import versions
+from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.outputs.tables import BLINKS, TRIALS
 from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.plain_json import plain
 from site_agent.tables import Column
 
 if TYPE_CHECKING:

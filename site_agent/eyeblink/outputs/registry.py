@@ -1,4 +1,4 @@
-"""The table of outputs, and writing them into their folder: all or nothing."""
+"""The outputs of the eyeblink analysis as a table, and writing them: all or nothing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,58 @@ from pathlib import Path
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
 from site_agent.eyeblink.outputs.bids import write_bids_files
-from site_agent.eyeblink.outputs.contract import BlinkOutput
-from site_agent.eyeblink.outputs.csv_tables import write_blinks, write_frames, write_trials
-from site_agent.eyeblink.outputs.datapackage import write_data_package
+from site_agent.eyeblink.outputs.json_files import (
+    write_data_package,
+    write_provenance,
+    write_session_json,
+)
 from site_agent.eyeblink.outputs.nwb import write_nwb
 from site_agent.eyeblink.outputs.overlay import write_overlay
-from site_agent.eyeblink.outputs.provenance import write_provenance
 from site_agent.eyeblink.outputs.report import write_report
-from site_agent.eyeblink.outputs.session_json import write_session_json
+from site_agent.eyeblink.outputs.tables import write_blinks, write_frames, write_trials
 from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
 from site_agent.eyeblink.session import AnalysedSession
+
+
+@dataclass(frozen=True)
+class BlinkOutput:
+    """One file of an analysed session: a row of `OUTPUTS`, and a function that writes it.
+
+    Laws:
+
+    1. `write` creates exactly the file that it is given, and changes nothing else;
+    2. it accepts a session without blinks, without faces, and of a single frame;
+    3. its memory does not grow with the length of the session beyond the session's own arrays.
+
+    Attributes
+    ----------
+    file_name : str
+        In a plain folder; the names of the BIDS standard end with it.
+    essential : bool
+        Without it there are no results. The failure of another output is a warning.
+    needs_trials : bool
+        Written for sessions with trials only.
+    library, extra : str
+        Of outputs on request: the library that they need, and the extra with it.
+    """
+
+    name: str
+    file_name: str
+    write: Callable[[AnalysedSession, Path], None]
+    essential: bool = False
+    needs_trials: bool = False
+    library: str = ""
+    extra: str = ""
+
+    @property
+    def on_request(self) -> bool:
+        return bool(self.library)
+
+    def wanted(self, session: AnalysedSession) -> bool:
+        if self.needs_trials and session.conditioning is None:
+            return False
+        return not self.on_request or self.name in session.settings.outputs
+
 
 OUTPUTS: tuple[BlinkOutput, ...] = (
     BlinkOutput("frames", "frames.csv", write_frames, essential=True),

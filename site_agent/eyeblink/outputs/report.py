@@ -17,8 +17,7 @@ from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statist
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.settings import Rejection, cr_rule_text
 from site_agent.eyeblink.conditioning.trial_results import TrialResult
-from site_agent.eyeblink.outputs.plain_json import plain
-from site_agent.eyeblink.outputs.provenance import NOTES, versions
+from site_agent.eyeblink.outputs.json_files import NOTES, versions
 from site_agent.eyeblink.outputs.report_figures import (
     BLINK_CAPTION,
     TYPE_TEXTS,
@@ -32,6 +31,7 @@ from site_agent.eyeblink.records import Gap
 from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
 from site_agent.pages import duration_text, number_text, render_page
 from site_agent.pictures.plot_style import svg_text
+from site_agent.plain_json import plain
 from site_agent.tables import Column, Table
 from site_agent.wording import count_words
 

@@ -13,7 +13,7 @@ from aggregators.formats import file_digest
 from site_agent.errors import ReviewFolderError, StudyFolderError, TableFileError
 from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.records import FaceBox, Float64
-from site_agent.eyeblink.review.replay import ReviewEvent
+from site_agent.eyeblink.review.actions import ReviewEvent
 from site_agent.eyeblink.session import AnalysedSession, SourceFile
 from site_agent.eyeblink.session_reading import read_session
 

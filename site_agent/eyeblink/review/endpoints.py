@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +20,84 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from site_agent.errors import ReviewActionError, SiteAgentError
-from site_agent.eyeblink.records import Float64, Gap
-from site_agent.eyeblink.review.actions import Action
-from site_agent.eyeblink.review.doubt import doubt_of
-from site_agent.eyeblink.review.replay import ReviewEvent
+from site_agent.eyeblink.records import Float64, Gap, Int64
+from site_agent.eyeblink.review.actions import Action, ReviewEvent
 from site_agent.eyeblink.review.review_session import ReviewSession
-from site_agent.eyeblink.review.suggestion import suggest_blink
-from site_agent.eyeblink.review.trace_windows import gap_runs, trace_window
+from site_agent.eyeblink.review.suggestion import doubt_of, suggest_blink
+
+
+@dataclass(frozen=True, eq=False)
+class TraceWindow:
+    """A part of the signals: single frames where `is_exact`, else their extent in bins.
+
+    Of a bin, `frames` has the first frame and `times_s` the middle.
+    """
+
+    frames: Int64
+    times_s: Float64
+    lows: Mapping[str, Float64]
+    highs: Mapping[str, Float64]
+    is_exact: bool
+
+
+def trace_window(
+    timestamps_s: Float64,
+    signals: Mapping[str, Float64],
+    from_s: float,
+    to_s: float,
+    most_points: int,
+) -> TraceWindow:
+    """Return the signals between two times, with one frame more on either side.
+
+    Minimum and maximum of each bin are kept, so that no blink is lost however far the view is
+    zoomed out.
+    """
+    count = len(timestamps_s)
+    first = max(0, int(np.searchsorted(timestamps_s, from_s)) - 1)
+    last = min(count, int(np.searchsorted(timestamps_s, to_s, side="right")) + 1)
+    if last - first <= most_points:
+        part = slice(first, last)
+        values = {name: signal[part] for name, signal in signals.items()}
+        return TraceWindow(np.arange(first, last), timestamps_s[part], values, values, True)
+    edges_s = np.linspace(from_s, to_s, most_points + 1)
+    starts = np.searchsorted(timestamps_s, edges_s)
+    filled = np.flatnonzero(np.diff(starts) > 0)
+    begins = starts[filled]
+    # reduceat's last bin reaches to the end of what it is given.
+    part = slice(int(begins[0]), int(starts[filled[-1] + 1]))
+    return TraceWindow(
+        frames=begins,
+        times_s=(edges_s[filled] + edges_s[filled + 1]) / 2.0,
+        lows=_reduced(np.fmin, signals, part, begins),
+        highs=_reduced(np.fmax, signals, part, begins),
+        is_exact=False,
+    )
+
+
+def _reduced(
+    reduction: np.ufunc, signals: Mapping[str, Float64], part: slice, begins: Int64
+) -> dict[str, Float64]:
+    return {
+        name: reduction.reduceat(signal[part], begins - part.start)
+        for name, signal in signals.items()
+    }
+
+
+def gap_runs(
+    timestamps_s: Float64, gap_codes: np.typing.NDArray[np.uint8]
+) -> list[tuple[float, float, int]]:
+    """Return where the eyes were not seen: from, to, code of the reason; one entry a run."""
+    if len(gap_codes) == 0:
+        return []
+    changes = np.flatnonzero(np.diff(gap_codes)) + 1
+    starts = np.concatenate([[0], changes])
+    ends = np.concatenate([changes, [len(gap_codes)]])
+    return [
+        (float(timestamps_s[start]), float(timestamps_s[end - 1]), int(gap_codes[start]))
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        if gap_codes[start]
+    ]
+
 
 STATIC = Path(__file__).parent / "static"
 DRAWN_SIGNALS = ("fec", "fec_left", "fec_right", "ear", "confidence")

@@ -1,4 +1,4 @@
-"""The results of a session, or of a study, with reviewed blinks in place of the automatic ones."""
+"""Results after a review: blinks_reviewed.csv, and sessions with the reviewed blinks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,104 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from site_agent.errors import ReviewOutdatedError
+import numpy as np
+
+from site_agent.errors import ReviewFolderError, ReviewOutdatedError
+from site_agent.eyeblink.blinks.extents import SHUT_SHARE
 from site_agent.eyeblink.outputs.registry import write_outputs
-from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
+from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.review.actions import ReviewEvent, ReviewState, ReviewStatus, replay
+from site_agent.eyeblink.review.automatic_result import (
+    AutomaticResult,
+    FrameColumns,
+    read_automatic_result,
+)
 from site_agent.eyeblink.review.correction_log import LOG_NAME, read_log
-from site_agent.eyeblink.review.replay import ReviewState, ReviewStatus, replay
 from site_agent.eyeblink.review.review_session import FOLDER_NAME as REVIEW_FOLDER
-from site_agent.eyeblink.review.reviewed_blinks import reviewed_rows
 from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
 from site_agent.eyeblink.session_reading import blinks_of_rows
 from site_agent.eyeblink.study.record import read_record
 from site_agent.eyeblink.study.tables import write_sessions_table
+from site_agent.tables import Table, columns_of
+
+FILE_NAME = "blinks_reviewed.csv"
+STATUS_COLUMN = "review_status"
+
+
+def _row(event: ReviewEvent, result: AutomaticResult) -> dict[str, str]:
+    automatic = result.rows.get(event.blink_id)
+    row = dict(automatic) if automatic is not None else dict.fromkeys(result.columns, "")
+    row["blink_id"] = str(event.blink_id)
+    row["kind"], row["completeness"] = event.kind, event.completeness
+    names = ("onset_s", "peak_s", "offset_s")
+    if automatic is None or any(getattr(event, name) != float(row[name]) for name in names):
+        measured = _measures(event, result.frames)
+        row.update((name, value) for name, value in measured.items() if name in row)
+    row[STATUS_COLUMN] = event.status.value
+    return row
+
+
+def _measures(event: ReviewEvent, frames: FrameColumns) -> dict[str, str]:
+    onset, peak, offset = (
+        frames.nearest(time_s) for time_s in (event.onset_s, event.peak_s, event.offset_s)
+    )
+    fec = frames.signals["fec"]
+    closing = slice(onset, peak + 1)
+    steps = np.diff(fec[closing]) / np.diff(frames.timestamps_s[closing])
+    known = steps[np.isfinite(steps)]
+    inside, depth = fec[onset : offset + 1], fec[peak] - fec[onset]
+
+    def times_down(share: float) -> Float64:
+        return frames.timestamps_s[onset + np.flatnonzero(inside >= fec[onset] + share * depth)]
+
+    shut_s, half_s = times_down(SHUT_SHARE), times_down(0.5)
+    return {
+        "onset_s": f"{event.onset_s:.6f}",
+        "peak_s": f"{event.peak_s:.6f}",
+        "offset_s": f"{event.offset_s:.6f}",
+        "onset_frame": str(onset),
+        "peak_frame": str(peak),
+        "offset_frame": str(offset),
+        "shut_from_s": f"{shut_s[0]:.6f}" if len(shut_s) else "",
+        "shut_until_s": f"{shut_s[-1]:.6f}" if len(shut_s) else "",
+        "half_closed_ms": f"{np.ptp(half_s) * 1000.0:.1f}" if len(half_s) else "",
+        "duration_ms": f"{event.duration_ms:.1f}",
+        "closing_ms": f"{(event.peak_s - event.onset_s) * 1000.0:.1f}",
+        "opening_ms": f"{(event.offset_s - event.peak_s) * 1000.0:.1f}",
+        "amplitude_fec": _text(float(fec[peak] - fec[onset]), 4),
+        "peak_fec": _text(float(fec[peak]), 4),
+        "peak_velocity_fec_per_s": f"{known.max():.3f}" if len(known) else "",
+    }
+
+
+def _text(value: float, digits: int) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def reviewed_rows(result: AutomaticResult, state: ReviewState) -> list[dict[str, str]]:
+    """Return the rows of the blinks that are not deleted, by onset.
+
+    Rows with unchanged times are those of blinks.csv. For the others, frames, times and sizes are
+    measured in the unfiltered trace.
+    """
+    return [
+        _row(event, result) for event in state.events if event.status is not ReviewStatus.DELETED
+    ]
+
+
+def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: Path) -> Path:
+    """Write the table of `reviewed_rows`, with their status."""
+    path = folder / FILE_NAME
+    # The columns of blinks.csv as it was written, which may be older than this program.
+    table = Table("blinks_reviewed", columns_of((*result.columns, STATUS_COLUMN)))
+    rows = reviewed_rows(result, state)
+    try:
+        table.write_csv(path, ([row[name] for name in table.header] for row in rows))
+    except OSError as error:
+        raise ReviewFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return path
+
 
 _COUNTS = ("blinks", "closures", "perclos_pct", "blinks_per_minute")
 Progress = Callable[[float, str], None]

@@ -24,7 +24,7 @@ from site_agent.errors import ReviewExportError
 from site_agent.eyeblink import records
 from site_agent.eyeblink.openness.signal import LEFT_EYE, RIGHT_EYE
 from site_agent.eyeblink.records import Float64, UInt8
-from site_agent.eyeblink.review.replay import TrainingFrame
+from site_agent.eyeblink.review.actions import TrainingFrame
 from site_agent.eyeblink.review.review_session import ReviewSession
 
 WANTED_EYE_WIDTH_PX = 60.0

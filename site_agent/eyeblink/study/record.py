@@ -19,10 +19,10 @@ from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.batch.settings import plain_settings
 from site_agent.eyeblink.conditioning.trials import Trial, TrialType
-from site_agent.eyeblink.outputs.plain_json import plain
-from site_agent.eyeblink.outputs.provenance import versions
+from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
+from site_agent.plain_json import plain
 
 SCHEMA = "poolctl-study-session/1"
 

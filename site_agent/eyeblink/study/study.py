@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.errors import ConditioningError
-from site_agent.eyeblink.study.bids import gather_bids
 from site_agent.eyeblink.study.learning_curve import (
     MEASURE_UNITS,
     LearningCurve,
@@ -19,6 +18,7 @@ from site_agent.eyeblink.study.learning_curve import (
 )
 from site_agent.eyeblink.study.pictures import draw_learning_curves
 from site_agent.eyeblink.study.record import SessionRecord
+from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.eyeblink.study.tables import (
     write_curve_table,
     write_sessions_table,

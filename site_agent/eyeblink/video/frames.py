@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.video.luma import deep_picture, grey_picture, is_deep
-from site_agent.pictures.sample_depth import FULL_BITS
+from site_agent.pictures.images import FULL_BITS
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 from site_agent.errors import ImageFileError, TableFileError, VideoFileError
 from site_agent.eyeblink.text_tables import read_table
 from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
-from site_agent.pictures.images import list_images, read_image
-from site_agent.pictures.sample_depth import FULL_BITS
+from site_agent.pictures.images import FULL_BITS, list_images, read_image
 from site_agent.wording import count_words
 
 TIMESTAMPS_NAME = "timestamps.csv"

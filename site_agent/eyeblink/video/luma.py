@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.pictures.sample_depth import FULL_BITS, to_8_bits
+from site_agent.pictures.images import FULL_BITS, to_8_bits
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame

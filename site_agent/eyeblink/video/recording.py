@@ -13,7 +13,7 @@ from site_agent.eyeblink.video.frame_timing import FrameTiming
 from site_agent.eyeblink.video.frames import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
 from site_agent.eyeblink.video.times import open_clock, were_given
-from site_agent.pictures.sample_depth import FULL_BITS
+from site_agent.pictures.images import FULL_BITS
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Protocol
 from site_agent.errors import ImageFileError, VideoFileError
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
-from site_agent.pictures.images import read_image
-from site_agent.pictures.sample_depth import FULL_BITS
+from site_agent.pictures.images import FULL_BITS, read_image
 
 
 class SeekableFrames(Protocol):

@@ -19,7 +19,7 @@ import numpy as np
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.video.frames import UInt8, VideoInfo, VideoReader, origin_of
-from site_agent.pictures.sample_depth import FULL_BITS
+from site_agent.pictures.images import FULL_BITS
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame

@@ -16,7 +16,7 @@ from aggregators.methods.refitting import RefitSettings
 from cli.frame.errors import UsageError
 from cli.frame.quantities import read_moment
 from site_agent import PoolClient
-from site_agent.attacks.camera import build_camera
+from site_agent.attacks.receipt.leaf_sums import build_camera
 from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import PoolUnreachableError

@@ -16,7 +16,7 @@ from aggregators.methods.refitting import (
     thin_base,
 )
 from aggregators.models import ShapePredictor
-from site_agent.attacks.camera import build_camera, develop, photograph
+from site_agent.attacks.receipt.leaf_sums import build_camera, develop, photograph
 from site_agent.datasets import FaceDataset
 from site_agent.refinement import LoadedSite, load_site
 from site_agent.training import ErtSettings, train_ert

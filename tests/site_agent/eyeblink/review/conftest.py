@@ -16,8 +16,8 @@ import uvicorn
 
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.endpoints import review_application
-from site_agent.eyeblink.review.guard import Guard, new_token
 from site_agent.eyeblink.review.review_session import ReviewSession
+from site_agent.eyeblink.review.server import Guard, new_token
 from tests.made_once import made_once
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 

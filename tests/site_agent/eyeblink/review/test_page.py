@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.eyeblink.review.replay import ReviewEvent
+from site_agent.eyeblink.review.actions import ReviewEvent
 from site_agent.eyeblink.review.review_session import open_review
 from tests.site_agent.eyeblink.review.browser import Browser, missing_browser, running_browser
 from tests.site_agent.eyeblink.review.conftest import running_review

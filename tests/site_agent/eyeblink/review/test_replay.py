@@ -18,13 +18,11 @@ from site_agent.eyeblink.review.actions import (
     DropFrame,
     Redo,
     Restore,
-    Undo,
-    UseFrame,
-)
-from site_agent.eyeblink.review.replay import (
     ReviewEvent,
     ReviewState,
     ReviewStatus,
+    Undo,
+    UseFrame,
     effective_changes,
     replay,
 )

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.eyeblink.review.trace_windows import gap_runs, trace_window
+from site_agent.eyeblink.review.endpoints import gap_runs, trace_window
 
 
 @given(st.integers(2, 400), st.integers(16, 60), st.floats(-1.0, 9.0), st.floats(0.1, 12.0))

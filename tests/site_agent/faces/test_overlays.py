@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from site_agent.errors import PredictionInputError
+from site_agent.faces.overlays import draw_overlay, overlay_paths, write_overlays
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image
-from site_agent.pictures.overlays import draw_overlay, overlay_paths, write_overlays
 
 LANDMARK = np.array([80, 255, 200])
 BOX = np.array([102, 204, 255])

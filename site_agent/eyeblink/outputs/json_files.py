@@ -1,0 +1,233 @@
+"""The JSON files beside the tables of a session.
+
+``session.json`` has the results in a few numbers, ``datapackage.json`` the meaning of every column
+by the Data Package standard (version 1, as validators read it; units are in the extra property
+``unit``), and ``provenance.json`` all that is needed to repeat an analysis and to judge it.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from site_agent.eyeblink.blinks.statistics import blink_statistics
+from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, UNITS, tables_of
+from site_agent.eyeblink.session import AnalysedSession, summarise
+from site_agent.eyeblink.video.times import were_given
+from site_agent.plain_json import write_json
+from site_agent.tables import MISSING_VALUE, Column, Table
+
+SESSION_SCHEMA = "poolctl-blink-session/1"
+
+
+def write_session_json(session: AnalysedSession, path: Path) -> None:
+    """Write recording, calibration, statistics of the blinks, and conditioning results."""
+    write_json(path, describe_session(session))
+
+
+def describe_session(session: AnalysedSession) -> dict[str, Any]:
+    """Return the results as plain data; NaN where nothing is known."""
+    summary, trace = summarise(session, {}), session.trace
+    labels = session.settings.labels
+    conditioning = session.conditioning
+    return {
+        "schema": SESSION_SCHEMA,
+        "subject": labels.subject or None,
+        "session": labels.session or None,
+        "task": session.names.task or None,
+        "start": asdict(session.start) if session.start is not None else None,
+        "recording": {
+            "name": session.sources[0].name if session.sources else None,
+            "frames": summary.frames,
+            "duration_s": summary.seconds,
+            "frame_rate_hz": trace.frame_rate_hz,
+            "face_found_pct": summary.face_found_pct,
+            "valid_pct": summary.valid_pct,
+        },
+        "calibration": {
+            **asdict(session.calibration),
+            "span_ear": session.calibration.span,
+        },
+        "blinks": blink_statistics(trace, session.blinks, session.fec()).to_dict(),
+        "left_out": [asdict(each) for each in session.left_out],
+        "conditioning": conditioning.to_dict() if conditioning is not None else None,
+        "warnings": list(session.warnings),
+    }
+
+
+def write_data_package(session: AnalysedSession, path: Path) -> None:
+    """Write types, units, meanings and the missing value of each table."""
+    write_json(path, describe_package(session))
+
+
+def describe_package(session: AnalysedSession) -> dict[str, Any]:
+    """Return the descriptor."""
+    recording = session.sources[0].name if session.sources else "recording"
+    return {
+        "profile": "tabular-data-package",
+        "name": _name(session.names.entities or Path(recording).stem),
+        "title": f"Eyeblink analysis of {recording}",
+        "description": (
+            "Eye aspect ratios, eyelid closure and blinks. Times are presentation times in seconds "
+            "from the start of the recording. Empty cells are missing values. The settings and "
+            "the digests of all inputs are in the provenance file beside this one."
+        ),
+        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": versions()["poolctl"],
+        "sources": [{"title": source.name} for source in session.sources],
+        "resources": [_resource(table, session) for table in tables_of(session)],
+    }
+
+
+def _name(text: str) -> str:
+    """Reduce to what the standard allows as a name."""
+    return re.sub("[^a-z0-9._-]+", "-", text.lower()).strip("-._") or "recording"
+
+
+def _resource(table: Table, session: AnalysedSession) -> dict[str, Any]:
+    schema: dict[str, Any] = {
+        "fields": [_field(table, column) for column in table.columns],
+        "missingValues": [MISSING_VALUE],
+        "primaryKey": table.key,
+    }
+    if table is FRAMES:
+        reference = {"resource": BLINKS.name, "fields": BLINKS.key}
+        schema["foreignKeys"] = [{"fields": "blink_id", "reference": reference}]
+    return {
+        "profile": "tabular-data-resource",
+        "name": table.name,
+        "title": table.title,
+        "path": session.names.path(table.file_name).name,
+        "format": "csv",
+        "mediatype": "text/csv",
+        "encoding": "utf-8",
+        "dialect": {"delimiter": ",", "lineTerminator": "\n", "header": True},
+        "schema": schema,
+    }
+
+
+def _field(table: Table, column: Column) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": column.name,
+        "type": column.type,
+        "description": describe_column(table, column),
+    }
+    if column.unit:
+        described["unit"] = column.unit
+    constraints: dict[str, Any] = {}
+    if column.name == table.key:
+        constraints["required"] = constraints["unique"] = True
+    if column.name in table.levels:
+        constraints["enum"] = list(table.levels[column.name])
+    if constraints:
+        described["constraints"] = constraints
+    return described
+
+
+def describe_column(table: Table, column: Column) -> str:
+    """Return the column's meaning, with its unit and its values in words."""
+    text = column.description
+    if column.unit in UNITS:
+        text += f" ({UNITS[column.unit]})"
+    if column.name in table.levels:
+        levels = (f"{name}: {meaning}" for name, meaning in table.levels[column.name].items())
+        text += f" ({'; '.join(levels)})"
+    return text
+
+
+PROVENANCE_SCHEMA = "poolctl-blink-provenance/1"
+DISTRIBUTIONS = (
+    "numpy",
+    "numba",
+    "scipy",
+    "dlib-bin",
+    "dlib",
+    "opencv-python-headless",
+    "av",
+    "statsmodels",
+    "matplotlib",
+    "pynwb",
+)
+
+NOTES = (
+    "fec = (open_ear - ear) / (open_ear - closed_ear), one calibration for the session.",
+    "closure_paper_pct = 100 - (ear - min) * 100 / max over the session.",
+    "ear, ear_left and ear_right are not filtered. For the times of blinks a centred running "
+    "mean is used (settings.blinks.extents.smoothing_ms), which may put the onsets of recordings "
+    "above 100 frames/s up to half of it early.",
+    "A blink begins and ends where a fifth of its depth is passed; a closure where a ramp that is "
+    "fitted to its lids does.",
+    "The confidence of an event is the probability that it is one, from a logistic regression "
+    "fitted to annotated recordings, times the confidence of its frames.",
+    "Velocities, peaks and startles of trials are read from local polynomials "
+    "(settings.conditioning.smoothing_ms), amplitudes and baselines from unfiltered fec.",
+)
+
+
+def write_provenance(session: AnalysedSession, path: Path) -> None:
+    """Write digests of all inputs, every setting, versions, counts and warnings."""
+    write_json(path, describe(session))
+
+
+def describe(session: AnalysedSession) -> dict[str, Any]:
+    """Return the provenance as plain data."""
+    summary = asdict(summarise(session, {}))
+    for not_a_count in ("files", "warnings", "open_ear", "closed_ear", "conditioning"):
+        del summary[not_a_count]
+    return {
+        "schema": PROVENANCE_SCHEMA,
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sources": [asdict(source) for source in session.sources],
+        "recording": dict(session.recording),
+        "summary": summary,
+        "calibration": asdict(session.calibration),
+        "settings": asdict(session.settings),
+        "warnings": list(session.warnings),
+        "notes": [_time_note(session), *NOTES, *_filter_notes(session)],
+        "versions": versions(),
+    }
+
+
+def _time_note(session: AnalysedSession) -> str:
+    times_from = str(session.recording.get("times_from", ""))
+    if were_given(times_from):
+        return f"Times are those of the {times_from}, which was given."
+    return "Times are the container's presentation times, from its start."
+
+
+def _filter_notes(session: AnalysedSession) -> list[str]:
+    chosen = session.settings.filter
+    if chosen.filter == "none":
+        return []
+    return [
+        f"fec and all that is measured of it come from ear smoothed over {chosen.filter_ms:g} ms "
+        "by local parabolas (Savitzky-Golay), which look ahead as far as back: onsets of blinks "
+        "and conditioned responses come out earlier than unfiltered, by up to half the window. "
+        "The columns ear, ear_left and ear_right stay unfiltered."
+    ]
+
+
+def versions() -> dict[str, str]:
+    """Return what this was computed with."""
+    found = {
+        "poolctl": _version("poolctl") or "run from its sources, not installed",
+        "python": platform.python_version(),
+        "platform": platform.system(),
+    }
+    for name in DISTRIBUTIONS:
+        version = _version(name)
+        if version is not None:
+            found[name] = version
+    return found
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
