@@ -30,7 +30,6 @@ from pool_server.database.records import (
     RoundRecord,
     SiteRecord,
     TokenRecord,
-    UploadRecord,
     now_utc,
 )
 from pool_server.registry.repository import whole_versions
@@ -287,10 +286,6 @@ def fail_abandoned(session: Session, most_attempts: int, refusal: dict[str, obje
     )
     assert isinstance(result, CursorResult)
     return result.rowcount
-
-
-def version_of_upload(session: Session, upload_id: str) -> int | None:
-    return session.scalar(select(UploadRecord.version_id).where(UploadRecord.id == upload_id))
 
 
 def find_token(session: Session, token_id: str) -> TokenRecord | None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.methods import Recipe
-from pool_server.database.records import MergeJobRecord, TokenRecord
+from pool_server.database.records import MergeJobRecord, TokenRecord, UploadRecord
 from pool_server.errors import (
     FormatRefusedError,
     MergeRefusedError,
@@ -51,7 +51,7 @@ from pool_server.transfers.receiving import receive
 from pool_server.transfers.versions import MergedVersions, with_canonical_recipe
 from pool_server.wire.merges import MergeRequest
 from pool_server.wire.models.labels import shared_labels
-from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse, VersionDescription
+from pool_server.wire.transfers.uploads import UploadRequest, VersionDescription
 
 log = logging.getLogger("pool_server.merges")
 
@@ -168,7 +168,7 @@ class MergeRun:
         return made
 
 
-CarryOut = Callable[[MergeRun], UploadResponse]
+CarryOut = Callable[[MergeRun], UploadRecord]
 """Does what a job asks for, in steps that another process may repeat.
 
 It raises a `PoolError` where the job is refused for good, and `StoppedError` where it is
@@ -176,7 +176,7 @@ cancelled, lost, or this process stops.
 """
 
 
-def carry_out_merge(run: MergeRun) -> UploadResponse:
+def carry_out_merge(run: MergeRun) -> UploadRecord:
     """Merge models of the pool, and publish the result as a version."""
     parts = run.parts
     request = MergeRequest.model_validate(run.job.request)
@@ -253,7 +253,7 @@ class MergeWorker:
             # However long a step takes: fetching inputs, publishing.
             with renewing(self.parts.settings, f"merge {job.key}", renew):
                 upload = self.carry_out(MergeRun(self.parts, job, self.name, stopping))
-            self._end(job, repository.FINISHED, upload=upload)
+            self._end(job, repository.FINISHED, version_id=upload.version_id)
         except StoppedError:
             self._after_stop(job)
         except UploadBusyError:
@@ -281,16 +281,13 @@ class MergeWorker:
         job: MergeJobRecord,
         state: str,
         *,
-        upload: UploadResponse | None = None,
+        version_id: int | None = None,
         error: PoolError | None = None,
     ) -> None:
         refusal: dict[str, object] | None = None
         if error is not None:
             refusal = {"code": entry_of(error).code, "message": error.message}
         with self.parts.database.write() as session:
-            version_id = None
-            if upload is not None:
-                version_id = repository.version_of_upload(session, upload.upload_id)
             held = repository.end_job(
                 session, job.id, self.name, state, version_id=version_id, refusal=refusal
             )

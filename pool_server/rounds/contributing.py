@@ -40,7 +40,7 @@ from pool_server.transfers.receiving import (
     announce_upload,
     complete_upload,
 )
-from pool_server.transfers.service import get_upload
+from pool_server.transfers.service import describe_upload, get_upload
 from pool_server.wire.rounds import ContributionRequest, RoundResponse
 from pool_server.wire.transfers.uploads import UploadResponse
 
@@ -68,7 +68,8 @@ def announce_contribution(
     _require_participant(caller, found, request.site)
     destination = Contributions(parts, found, _check_sum_of_servers(parts, found, request))
     with _noting_lateness(parts, found, request.site):
-        return announce_upload(destination, caller, request)
+        upload, is_new = announce_upload(destination, caller, request)
+    return describe_upload(parts, upload), is_new
 
 
 def complete_contribution(
@@ -87,7 +88,8 @@ def complete_contribution(
         found = service.get_round(session, caller, key)
         site = get_upload(session, caller, upload_id).site.name
     with _noting_lateness(parts, found, site):
-        return complete_upload(Contributions(parts, found), caller, upload_id)
+        upload = complete_upload(Contributions(parts, found), caller, upload_id)
+    return describe_upload(parts, upload)
 
 
 def take_back_contribution(

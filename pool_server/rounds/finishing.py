@@ -53,7 +53,7 @@ from pool_server.transfers.versions import check_merged
 from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.models.labels import shared_labels
 from pool_server.wire.rounds import FinishRequest
-from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
+from pool_server.wire.transfers.uploads import UploadRequest
 
 
 def request_finish(
@@ -99,7 +99,7 @@ def recipe_of(found: RoundRecord) -> Recipe:
     )
 
 
-def finish_round(run: MergeRun) -> UploadResponse:
+def finish_round(run: MergeRun) -> UploadRecord:
     """Combine what has been contributed, publish the result, and end the round.
 
     Raises

@@ -35,6 +35,7 @@ from pool_server.transfers.receiving import (
     announce_upload,
     complete_upload,
 )
+from pool_server.transfers.service import describe_upload
 from pool_server.wire.secure import SecureFileRequest
 from pool_server.wire.transfers.uploads import UploadResponse
 
@@ -128,12 +129,14 @@ def announce_file(
     ConflictError
         The site has sent too many files.
     """
-    return announce_upload(_files_of(parts, caller, key), caller, request)
+    upload, is_new = announce_upload(_files_of(parts, caller, key), caller, request)
+    return describe_upload(parts, upload), is_new
 
 
 def complete_file(parts: ServerParts, caller: Caller, key: str, upload_id: str) -> UploadResponse:
     """Verify the digest of a file whose parts are all there, and give it to the session."""
-    return complete_upload(_files_of(parts, caller, key), caller, upload_id)
+    upload = complete_upload(_files_of(parts, caller, key), caller, upload_id)
+    return describe_upload(parts, upload)
 
 
 def _files_of(parts: ServerParts, caller: Caller, key: str) -> SessionFiles:

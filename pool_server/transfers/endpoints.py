@@ -58,10 +58,10 @@ def announce(
     an interrupted client goes on. When the pool has the file already, nothing need be sent: the
     state is `complete` at once.
     """
-    answer, is_new = announce_upload(Versions(parts), caller, with_canonical_recipe(request))
+    upload, is_new = announce_upload(Versions(parts), caller, with_canonical_recipe(request))
     if not is_new:
         response.status_code = 200
-    return answer
+    return service.describe_upload(parts, upload)
 
 
 @router.get("", summary="List uploads under way")
@@ -156,7 +156,12 @@ async def complete(
     The answer comes when the version is there, or when it is refused; until then nothing of it
     can be seen. Asking again after a lost answer returns the same one.
     """
-    return await checks.run(caller.site, complete_upload, Versions(parts), caller, upload_id)
+
+    def act() -> UploadResponse:
+        upload = complete_upload(Versions(parts), caller, upload_id)
+        return service.describe_upload(parts, upload)
+
+    return await checks.run(caller.site, act)
 
 
 @router.delete("/{upload_id}", status_code=204, summary="Abandon an upload")

@@ -12,14 +12,13 @@ from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.storage import PartWriter
 from pool_server.storage.contract import PartPlan
-from pool_server.transfers.service import get_receiving_upload, get_upload
+from pool_server.transfers.service import get_receiving_upload
 from pool_server.wire.transfers.parts import (
     OfferedPart,
     PartAddressesRequest,
     PartAddressList,
     PartAddressResponse,
 )
-from pool_server.wire.transfers.uploads import UploadResponse
 
 SHA256_DIGITS = 64
 # The network's small pieces are handed on in larger ones: each change of thread costs.
@@ -109,18 +108,18 @@ async def in_batches(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield b"".join(waiting)
 
 
-def store_parts(parts: ServerParts, caller: Caller, upload: UploadResponse, file: Path) -> None:
+def store_parts(parts: ServerParts, upload: UploadRecord, file: Path) -> None:
     """Put the parts of an announced file that are still missing into the storage."""
-    with parts.database.read() as session:
-        handle = get_upload(session, caller, upload.upload_id).storage_handle
+    plan, handle = PartPlan(upload.size_bytes, upload.part_bytes), upload.storage_handle
+    received = parts.storage.received_parts(handle)
     with file.open("rb") as source:
-        for part in upload.parts:
-            if part.received:
+        for number in range(1, plan.count + 1):
+            left = plan.size_of(number)
+            if received.get(number) == left:
                 continue
-            writer = parts.storage.open_part(handle, part.number, part.size_bytes)
+            writer = parts.storage.open_part(handle, number, left)
             try:
-                source.seek(part.offset)
-                left = part.size_bytes
+                source.seek(plan.offset_of(number))
                 while left > 0:
                     chunk = source.read(min(CHUNK_BYTES, left))
                     writer.write(chunk)

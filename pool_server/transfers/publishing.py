@@ -65,6 +65,8 @@ def add_version(
         The statement that came with the file does not hold, or not any more.
     """
     site = upload.site.name
+    # Text that is not valid Unicode comes from the file; no listing could show it.
+    json.dumps(checked.fingerprint, ensure_ascii=False).encode()
     model = _find_or_make_model(session, upload, site, checked)
     known = repository.find_by_digest(session, model.id, upload.digest)
     if known is not None:

@@ -67,14 +67,11 @@ from pool_server.transfers import repository
 from pool_server.transfers.parts import store_parts
 from pool_server.transfers.service import (
     busy,
-    describe_upload,
     discard_quietly,
     get_upload,
     require_open,
     subject_of,
-    version_of,
 )
-from pool_server.wire.transfers.uploads import UploadResponse
 
 log = logging.getLogger("pool_server.uploads")
 
@@ -191,19 +188,20 @@ class Destination(ABC, Generic[OfferT, CheckedT]):
 
 def announce_upload(
     destination: Destination[OfferT, Any], caller: Caller, offer: OfferT
-) -> tuple[UploadResponse, bool]:
+) -> tuple[UploadRecord, bool]:
     """Begin an upload, or find the one under way, or find that nothing need be sent.
 
     Returns
     -------
-    UploadResponse
+    UploadRecord
+        Complete, where nothing need be sent.
     bool
         True when something new was made.
     """
     parts = destination.parts
     caller.require_upload_to(offer.site)
 
-    def settle(session: Session) -> tuple[UploadResponse, bool]:
+    def settle(session: Session) -> tuple[UploadRecord, bool]:
         upload = _new_upload(parts, caller, get_site(session, offer.site), destination, offer)
         announced = Announcement(caller, offer, upload)
         destination.fill_in(announced)
@@ -215,20 +213,20 @@ def announce_upload(
             # Once it is being checked, what is said of it stays as the check found it.
             if under_way.state == repository.RECEIVING:
                 destination.renew(under_way, announced)
-            return describe_upload(parts, under_way), False
+            return under_way, False
         if is_here or destination.accept_copy(session, announced):
             upload.state = repository.COMPLETE
             session.add(upload)
-            session.flush()
-            return describe_upload(parts, upload, version_of(session, upload)), not is_here
-        return _begin(parts, session, upload), True
+            return upload, not is_here
+        _begin(parts, session, upload)
+        return upload, True
 
     return write_with_retry(parts.database, settle)
 
 
 def complete_upload(
     destination: Destination[Any, Any], caller: Caller, upload_id: str
-) -> UploadResponse:
+) -> UploadRecord:
     """Assemble, check and accept a file whose parts are all there.
 
     The steps, each of which may be the last that this process lives to do: claim the upload;
@@ -245,22 +243,22 @@ def complete_upload(
     parts = destination.parts
     with parts.database.read() as session:
         upload = get_upload(session, caller, upload_id)
-        _require_belonging(upload, destination)
-        if upload.state == repository.COMPLETE:
-            return describe_upload(parts, upload, version_of(session, upload))
+    _require_belonging(upload, destination)
+    if upload.state == repository.COMPLETE:
+        return upload
     require_open(upload)
     if upload.state == repository.RECEIVING:
         _require_all_parts(parts, upload)
     with lease_upload(parts, upload.id):
         try:
-            response = _check_and_accept(destination, caller, upload)
+            completed = _check_and_accept(destination, caller, upload)
         except (UploadClosedError, UploadIncompleteError):
             raise
         except (RefusedError, ConflictError) as error:
             _refuse(parts, caller, upload, destination.action, error)
             raise
     discard_quietly(parts, upload)
-    return response
+    return completed
 
 
 def receive(
@@ -268,7 +266,7 @@ def receive(
     look_again: Callable[[], Caller],
     offer: OfferT,
     file: Path,
-) -> UploadResponse:
+) -> UploadRecord:
     """Bring a file that the pool itself has made to its destination, by the same steps.
 
     A process that is killed on the way leaves an upload that the next attempt goes on with.
@@ -284,9 +282,9 @@ def receive(
     if upload.state == repository.COMPLETE:
         return upload
     if upload.state == repository.RECEIVING:
-        store_parts(destination.parts, caller, upload, file)
+        store_parts(destination.parts, upload, file)
         caller = look_again()
-    return complete_upload(destination, caller, upload.upload_id)
+    return complete_upload(destination, caller, upload.id)
 
 
 @contextmanager
@@ -378,7 +376,7 @@ def _find_resumable(
     return upload
 
 
-def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> UploadResponse:
+def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> None:
     """Store a new upload and make room for its parts."""
     most = parts.settings.max_open_uploads_per_site
     wait_for_turn(session, f"uploads of site {upload.site_id}")
@@ -394,8 +392,6 @@ def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> Upload
         upload.id, size_bytes=upload.size_bytes, part_bytes=upload.part_bytes
     )
     session.add(upload)
-    session.flush()
-    return describe_upload(parts, upload)
 
 
 def _require_belonging(upload: UploadRecord, destination: Destination[Any, Any]) -> None:
@@ -429,27 +425,24 @@ def _require_all_parts(parts: ServerParts, upload: UploadRecord) -> None:
 
 def _check_and_accept(
     destination: Destination[Any, Any], caller: Caller, upload: UploadRecord
-) -> UploadResponse:
+) -> UploadRecord:
     parts, handle = destination.parts, upload.storage_handle
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     with parts.storage.assembled(handle, plan.count, upload.digest) as path:
         checked = destination.check(upload, path)
     parts.storage.publish(handle, upload.digest)
 
-    def act(session: Session) -> UploadResponse:
+    def act(session: Session) -> UploadRecord:
         current = repository.find_upload(session, upload.id, lock=True)
         if current is not None and current.state == repository.COMPLETE:
-            return describe_upload(parts, current, version_of(session, current))
+            return current
         if current is None or current.state not in repository.OPEN:
             raise UploadClosedError("the upload was given up while it was checked")
         version = destination.accept(session, Arrival(caller, current, checked))
         current.state = repository.COMPLETE
         current.claim_expires_at = None
         current.version_id = None if version is None else version.id
-        response = describe_upload(parts, current, version)
-        # What cannot be written as JSON must not be published: no listing could show it.
-        response.model_dump_json()
-        return response
+        return current
 
     return write_with_retry(parts.database, act)
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import cast
 
-from sqlalchemy.orm import Session, object_session
+from sqlalchemy.orm import Session
 
-from pool_server.database.records import ModelVersionRecord, UploadRecord, now_utc
+from pool_server.database.records import UploadRecord, now_utc
 from pool_server.errors import (
     ConflictError,
     MissingError,
@@ -26,13 +26,11 @@ from pool_server.http.parameters import write_moment_cursor
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import working
 from pool_server.people.sites import get_site
-from pool_server.registry import repository as registry
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
-from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.transfers.open_uploads import OpenState, OpenUpload, OpenUploadPage, Purpose
 from pool_server.wire.transfers.uploads import UploadPart, UploadResponse, UploadState
 
@@ -103,10 +101,12 @@ def abort_upload(parts: ServerParts, caller: Caller, upload_id: str) -> None:
     discard_quietly(parts, upload)
 
 
-def describe_upload(
-    parts: ServerParts, upload: UploadRecord, version: ModelVersionRecord | None = None
-) -> UploadResponse:
-    """Return an upload as clients see it, with what the storage says of its parts."""
+def describe_upload(parts: ServerParts, upload: UploadRecord) -> UploadResponse:
+    """Return an upload as clients see it, with the parts that the storage has."""
+    version = None
+    if upload.version_id is not None:
+        with parts.database.read() as session:
+            version = describe_version(session, upload.version_id, upload.site_id)
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     received: Mapping[int, int] = {}
     checksum: Checksum | None = None if parts.storage.takes_parts else "sha256"
@@ -135,30 +135,15 @@ def describe_upload(
         part_checksum=checksum,
         parts=[describe_part(number) for number in range(1, plan.count + 1)],
         expires_at=upload.expires_at,
-        version=None if version is None else _describe_version(parts, upload, version),
+        version=version,
     )
-
-
-def _describe_version(
-    parts: ServerParts, upload: UploadRecord, version: ModelVersionRecord
-) -> ModelVersionResponse:
-    if session := object_session(version):
-        return describe_version(session, version.id, upload.site_id)
-    # The transaction that published it has ended.
-    with parts.database.read() as session:
-        return describe_version(session, version.id, upload.site_id)
 
 
 def show_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadResponse:
     """Return an upload's state."""
     with parts.database.read() as session:
         upload = get_upload(session, caller, upload_id)
-        version = version_of(session, upload)
-    return describe_upload(parts, upload, version)
-
-
-def version_of(session: Session, upload: UploadRecord) -> ModelVersionRecord | None:
-    return None if upload.version_id is None else registry.get_version(session, upload.version_id)
+    return describe_upload(parts, upload)
 
 
 def require_open(upload: UploadRecord) -> None:
