@@ -115,13 +115,13 @@ def download(  # noqa: PLR0917 - FastAPI gives them by name
     version = find_downloadable(parts, caller, (site, name, reference))
     if request.method == "GET" and note_download(parts, caller, version):
         version = find_downloadable(parts, caller, (site, name, str(version.number)))
-    warning = warning_of(version)
+    standing, reasons = warning_of(version)
     return send_content(
         parts,
         version.digest,
         version.size_bytes,
         version.file_name,
-        {WARNING_HEADER: warning} if warning else None,
+        {WARNING_HEADER: f"{standing}; reason={reasons}"} if standing else None,
     )
 
 

@@ -182,9 +182,12 @@ def require_not_withdrawn(version: ModelVersionRecord) -> None:
     )
 
 
-def warning_of(version: ModelVersionRecord) -> str:
-    """Return what a download is to be accompanied by; ``""`` for a version in good standing."""
+def warning_of(version: ModelVersionRecord) -> tuple[str, str]:
+    """Return ``withdrawn`` or ``flagged``, and the reasons with commas between them.
+
+    Both are empty for a version in good standing.
+    """
     if version.withdrawal is not None:
-        return f"withdrawn; reason={version.withdrawal.reason}"
+        return "withdrawn", version.withdrawal.reason
     reasons = sorted({flag.withdrawal.reason for flag in version.flags})
-    return f"flagged; reason={','.join(reasons)}" if reasons else ""
+    return ("flagged", ",".join(reasons)) if reasons else ("", "")

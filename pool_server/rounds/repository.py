@@ -184,7 +184,7 @@ def mark_late(session: Session, round_id: int, site_id: int) -> None:
 
 def base_warning(base: ModelVersionRecord) -> str:
     """Return a warning about a base, such as ``flagged (data-error)``; empty in good standing."""
-    standing, _, reasons = warning_of(base).partition("; reason=")
+    standing, reasons = warning_of(base)
     return f"{standing} ({reasons})" if standing else ""
 
 
