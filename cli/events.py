@@ -15,7 +15,7 @@ from cli.frame.quantities import age_words
 from cli.frame.terminal import json_text, printable
 
 if TYPE_CHECKING:
-    from pool_server.wire.events import EventResponse
+    from pool_server.wire.activity import EventResponse
 
 app = single()
 

@@ -13,7 +13,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import read_moment
 
 if TYPE_CHECKING:
-    from pool_server.wire.audit import AuditEntry
+    from pool_server.wire.activity import AuditEntry
 
 app = single()
 

@@ -11,7 +11,7 @@ from cli.frame.options import DryRunOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
-    from pool_server.wire.people.users import InvitationResponse
+    from pool_server.wire.people import InvitationResponse
 
 app = group("Invite people to a site, list and revoke invitations.")
 

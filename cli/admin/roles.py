@@ -18,7 +18,7 @@ _ROLES = {
 @command(app, "roles", examples=["admin roles"])
 def roles(_invocation: Invocation) -> Reply:
     """Explain the roles, each of which includes the ones before it, and the scopes."""
-    from pool_server.wire.people.sites import SCOPES
+    from pool_server.wire.sites import SCOPES
 
     table = TableText(["role", "may"], [[name, text] for name, text in _ROLES.items()])
     scopes = TableText(

@@ -13,7 +13,7 @@ from cli.frame.options import DryRunOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
-    from pool_server.wire.people.tokens import TokenResponse
+    from pool_server.wire.people import TokenResponse
 
 app = group("List, create and revoke tokens (admin).")
 

@@ -15,8 +15,7 @@ from cli.frame.options import DryRunOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
-    from pool_server.wire.people.tokens import TokenResponse
-    from pool_server.wire.people.users import InvitationResponse, UserResponse
+    from pool_server.wire.people import InvitationResponse, TokenResponse, UserResponse
     from site_agent.pool.client import PoolClient
 
 app = group("List, change, disable and enable users.")

@@ -12,7 +12,7 @@ from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.output import Invocation
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.client import Downloaded, PoolClient
     from site_agent.pool.verification import Verification
 
@@ -113,7 +113,7 @@ def model_file(invocation: Invocation, word: str) -> ModelFile:
 def known_version(file: ModelFile) -> ModelVersionResponse | None:
     """Return what the pool says of a file: also of a local one that was downloaded from it."""
     from aggregators.formats import file_digest
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.cache import ModelCache
 
     if file.version is not None:

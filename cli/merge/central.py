@@ -38,7 +38,7 @@ from cli.transfers.upload import DraftOption, model_address
 if TYPE_CHECKING:
     from aggregators import Recipe
     from pool_server.wire.merges import MergeJobResponse
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
 app = group("Merge models on the pool, in the background.")

@@ -171,7 +171,7 @@ def digests_to_leave_out(
 
 
 def _require_no_sum(sources: RecipeSources, left_out: Sequence[str]) -> None:
-    from pool_server.wire.models.models import ROUND_FILES, SECURE_SUM
+    from pool_server.wire.models import ROUND_FILES, SECURE_SUM
     from site_agent.errors import InvalidInputError
 
     for digest in left_out:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pool_server.wire.models.models import ROUND_FILES
+from pool_server.wire.models import ROUND_FILES
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.models import LineageNode, LineageResponse
+    from pool_server.wire.models import LineageNode, LineageResponse
 
 _Branches = dict[str, list[tuple[str, str]]]
 """By digest: the digests of parents or heirs, each with how they were merged."""

@@ -29,8 +29,7 @@ from cli.models.records import (
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
-    from pool_server.wire.models.facets import FacetsResponse
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import FacetsResponse, ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
 app = group("Search, describe, share and withdraw models in the pool.")

@@ -13,11 +13,11 @@ from cli.frame.errors import InputMissingError
 from cli.frame.output import Invocation, TableText
 
 if TYPE_CHECKING:
+    from pool_server.wire.cards import PrivacyReceipt
     from pool_server.wire.data_use import TermResponse
     from pool_server.wire.evaluations import EvaluationResponse, Score
-    from pool_server.wire.models.labels import VocabularyResponse
-    from pool_server.wire.models.models import ModelVersionResponse
-    from pool_server.wire.models.receipts import PrivacyReceipt
+    from pool_server.wire.labels import VocabularyResponse
+    from pool_server.wire.models import ModelVersionResponse
 
 KindOption = Annotated[
     Literal["hog-svm", "ert", "network"] | None,
@@ -27,7 +27,7 @@ KindOption = Annotated[
 
 def read_card_file(path: Path) -> str:
     """Return the text of a card, once its front matter was read without complaint."""
-    from pool_server.wire.models.cards import read_card
+    from pool_server.wire.cards import read_card
     from site_agent.errors import CardFileError
 
     if not path.is_file():
@@ -46,7 +46,7 @@ def read_receipt_file(path: Path) -> PrivacyReceipt:
     """Return a receipt that 'poolctl privacy probe' wrote."""
     from pydantic import ValidationError
 
-    from pool_server.wire.models.receipts import PrivacyReceipt
+    from pool_server.wire.cards import PrivacyReceipt
     from site_agent.errors import InvalidInputError
 
     if not path.is_file():
@@ -61,7 +61,7 @@ def read_receipt_file(path: Path) -> PrivacyReceipt:
 
 def receipt_tables(receipts: list[PrivacyReceipt]) -> list[TableText]:
     """Return a table of attacks for each receipt."""
-    from pool_server.wire.models.receipts import receipt_lines
+    from pool_server.wire.cards import receipt_lines
 
     columns = ["attack", "measure", "found", "chance", "control"]
     return [

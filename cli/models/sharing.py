@@ -12,7 +12,7 @@ from cli.frame.options import DryRunOption, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.sharing import SharingResponse
+    from pool_server.wire.models import SharingResponse
 
 app = single()
 

@@ -12,8 +12,7 @@ from cli.frame.quantities import count_words
 from cli.models.records import state_words
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.curation import DeletionResponse
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import DeletionResponse, ModelVersionResponse
 
 app = single()
 

@@ -23,7 +23,7 @@ from cli.models.records import question_label_keys, read_card_file
 from cli.transfers.upload import MetricOption, read_metrics
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.labels import CoreLabel, VocabularyResponse
+    from pool_server.wire.labels import CoreLabel, VocabularyResponse
 
 app = single()
 

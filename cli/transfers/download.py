@@ -13,7 +13,7 @@ from cli.frame.options import DryRunOption, ForceOption, command, single
 from cli.frame.output import Invocation, Reply
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
 app = single()

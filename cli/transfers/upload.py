@@ -41,7 +41,7 @@ from cli.transfers import sidecars
 
 if TYPE_CHECKING:
     from pool_server.wire.data_use import Term
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient, Uploaded
 
 app = single()
@@ -201,7 +201,7 @@ def _add_shared_labels(
     invocation: Invocation, pool: PoolClient, given: _Description, folder: Path
 ) -> None:
     """Give a merged model the labels that all its inputs share."""
-    from pool_server.wire.models.labels import shared_labels
+    from pool_server.wire.labels import shared_labels
     from site_agent.pool.recipe_sources import RecipeSources
 
     sources = RecipeSources((), pool.models)

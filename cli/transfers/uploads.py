@@ -13,7 +13,7 @@ from cli.frame.options import LimitOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
-    from pool_server.wire.transfers.open_uploads import OpenUpload
+    from pool_server.wire.uploads import OpenUpload
 
 app = group("List unfinished uploads, and cancel them.")
 

@@ -15,7 +15,7 @@ from pool_server.database.records import AuditRecord
 from pool_server.http.identity import Caller, SiteAdmin, needs
 from pool_server.http.parameters import Cursor, Limit, read_cursor, write_cursor
 from pool_server.http.session import ReadingSession
-from pool_server.wire.audit import AuditEntry, AuditPage, Moment
+from pool_server.wire.activity import AuditEntry, AuditPage, Moment
 from pool_server.wire.names import Line, Name
 
 

@@ -28,7 +28,7 @@ from pool_server.http.identity import Caller, FeedReader, SignedIn, needs
 from pool_server.http.parameters import Limit
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.http.traffic import ProcessTraffic
-from pool_server.wire.events import (
+from pool_server.wire.activity import (
     LONGEST_WAIT_S,
     EventKind,
     EventPage,

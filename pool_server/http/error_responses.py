@@ -23,8 +23,7 @@ from pool_server.errors import (
 )
 from pool_server.http.audit import record_refusal
 from pool_server.http.error_table import ERROR_TABLE, ErrorEntry, entry_of
-from pool_server.wire.errors import ErrorBody, ErrorResponse
-from pool_server.wire.problem_words import problem_words
+from pool_server.wire.errors import ErrorBody, ErrorResponse, problem_words
 
 MOST_FIELDS_NAMED = 5
 # What passes by itself, and when it may have.

@@ -27,8 +27,8 @@ from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, no
 from pool_server.errors import NotAllowedError, NotAuthenticatedError
 from pool_server.http.rate_limits import Limits, RateLimits, client_address, limited_by
 from pool_server.http.session import Parts, ServerParts
-from pool_server.wire.people.sites import ROLES, Role, Scope
-from pool_server.wire.people.tokens import TokenKind
+from pool_server.wire.people import TokenKind
+from pool_server.wire.sites import ROLES, Role, Scope
 
 SECRET_PREFIX = "pool_"
 SECRET_BITS = 256

@@ -49,13 +49,13 @@ from pool_server.http.session import ReadingSession
 from pool_server.registry.access import curates_pool, readable, readable_by
 from pool_server.registry.repository import among, bare_versions, visible_addresses
 from pool_server.registry.service import resolve_version
-from pool_server.wire.models.models import (
+from pool_server.wire.merges import named_digests, without_names
+from pool_server.wire.models import (
     CONTRIBUTION,
     OPTIMISER_STATE,
     SECURE_SUM,
     LineageResponse,
 )
-from pool_server.wire.models.recipes import named_digests, without_names
 from pool_server.wire.names import Digest, ModelAddress
 
 router = APIRouter(tags=["lineage"], dependencies=[needs("models:read")])

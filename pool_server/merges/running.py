@@ -49,9 +49,9 @@ from pool_server.merges.service import find_inputs, require_size_of_inputs
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.receiving import receive
 from pool_server.transfers.versions import MergedVersions, with_canonical_recipe
+from pool_server.wire.labels import shared_labels
 from pool_server.wire.merges import MergeRequest
-from pool_server.wire.models.labels import shared_labels
-from pool_server.wire.transfers.uploads import UploadRequest, VersionDescription
+from pool_server.wire.uploads import UploadRequest, VersionDescription
 
 log = logging.getLogger("pool_server.merges")
 

@@ -40,7 +40,7 @@ from pool_server.wire.merges import (
     MergeRefusal,
     MergeRequest,
 )
-from pool_server.wire.models.models import ROUND_FILES
+from pool_server.wire.models import ROUND_FILES
 from pool_server.wire.rounds import FinishRequest
 
 

@@ -20,8 +20,7 @@ from pool_server.registry.access import viewing_site
 from pool_server.registry.responses import describe_version
 from pool_server.registry.service import get_model, resolve_version
 from pool_server.registry.states import AVAILABLE
-from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST, AliasRequest
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models import ALIAS_PATTERN, LATEST, AliasRequest, ModelVersionResponse
 
 router = APIRouter(
     prefix="/models/{site}/{name}/aliases", tags=["models"], dependencies=[needs("models:write")]

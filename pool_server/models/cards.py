@@ -27,9 +27,16 @@ from pool_server.registry.service import resolve_version
 from pool_server.registry.states import WITHDRAWN
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
-from pool_server.wire.models.cards import CardRequest, CardResponse, read_card, write_card
-from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.models.receipts import MODES, PrivacyReceipt, ReceiptPage
+from pool_server.wire.cards import (
+    MODES,
+    CardRequest,
+    CardResponse,
+    PrivacyReceipt,
+    ReceiptPage,
+    read_card,
+    write_card,
+)
+from pool_server.wire.models import ModelVersionResponse
 
 router = APIRouter(prefix="/models/{site}/{name}/versions/{reference}", tags=["models"])
 

@@ -48,8 +48,12 @@ from pool_server.registry.states import (
 )
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import require_signed
-from pool_server.wire.models.curation import DeletionResponse, QuarantineRequest
-from pool_server.wire.models.models import ModelPage, ModelVersionResponse
+from pool_server.wire.models import (
+    DeletionResponse,
+    ModelPage,
+    ModelVersionResponse,
+    QuarantineRequest,
+)
 
 router = APIRouter(tags=["curation"])
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pool_server.wire.cards import PrivacyReceipt, receipt_lines, write_card
 from pool_server.wire.evaluations import EvaluationResponse, Score
-from pool_server.wire.models.cards import write_card
-from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.models.receipts import PrivacyReceipt, receipt_lines
+from pool_server.wire.models import ModelVersionResponse
 
 TASKS: dict[str, tuple[str, str]] = {
     "hog-svm": ("object-detection", "Face detection"),

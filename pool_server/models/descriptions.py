@@ -27,9 +27,8 @@ from pool_server.registry.service import resolve_version
 from pool_server.registry.states import PUBLIC, WITHDRAWN
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
-from pool_server.wire.models.curation import DescriptionRequest
-from pool_server.wire.models.labels import VOCABULARY, VocabularyResponse
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.labels import VOCABULARY, VocabularyResponse
+from pool_server.wire.models import DescriptionRequest, ModelVersionResponse
 
 router = APIRouter(tags=["models"])
 

@@ -36,7 +36,7 @@ from pool_server.registry.states import AVAILABLE
 from pool_server.registry.terms import require_redistributable
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.keys import COMPROMISED, find_statement
-from pool_server.wire.models.bundles import (
+from pool_server.wire.bundles import (
     MOST_EVALUATIONS,
     MOST_VERSIONS,
     ExportRequest,
@@ -47,8 +47,8 @@ from pool_server.wire.models.bundles import (
     PortableTerm,
     PortableVersion,
 )
-from pool_server.wire.models.recipes import named_digests, without_names
-from pool_server.wire.models.sharing import Right
+from pool_server.wire.merges import named_digests, without_names
+from pool_server.wire.models import Right
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation

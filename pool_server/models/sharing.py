@@ -25,7 +25,7 @@ from pool_server.registry.access import (
     rights_of_site,
 )
 from pool_server.registry.service import get_model
-from pool_server.wire.models.sharing import (
+from pool_server.wire.models import (
     RIGHTS,
     ListedSite,
     Right,

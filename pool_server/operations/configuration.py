@@ -25,7 +25,7 @@ from pool_server.settings import (
     setting_name,
 )
 from pool_server.storage import open_storage
-from pool_server.wire.problem_words import problem_words
+from pool_server.wire.errors import problem_words
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pool_server.database.schema import require_newest_schema
 from pool_server.people.tokens import recover_admin, with_secret
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
-from pool_server.wire.people.tokens import TokenCreatedResponse
+from pool_server.wire.people import TokenCreatedResponse
 
 DELETED = "deleted"
 OPEN_UPLOADS = ("receiving", "checking")

@@ -29,15 +29,15 @@ from pool_server.people.tokens import (
     with_secret,
 )
 from pool_server.people.users import has_user, is_disabled
-from pool_server.wire.people.sites import Role
-from pool_server.wire.people.tokens import TokenCreatedResponse
-from pool_server.wire.people.users import (
+from pool_server.wire.people import (
     AcceptanceRequest,
     InvitationCreatedResponse,
     InvitationList,
     InvitationRequest,
     InvitationResponse,
+    TokenCreatedResponse,
 )
+from pool_server.wire.sites import Role
 
 router = APIRouter(prefix="/invitations", tags=["users"])
 

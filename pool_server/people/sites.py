@@ -18,7 +18,7 @@ from pool_server.http.identity import Administrator, SignedIn, SiteAdmin, needs
 from pool_server.http.parameters import SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.usage import describe_usage
-from pool_server.wire.people.sites import (
+from pool_server.wire.sites import (
     SCOPES,
     IdentityResponse,
     SiteChangeRequest,

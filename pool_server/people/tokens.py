@@ -33,14 +33,14 @@ from pool_server.http.rate_limits import Limits
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import count_sites, find_site, get_site, keeping_an_admin
 from pool_server.people.users import get_user
-from pool_server.wire.people.sites import SCOPES, Role
-from pool_server.wire.people.tokens import (
+from pool_server.wire.people import (
     TokenCreatedResponse,
     TokenKind,
     TokenList,
     TokenRequest,
     TokenResponse,
 )
+from pool_server.wire.sites import SCOPES, Role
 
 router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[needs("admin")])
 

@@ -17,8 +17,8 @@ from pool_server.http.parameters import SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import keeping_an_admin
 from pool_server.wire.names import Name
-from pool_server.wire.people.sites import Role
-from pool_server.wire.people.users import UserChangeRequest, UserList, UserResponse
+from pool_server.wire.people import UserChangeRequest, UserList, UserResponse
+from pool_server.wire.sites import Role
 
 router = APIRouter(prefix="/users", tags=["users"], dependencies=[needs("admin")])
 

@@ -39,8 +39,7 @@ from pool_server.database.records import (
 from pool_server.errors import NotAllowedError
 from pool_server.http.identity import Caller
 from pool_server.registry.states import ANY, AVAILABLE, HIDDEN, PUBLIC, WITHDRAWN
-from pool_server.wire.models.models import StateChoice
-from pool_server.wire.models.sharing import RIGHTS, Right, Visibility
+from pool_server.wire.models import RIGHTS, Right, StateChoice, Visibility
 
 ALL_RIGHTS: frozenset[Right] = frozenset(RIGHTS)
 NO_RIGHTS: frozenset[Right] = frozenset()

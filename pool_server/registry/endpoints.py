@@ -25,8 +25,7 @@ from pool_server.registry.parameters import (
 )
 from pool_server.registry.repository import hold_families
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
-from pool_server.wire.models.facets import FacetsResponse
-from pool_server.wire.models.models import ModelPage, ModelVersionResponse
+from pool_server.wire.models import FacetsResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.withdrawals import WARNING_HEADER
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])

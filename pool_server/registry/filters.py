@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pool_server.errors import QueryError
-from pool_server.wire.models.models import StateChoice
+from pool_server.wire.models import StateChoice
 from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress
 
 _METRIC_NAME = re.compile(LABEL_KEY_PATTERN)

@@ -18,7 +18,7 @@ from pool_server.registry.filters import (
     read_label,
     read_words,
 )
-from pool_server.wire.models.models import StateChoice
+from pool_server.wire.models import StateChoice
 from pool_server.wire.names import Name
 
 Sort = Annotated[

@@ -39,7 +39,7 @@ from pool_server.registry.withdrawal_status import (
     withdrawal_of,
 )
 from pool_server.wire.data_use import label_of
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models import ModelVersionResponse
 
 MergeGroups = Sequence[Sequence[MergeKey]]
 

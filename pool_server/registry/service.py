@@ -16,10 +16,8 @@ from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, Posi
 from pool_server.registry.finder import Finder
 from pool_server.registry.responses import describe_versions
 from pool_server.registry.search import plan_search, text_of, text_term
-from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
-from pool_server.wire.models.facets import FacetCount, FacetsResponse
-from pool_server.wire.models.labels import CORE_LABELS
-from pool_server.wire.models.models import ModelPage
+from pool_server.wire.labels import CORE_LABELS
+from pool_server.wire.models import ALIAS_PATTERN, LATEST, FacetCount, FacetsResponse, ModelPage
 
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
 _ALIAS = re.compile(ALIAS_PATTERN)

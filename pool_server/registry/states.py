@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from pool_server.database.records import ModelVersionRecord, now_utc
 from pool_server.errors import ConflictError
-from pool_server.wire.models.models import StateChoice, VersionState
+from pool_server.wire.models import StateChoice, VersionState
 
 DRAFT: VersionState = "draft"
 AVAILABLE: VersionState = "available"

@@ -42,7 +42,7 @@ from pool_server.transfers.receiving import (
 )
 from pool_server.transfers.service import describe_upload, get_upload
 from pool_server.wire.rounds import ContributionRequest, RoundResponse
-from pool_server.wire.transfers.uploads import UploadResponse
+from pool_server.wire.uploads import UploadResponse
 
 
 def announce_contribution(

@@ -34,7 +34,7 @@ from pool_server.wire.rounds import (
     RoundResponse,
     RoundState,
 )
-from pool_server.wire.transfers.uploads import UploadResponse
+from pool_server.wire.uploads import UploadResponse
 
 router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
 

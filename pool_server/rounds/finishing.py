@@ -50,10 +50,10 @@ from pool_server.transfers.conditions import (
 from pool_server.transfers.publishing import add_version, notify_curators
 from pool_server.transfers.receiving import Announcement, Arrival, Destination, receive
 from pool_server.transfers.versions import check_merged
+from pool_server.wire.labels import shared_labels
 from pool_server.wire.merges import MergeJobResponse
-from pool_server.wire.models.labels import shared_labels
 from pool_server.wire.rounds import FinishRequest
-from pool_server.wire.transfers.uploads import UploadRequest
+from pool_server.wire.uploads import UploadRequest
 
 
 def request_finish(

@@ -27,7 +27,7 @@ from pool_server.wire.secure import (
     SecureSessionRequest,
     SecureSessionResponse,
 )
-from pool_server.wire.transfers.uploads import UploadResponse
+from pool_server.wire.uploads import UploadResponse
 
 router = APIRouter(prefix="/secure/sessions", tags=["secure"], dependencies=[needs("rounds")])
 

@@ -37,7 +37,7 @@ from pool_server.transfers.receiving import (
 )
 from pool_server.transfers.service import describe_upload
 from pool_server.wire.secure import SecureFileRequest
-from pool_server.wire.transfers.uploads import UploadResponse
+from pool_server.wire.uploads import UploadResponse
 
 MOST_FILES = 64
 """Files of one site in one session; the protocol has one or two."""

@@ -30,7 +30,6 @@ from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.people.sites import get_site
-from pool_server.wire.people.sites import Role
 from pool_server.wire.signatures.keys import PublicKey, pae
 from pool_server.wire.signatures.signatures import (
     CHALLENGE_START,
@@ -41,6 +40,7 @@ from pool_server.wire.signatures.signatures import (
     KeyResponse,
 )
 from pool_server.wire.signatures.statements import Revocation
+from pool_server.wire.sites import Role
 
 CHALLENGE_LIFETIME = timedelta(minutes=10)
 MOST_KEYS_PER_SITE = 200

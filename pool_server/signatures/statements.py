@@ -27,7 +27,7 @@ from pool_server.http.identity import Caller
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys
 from pool_server.signatures.keys import COMPROMISED, describe_key, import_key, read_key
-from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
 from pool_server.wire.signatures.keys import Envelope, PublicKey
 from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse

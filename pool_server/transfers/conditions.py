@@ -28,9 +28,9 @@ from pool_server.registry.access import (
 from pool_server.registry.repository import find_original
 from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
-from pool_server.wire.models.cards import read_card
-from pool_server.wire.models.sharing import Visibility
-from pool_server.wire.transfers.uploads import UploadRequest, VersionDescription
+from pool_server.wire.cards import read_card
+from pool_server.wire.models import Visibility
+from pool_server.wire.uploads import UploadRequest, VersionDescription
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe

@@ -21,9 +21,13 @@ from pool_server.transfers.parts import address_parts, receive_part
 from pool_server.transfers.receiving import announce_upload, complete_upload
 from pool_server.transfers.versions import Versions, with_canonical_recipe
 from pool_server.wire.names import DIGEST_PATTERN, Name
-from pool_server.wire.transfers.open_uploads import OpenUploadPage
-from pool_server.wire.transfers.parts import PartAddressesRequest, PartAddressList
-from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
+from pool_server.wire.uploads import (
+    OpenUploadPage,
+    PartAddressesRequest,
+    PartAddressList,
+    UploadRequest,
+    UploadResponse,
+)
 
 router = APIRouter(prefix="/uploads", tags=["uploads"], dependencies=[needs("models:write")])
 

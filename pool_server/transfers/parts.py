@@ -13,7 +13,7 @@ from pool_server.http.session import ServerParts
 from pool_server.storage import PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.transfers.service import get_receiving_upload
-from pool_server.wire.transfers.parts import (
+from pool_server.wire.uploads import (
     OfferedPart,
     PartAddressesRequest,
     PartAddressList,

@@ -31,8 +31,15 @@ from pool_server.storage import Checksum, PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
-from pool_server.wire.transfers.open_uploads import OpenState, OpenUpload, OpenUploadPage, Purpose
-from pool_server.wire.transfers.uploads import UploadPart, UploadResponse, UploadState
+from pool_server.wire.uploads import (
+    OpenState,
+    OpenUpload,
+    OpenUploadPage,
+    Purpose,
+    UploadPart,
+    UploadResponse,
+    UploadState,
+)
 
 log = logging.getLogger("pool_server.uploads")
 

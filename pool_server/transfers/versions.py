@@ -47,7 +47,7 @@ from pool_server.transfers.conditions import (
 )
 from pool_server.transfers.publishing import add_version, notify_curators, require_not_deleted
 from pool_server.transfers.receiving import Announcement, Arrival, Destination
-from pool_server.wire.transfers.uploads import UploadRequest
+from pool_server.wire.uploads import UploadRequest
 
 
 def with_canonical_recipe(request: UploadRequest) -> UploadRequest:

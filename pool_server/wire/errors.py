@@ -1,10 +1,25 @@
-"""How the pool says no."""
+"""The body of every refusal, and the words for values that were refused.
+
+Pydantic describes a pattern as a regular expression; people get a sentence (`PATTERN_WORDS`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
+
+from pool_server.wire.evaluations import DATASET_PATTERN, SPLIT_PATTERN
+from pool_server.wire.models import ALIAS_PATTERN
+from pool_server.wire.names import (
+    DIGEST_PATTERN,
+    FILE_NAME_PATTERN,
+    LABEL_KEY_PATTERN,
+    LINE_PATTERN,
+    NAME_PATTERN,
+)
+from pool_server.wire.people import EMAIL_PATTERN
 
 
 class ErrorBody(BaseModel):
@@ -19,3 +34,65 @@ class ErrorResponse(BaseModel):
     """Body of every answer with a status of 400 or more."""
 
     error: ErrorBody
+
+
+_MOST_CHARACTERS = 80
+_ONE_LINE = (
+    "one line of text, without control characters, marks of direction and characters without width"
+)
+_FILE_NAME = "the name of a file or a thing on one line, without / and \\"
+
+PATTERN_WORDS: Mapping[str, str] = {
+    NAME_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter or digit, at most "
+    "64 characters",
+    LABEL_KEY_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter, at most 64 "
+    "characters",
+    ALIAS_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter, at most 64 "
+    "characters",
+    DIGEST_PATTERN: "64 of the digits 0-9 and a-f",
+    r"^[0-9a-f]{16}$": "16 of the digits 0-9 and a-f",
+    "^([0-9a-f]{32}|[0-9a-f]{64})$": "32 or 64 of the digits 0-9 and a-f",
+    r"^[A-Za-z0-9+/]{43}=$": "an Ed25519 key of 32 bytes in base64",
+    r"^[a-z0-9][a-z0-9._-]{0,63}@[A-Za-z0-9._:\[\]-]{1,255}$": "SITE@HOST, for example "
+    "site-a@pool.example.org",
+    r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$": "two words with a dot between, for example "
+    "version.published",
+    EMAIL_PATTERN: "an e-mail address, or nothing",
+    LINE_PATTERN: _ONE_LINE,
+    r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$": "text without control characters",
+    r"^[^\x00]*$": "text without the character of number 0",
+    FILE_NAME_PATTERN: _FILE_NAME,
+    DATASET_PATTERN: _FILE_NAME,
+    SPLIT_PATTERN: _FILE_NAME,
+    r"^([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*$": "letters a-z, digits and . _ -, in parts with / "
+    "between, for example pools/ours/",
+    "^((download|merge|redistribute)(,(download|merge|redistribute))*)?$": "some of download, "
+    "merge and redistribute with commas between, or nothing",
+    "^(DEBUG|INFO|WARNING|ERROR)$": "DEBUG, INFO, WARNING or ERROR",
+}
+"""What each pattern of a request or a setting wants."""
+
+
+def place_words(steps: Sequence[int | str]) -> str:
+    """Return where a value stands (``labels.population``)."""
+    if len(steps) > 2 and steps[-1] == "[key]":
+        return f"{'.'.join(str(step) for step in steps[:-2])}: key"
+    return ".".join(str(step) for step in steps)
+
+
+def problem_words(problem: Mapping[str, Any], *, with_value: bool = True) -> str:
+    """Return what pydantic found wrong with one value.
+
+    Parameters
+    ----------
+    problem : mapping
+        One of `ValidationError.errors`.
+    with_value : bool
+        Say what was found; not where it may be a secret in the wrong place.
+    """
+    found = f"found {str(problem['input'])[:_MOST_CHARACTERS]!r}" if with_value else ""
+    wanted = PATTERN_WORDS.get(str(problem.get("ctx", {}).get("pattern", "")))
+    if wanted is not None:
+        return f"{found}, expected {wanted}" if found else f"expected {wanted}"
+    said = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{said}, {found}" if found else said

@@ -1,14 +1,21 @@
-"""Merges that the pool makes itself, from models that it has."""
+"""Merges that the pool makes itself, and recipes as far as a reader may see them.
+
+A reader of a merged model may not see all that it was made of. What a site signs of a recipe is
+the recipe without names, so that the signature can be checked by readers who see none of them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import FileName, Name
-from pool_server.wire.transfers.uploads import VersionDescription
+from pool_server.wire.signatures.statements import canonical_json
+from pool_server.wire.uploads import VersionDescription
 
 MergeJobState = Literal["queued", "running", "finished", "failed", "cancelled"]
 
@@ -105,3 +112,35 @@ class MergeJobPage(BaseModel):
 
     items: list[MergeJobResponse]
     next_cursor: str | None = None
+
+
+def recipe_digest(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a recipe's canonical JSON without names, as statements give it."""
+    return hashlib.sha256(canonical_json(without_names(document, ()))).hexdigest()
+
+
+def without_names(document: Mapping[str, Any], placed: Container[str]) -> dict[str, Any]:
+    """Return a recipe that gives only the digest of what is not among `placed`.
+
+    What was left out of a merge to replace it is treated as its inputs are.
+    """
+    cut = {**document, "inputs": [_nameless(each, placed) for each in document["inputs"]]}
+    claim = document.get("successor_of")
+    if claim is not None:
+        left_out = [_nameless(each, placed) for each in claim["without"]]
+        cut["successor_of"] = {**claim, "without": left_out}
+    return cut
+
+
+def named_digests(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the digest of everything that a recipe may give a name to."""
+    for each in document["inputs"]:
+        yield each["digest"]
+    for each in (document.get("successor_of") or {}).get("without", ()):
+        yield each["digest"]
+
+
+def _nameless(entry: Mapping[str, Any], placed: Container[str]) -> dict[str, Any]:
+    if entry["digest"] in placed:
+        return dict(entry)
+    return {**entry, "address": None, "file_name": None}

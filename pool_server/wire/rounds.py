@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import Description, Digest, FileName, Name
-from pool_server.wire.transfers.uploads import DespiteWithdrawal
+from pool_server.wire.uploads import DespiteWithdrawal
 
 RoundState = Literal["open", "closed", "finished", "expired", "cancelled"]
 ParticipantState = Literal["waiting", "contributed", "late", "missing"]

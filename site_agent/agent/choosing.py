@@ -13,7 +13,7 @@ from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import merge_keys
 from pool_server.wire.data_use_rules import TermsOf
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models import ModelVersionResponse
 from site_agent.agent.config import OWN, MergeGoal
 from site_agent.agent.workspace import GoalState, Refusal
 from site_agent.errors import InvalidInputError, TermsForbidError

@@ -12,8 +12,8 @@ from typing import Any
 from aggregators.errors import AggregatorError
 from aggregators.formats import FORMATS
 from aggregators.methods import find_method, merge, recipe_path
-from pool_server.wire.models.labels import shared_labels
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.labels import shared_labels
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from site_agent.agent.choosing import (
     Choice,

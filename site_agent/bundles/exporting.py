@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from aggregators.whole_file import whole_file
-from pool_server.wire.models.bundles import GrantedVersion, PortableVersion
+from pool_server.wire.bundles import GrantedVersion, PortableVersion
 from site_agent.bundles.layout import (
     END,
     MANIFEST,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from aggregators.errors import RecipeError
-from pool_server.wire.models.bundles import PortableStatement, PortableVersion
-from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.bundles import PortableStatement, PortableVersion
+from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
 from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.statements import open_statement

@@ -31,7 +31,7 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from pool_server.wire.models.bundles import MOST_VERSIONS, PortableVersion
+from pool_server.wire.bundles import MOST_VERSIONS, PortableVersion
 from pool_server.wire.names import Digest
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent.errors import BundleRefusedError

@@ -8,14 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pool_server.wire.cards import CardResponse
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
-from pool_server.wire.models.cards import CardResponse
-from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.models import ModelVersionResponse, Visibility
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.people.sites import IdentityResponse
-from pool_server.wire.transfers.uploads import UploadRequest
+from pool_server.wire.sites import IdentityResponse
+from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import (
     ForbiddenError,
     NotFoundError,

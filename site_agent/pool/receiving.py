@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aggregators.whole_file import name_full_disk
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models import ModelVersionResponse
 from site_agent.errors import DigestMismatchError, PoolAnswerError, PoolUnreachableError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection

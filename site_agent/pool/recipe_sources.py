@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aggregators.errors import RecipeError
 from aggregators.methods import RECIPE_SUFFIX, Recipe, parse_recipe, read_recipe
-from pool_server.wire.models.models import ROUND_FILES
+from pool_server.wire.models import ROUND_FILES
 from site_agent.errors import ForbiddenError, NotFoundError, NotLoggedInError, PoolUnreachableError
 
 if TYPE_CHECKING:

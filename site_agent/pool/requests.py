@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from pool_server.wire.errors import place_words, problem_words
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.problem_words import place_words, problem_words
 from site_agent.errors import InvalidInputError, PoolAnswerError, PoolRefusedRequestError
 
 Request = TypeVar("Request", bound=BaseModel)

@@ -19,7 +19,7 @@ from pool_server.wire.data_use_rules import (
     TermsOf,
     check_merge,
 )
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.withdrawals import MOST_CHECKED, CheckedFile, Withdrawal
 from site_agent.errors import TermsFileError, TermsForbidError, WithdrawnError
 

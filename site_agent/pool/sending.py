@@ -25,14 +25,16 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.transfers.parts import (
+from pool_server.wire.models import ModelVersionResponse
+from pool_server.wire.uploads import (
     OfferedPart,
     PartAddressesRequest,
     PartAddressList,
     PartAddressResponse,
+    UploadPart,
+    UploadRequest,
+    UploadResponse,
 )
-from pool_server.wire.transfers.uploads import UploadPart, UploadRequest, UploadResponse
 from site_agent.errors import (
     AddressGoneError,
     ConflictError,

@@ -20,14 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.merges import recipe_digest
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import NAME_PATTERN
 from pool_server.wire.signatures.comparison import VersionFacts, text_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.signatures import SignedStatement
 from pool_server.wire.signatures.statements import sign_statement
-from pool_server.wire.transfers.uploads import UploadRequest
+from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError
 
 _SUFFIX = ".pem"

@@ -24,8 +24,8 @@ from typing import Any, Literal, Protocol
 from pydantic import ValidationError
 
 from aggregators.whole_file import write_whole
-from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.merges import recipe_digest
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.signatures.comparison import differences, text_digest
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
 from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse

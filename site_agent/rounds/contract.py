@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.runs.progress import Progress

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, PoolAnswerError

@@ -39,7 +39,7 @@ from site_agent.runs.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe, RecipeInput
-    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models import ModelVersionResponse
     from pool_server.wire.rounds import RoundResponse
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.contract import ContributionRules, SitePart

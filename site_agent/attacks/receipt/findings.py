@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pool_server.wire.cards import AttackFinding, PrivacyReceipt, score_text
 from pool_server.wire.evaluations import Score
-from pool_server.wire.models.receipts import AttackFinding, PrivacyReceipt, score_text
 from site_agent.attacks.leaks import Float64
 from site_agent.attacks.scores import separation
 from site_agent.errors import InvalidInputError

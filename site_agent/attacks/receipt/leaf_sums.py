@@ -23,8 +23,8 @@ from aggregators.methods.refitting import (
     thin_base,
 )
 from aggregators.models import CascadeLevel, Float32, Float64, LeafContribution, ShapePredictor
+from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score
-from pool_server.wire.models.receipts import AttackFinding
 from site_agent.attacks.receipt.findings import (
     MemberScores,
     mean_over_persons,

@@ -15,8 +15,8 @@ from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
 from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
+from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score
-from pool_server.wire.models.receipts import AttackFinding
 from site_agent.attacks.dualview import (
     InversionSettings,
     Victims,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.formats import file_digest
-from pool_server.wire.models.receipts import AttackFinding, PrivacyReceipt, ReceiptMode
+from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
 from site_agent.attacks.receipt.findings import require_held_out
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
 from site_agent.attacks.receipt.networks import GazeSides, attack_roster, attack_update

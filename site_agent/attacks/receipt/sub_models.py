@@ -14,7 +14,7 @@ from aggregators.formats import read_model
 from aggregators.models import FhogDetector, ShapePredictor
 from aggregators.pictures import hog_picture, png_bytes, shape_picture
 from aggregators.predictors import LandmarkPredictor, to_grey
-from pool_server.wire.models.receipts import AttackFinding
+from pool_server.wire.cards import AttackFinding
 from site_agent.attacks.leaks import Float64
 from site_agent.attacks.receipt.findings import MemberScores, membership
 from site_agent.datasets import (

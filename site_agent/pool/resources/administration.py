@@ -9,14 +9,29 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from pool_server.wire.audit import AuditEntry, AuditPage
-from pool_server.wire.events import (
+from pool_server.wire.activity import (
     LONGEST_WAIT_S,
+    AuditEntry,
+    AuditPage,
     EventPage,
     EventResponse,
 )
 from pool_server.wire.names import NAME_PATTERN
-from pool_server.wire.people.sites import (
+from pool_server.wire.people import (
+    AcceptanceRequest,
+    InvitationCreatedResponse,
+    InvitationList,
+    InvitationRequest,
+    InvitationResponse,
+    TokenCreatedResponse,
+    TokenList,
+    TokenRequest,
+    TokenResponse,
+    UserChangeRequest,
+    UserList,
+    UserResponse,
+)
+from pool_server.wire.sites import (
     Role,
     SiteChangeRequest,
     SiteList,
@@ -24,22 +39,6 @@ from pool_server.wire.people.sites import (
     SiteResponse,
     SiteUsage,
     UsageResponse,
-)
-from pool_server.wire.people.tokens import (
-    TokenCreatedResponse,
-    TokenList,
-    TokenRequest,
-    TokenResponse,
-)
-from pool_server.wire.people.users import (
-    AcceptanceRequest,
-    InvitationCreatedResponse,
-    InvitationList,
-    InvitationRequest,
-    InvitationResponse,
-    UserChangeRequest,
-    UserList,
-    UserResponse,
 )
 from site_agent.errors import PoolRefusedRequestError
 from site_agent.pool.connection import PAGE_SIZE, PoolConnection

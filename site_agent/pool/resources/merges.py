@@ -11,17 +11,16 @@ from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
-from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.models import Visibility
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.transfers.open_uploads import OpenUpload, OpenUploadPage
-from pool_server.wire.transfers.uploads import UploadRequest
+from pool_server.wire.uploads import OpenUpload, OpenUploadPage, UploadRequest
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, require_same, version_path
 from site_agent.pool.sending import Uploaded, send_version
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
-    from pool_server.wire.models.bundles import GrantedVersion, PortableEvaluation, PortableVersion
+    from pool_server.wire.bundles import GrantedVersion, PortableEvaluation, PortableVersion
 
 
 _MERGES = "/api/v1/merges"
@@ -159,7 +158,7 @@ class Bundles:
         ForbiddenError
             Some may not leave; each is named with the reason.
         """
-        from pool_server.wire.models.bundles import ExportRequest, ExportResponse
+        from pool_server.wire.bundles import ExportRequest, ExportResponse
 
         request = build_request(ExportRequest, addresses=list(addresses), with_parents=with_parents)
         granted = self._connection.post("/api/v1/exports", ExportResponse, request).items
@@ -170,7 +169,7 @@ class Bundles:
 
     def portable_version(self, address: str, *, evaluations: bool = False) -> PortableVersion:
         """Return all that goes with a version when it leaves the pool."""
-        from pool_server.wire.models.bundles import PortableVersion
+        from pool_server.wire.bundles import PortableVersion
 
         parameters = {"evaluations": "true"} if evaluations else {}
         return self._connection.get(f"{version_path(address)}/record", PortableVersion, parameters)

@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from pool_server.wire.models.cards import CardRequest, CardResponse
-from pool_server.wire.models.curation import (
+from pool_server.wire.cards import CardRequest, CardResponse, PrivacyReceipt, ReceiptPage
+from pool_server.wire.labels import VocabularyResponse
+from pool_server.wire.models import (
     AliasRequest,
     DeletionResponse,
     DescriptionRequest,
+    FacetsResponse,
+    LineageResponse,
+    ModelPage,
+    ModelVersionResponse,
     QuarantineRequest,
+    SharingRequest,
+    SharingResponse,
+    Visibility,
 )
-from pool_server.wire.models.facets import FacetsResponse
-from pool_server.wire.models.labels import VocabularyResponse
-from pool_server.wire.models.models import LineageResponse, ModelPage, ModelVersionResponse
-from pool_server.wire.models.receipts import PrivacyReceipt, ReceiptPage
-from pool_server.wire.models.sharing import SharingRequest, SharingResponse, Visibility
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.signatures import SignedStatement
 from pool_server.wire.withdrawals import (

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pool_server.wire.models.cards import CardResponse
-from pool_server.wire.models.models import LineageResponse, ModelVersionResponse
-from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.cards import CardResponse
+from pool_server.wire.merges import recipe_digest
+from pool_server.wire.models import LineageResponse, ModelVersionResponse
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.signatures.comparison import text_digest
 from pool_server.wire.signatures.keys import PrivateKey, pae
@@ -27,7 +27,7 @@ from pool_server.wire.signatures.signatures import (
     StatementResponse,
 )
 from pool_server.wire.signatures.statements import Revocation
-from pool_server.wire.transfers.uploads import UploadRequest
+from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError, PoolAnswerError, PoolRefusedRequestError
 from site_agent.pool import profiles
 from site_agent.pool.cache import ModelCache

@@ -18,7 +18,7 @@ from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText
 from cli.frame.quantities import age_words
 from cli.frame.terminal import print_json
-from pool_server.wire.people.sites import SiteResponse
+from pool_server.wire.sites import SiteResponse
 
 
 @dataclass(frozen=True)

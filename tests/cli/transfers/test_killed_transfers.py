@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import file_digest, write_model
-from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
+from pool_server.wire.uploads import UploadRequest, UploadResponse
 from site_agent import ModelCache, ModelQuery, PoolClient
 from site_agent.pool.connection import PoolConnection
 from tests.benchmarks.paper_size import make_paper_size_predictor

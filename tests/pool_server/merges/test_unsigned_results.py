@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from aggregators.formats import encode_model
-from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for

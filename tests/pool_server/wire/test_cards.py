@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool_server.wire.models.cards import read_card, write_card
+from pool_server.wire.cards import read_card, write_card
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20)
 keys = st.text(min_size=1, max_size=10)

@@ -13,7 +13,7 @@ from aggregators.formats import file_digest, write_model
 from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
-from pool_server.wire.models.receipts import AttackFinding, PrivacyReceipt
+from pool_server.wire.cards import AttackFinding, PrivacyReceipt
 from site_agent.attacks.receipt import FaceSides, know_faces, probe_faces, receipt_page
 from site_agent.attacks.receipt.findings import share_of
 from site_agent.attacks.receipt.networks import attack_roster

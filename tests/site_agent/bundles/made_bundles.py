@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pool_server.wire.models.bundles import PortableStatement, PortableVersion
+from pool_server.wire.bundles import PortableStatement, PortableVersion
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.statements import ModelPredicate, Statement, sign_statement
 from site_agent.bundles.exporting import Blob, BundleWriter

@@ -14,7 +14,7 @@ from pool_server.http.identity import Caller
 from pool_server.lineage.family import trace_lineage
 from pool_server.registry.service import resolve_version
 from pool_server.settings import PoolSettings
-from pool_server.wire.models.models import LineageResponse
+from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import ModelAddress
 from tests.benchmarks.large_pool import fill_pool
 from tests.pool_server.model_files import network_bytes, sha256

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from pool_server.wire.models.bundles import PortableVersion
-from pool_server.wire.models.recipes import recipe_digest
+from pool_server.wire.bundles import PortableVersion
+from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload

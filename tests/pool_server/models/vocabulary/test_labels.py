@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from pool_server.wire.models.labels import CORE_LABELS, VOCABULARY, VocabularyResponse
+from pool_server.wire.labels import CORE_LABELS, VOCABULARY, VocabularyResponse
 from pool_server.wire.names import LabelKey, LabelValue
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload

@@ -1,4 +1,4 @@
-"""Models on their way from one pool to another, without a line between the two."""
+"""Bundles: models on their way from one pool to another, without a line between the two."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from pool_server.wire.cards import CardText
 from pool_server.wire.data_use import Term
 from pool_server.wire.evaluations import DatasetName, Score, ShortText, SplitName
-from pool_server.wire.models.cards import CardText
 from pool_server.wire.names import (
     Description,
     Digest,

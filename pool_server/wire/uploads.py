@@ -1,4 +1,4 @@
-"""An upload: announced, sent in parts, completed."""
+"""Uploads: announced, sent in parts, completed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pool_server.wire.cards import CardText
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
-from pool_server.wire.models.cards import CardText
-from pool_server.wire.models.models import ModelDescription, ModelVersionResponse
-from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.models import ModelDescription, ModelVersionResponse, Visibility
 from pool_server.wire.names import Digest, FileName, Name
 from pool_server.wire.signatures.signatures import SignedStatement
-from pool_server.wire.transfers.parts import PartChecksum
 
 MOST_TERMS = 32
 
@@ -148,4 +146,116 @@ class UploadResponse(BaseModel):
     expires_at: datetime
     version: ModelVersionResponse | None = Field(
         default=None, description="Set once the upload is complete."
+    )
+
+
+PartChecksum = Literal["md5", "sha256"]
+MOST_PARTS_AT_ONCE = 1000
+
+_REQUEST_EXAMPLE: dict[str, Any] = {
+    "parts": [{"number": 2, "checksum": "25f9e794323b453885f5181f1b624d0b"}]
+}
+_LIST_EXAMPLE: dict[str, Any] = {
+    "items": [
+        {
+            "number": 2,
+            "url": "https://storage.example.org/pool/blobs/9f/9f86.../0123?X-Amz-Signature=...",
+            "headers": {"Content-Length": "3222784", "Content-MD5": "JfnnlDI7RTiF9RgfG2JNCw=="},
+            "expires_at": "2026-03-02T12:15:00Z",
+        }
+    ]
+}
+
+
+class OfferedPart(BaseModel):
+    """A part that is about to be sent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: int = Field(ge=1, le=999_999)
+    checksum: str | None = Field(
+        default=None,
+        pattern="^([0-9a-f]{32}|[0-9a-f]{64})$",
+        description="Of the part's bytes, in hexadecimal, by the upload's `part_checksum`.",
+    )
+
+
+class PartAddressesRequest(BaseModel):
+    """Ask where to send some parts; an address expires, so ask shortly before sending."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_REQUEST_EXAMPLE]})
+
+    parts: list[OfferedPart] = Field(min_length=1, max_length=MOST_PARTS_AT_ONCE)
+
+
+class PartAddressResponse(BaseModel):
+    """Where one part goes, with PUT: these bytes, these headers, and no token to another host."""
+
+    number: int
+    url: str = Field(description="Relative to the pool's address, or absolute: its storage.")
+    headers: dict[str, str] = Field(description="To be sent along as they are.")
+    expires_at: datetime | None = Field(
+        default=None, description="Sending must begin before; null where it may begin at any time."
+    )
+
+
+class PartAddressList(BaseModel):
+    """Addresses of the parts that were asked for, in the same order."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_LIST_EXAMPLE]})
+
+    items: list[PartAddressResponse]
+
+
+Purpose = Literal["version", "contribution", "result", "state", "secure"]
+OpenState = Literal["receiving", "checking"]
+
+_OPEN_UPLOAD_EXAMPLE: dict[str, Any] = {
+    "upload_id": "0123456789abcdef0123456789abcdef",
+    "site": "site-a",
+    "name": "face-68",
+    "purpose": "version",
+    "file_name": "siteA.dat",
+    "size_bytes": 20_000_000,
+    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "state": "receiving",
+    "created_at": "2026-03-01T12:00:00Z",
+    "created_by": "site-a/laptop",
+    "expires_at": "2026-03-02T12:00:00Z",
+}
+
+
+class OpenUpload(BaseModel):
+    """An upload under way, without its parts: ask for the upload itself for those."""
+
+    upload_id: str
+    site: str
+    name: str = Field(description="Of the model; else the identifier of the round or session.")
+    purpose: Purpose
+    file_name: str
+    size_bytes: int
+    digest: Digest
+    state: OpenState
+    created_at: datetime
+    created_by: str = Field(description="Site and name of the token.")
+    expires_at: datetime = Field(description="Cleared away then, unless it is gone on with.")
+
+
+class OpenUploadPage(BaseModel):
+    """One page of uploads under way, newest first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "items": [_OPEN_UPLOAD_EXAMPLE],
+                    "next_cursor": "djE6YXQ9MTc3MjM2NjQwMDAwMDAwMDtrZXk9MDEyMzQ1Njc4OWFiY2RlZg",
+                }
+            ]
+        }
+    )
+
+    items: list[OpenUpload]
+    next_cursor: str | None = Field(
+        default=None, description="Give it back as `cursor` for the next page; absent on the last."
     )

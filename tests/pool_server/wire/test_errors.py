@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 import pool_server.wire
 from pool_server.settings import PoolSettings
-from pool_server.wire.problem_words import PATTERN_WORDS
+from pool_server.wire.errors import PATTERN_WORDS
 
 
 def patterns(schema: Any) -> Iterator[str]:

@@ -1,14 +1,13 @@
-"""Models and versions as clients see them."""
+"""Models and their versions, the sharing of models, and what curators and owners ask for."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, computed_field
 
 from pool_server.wire.data_use import TermResponse
-from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import (
     Description,
     Digest,
@@ -18,8 +17,86 @@ from pool_server.wire.names import (
     LabelValue,
     Name,
 )
+from pool_server.wire.signatures.signatures import SignedStatement
 from pool_server.wire.signatures.statements import SignatureSummary
 from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag, WithdrawalReason
+
+Right = Literal["see", "download", "merge", "redistribute"]
+RIGHTS: tuple[Right, ...] = ("see", "download", "merge", "redistribute")
+
+Visibility = Literal["private", "sites", "consortium"]
+VISIBILITIES: tuple[Visibility, ...] = ("private", "sites", "consortium")
+
+MOST_SITES = 1000
+
+Rights = Annotated[
+    list[Right],
+    Field(max_length=8, description="Beyond `see`, which comes with every other right."),
+]
+
+_SHARING_EXAMPLE: dict[str, Any] = {
+    "address": "pool://site-a/face-68",
+    "visibility": "sites",
+    "rights": ["see", "download", "merge"],
+    "sites": [{"site": "site-b", "rights": ["see", "download", "merge"]}],
+    "your_rights": ["see", "download", "merge", "redistribute"],
+}
+
+
+class ListedSite(BaseModel):
+    """A site that a model is shared with, and what it may do."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    site: Name
+    rights: Rights | None = Field(
+        default=None, description="Null: those of the whole audience, as `rights` gives them."
+    )
+
+
+class SharingRequest(BaseModel):
+    """Share a model in this way, whatever was before."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"visibility": "private"},
+                {"visibility": "consortium", "rights": ["download"]},
+                {
+                    "visibility": "sites",
+                    "sites": [{"site": "site-b"}, {"site": "site-c", "rights": ["see"]}],
+                },
+            ]
+        },
+    )
+
+    visibility: Visibility = Field(
+        description="`private`: its own site; `sites`: those that are listed; `consortium`: all."
+    )
+    rights: Rights | None = Field(
+        default=None, description="Of everybody who sees it; null: the pool's usual ones."
+    )
+    sites: list[ListedSite] = Field(
+        default_factory=list, max_length=MOST_SITES, description="Only with visibility `sites`."
+    )
+
+
+class SharingResponse(BaseModel):
+    """Whom a model is shared with."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_SHARING_EXAMPLE]})
+
+    address: str
+    visibility: Visibility
+    rights: list[Right] = Field(
+        description="Of the whole audience; of a listed site that nothing else is said of."
+    )
+    sites: list[ListedSite] = Field(
+        description="Those listed, by name; other sites than the model's own see only themselves."
+    )
+    your_rights: list[Right] = Field(description="What you may do with the model.")
+
 
 VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
 StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
@@ -219,3 +296,105 @@ class ModelDescription(BaseModel):
     description: Description = ""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
     metrics: dict[LabelKey, FiniteFloat] = Field(default_factory=dict, max_length=64)
+
+
+_EXAMPLE: dict[str, Any] = {
+    "counted": 31,
+    "complete": True,
+    "kinds": [{"value": "ert", "count": 24}, {"value": "hog-svm", "count": 7}],
+    "sites": [{"value": "site-a", "count": 18}, {"value": "site-b", "count": 13}],
+    "states": [{"value": "available", "count": 31}],
+    "labels": {"population": [{"value": "infant", "count": 20}, {"value": "adult", "count": 9}]},
+}
+
+
+class FacetCount(BaseModel):
+    """One value, and how many of the versions that were counted have it."""
+
+    value: str
+    count: int = Field(ge=1)
+
+
+class FacetsResponse(BaseModel):
+    """Values that the versions of a listing have, most frequent first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    counted: int = Field(description="How many versions were looked at.")
+    complete: bool = Field(
+        description="Whether these are all that the listing has. If not, they are its newest, and "
+        "all counts are of those."
+    )
+    kinds: list[FacetCount]
+    sites: list[FacetCount]
+    states: list[FacetCount]
+    labels: dict[str, list[FacetCount]] = Field(
+        description="By key of the core vocabulary; keys whose values are words."
+    )
+
+
+ALIAS_PATTERN = r"^[a-z][a-z0-9._-]{0,63}$"
+LATEST = "latest"
+"""Always the newest available version; no alias can have this name."""
+
+Reason = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=1000, pattern=r"^[^\x00]*$"),
+]
+
+_DELETION_EXAMPLE: dict[str, Any] = {
+    "deleted": ["pool://site-a/face-68@2"],
+    "descendants": [],
+    "file_remains": False,
+}
+
+
+class DescriptionRequest(ModelDescription):
+    """Replace what is said of a version."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"description": "Infants", "labels": {"population": "infant"}}]
+        },
+    )
+
+    statement: SignedStatement | None = Field(
+        default=None, description="Signed anew; needed where the version is signed."
+    )
+
+
+class QuarantineRequest(BaseModel):
+    """Take a version out of sight until it has been looked into."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"reason": "Landmarks of the left eye are swapped."}]},
+    )
+
+    reason: Reason
+
+
+class AliasRequest(BaseModel):
+    """Let an alias mean a version, from now on."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"version": "2"}]})
+
+    version: str = Field(
+        default=LATEST, max_length=80, description="Number, `latest`, `sha256:DIGEST` or alias."
+    )
+
+
+class DeletionResponse(BaseModel):
+    """What was deleted, and what was made from it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_DELETION_EXAMPLE]})
+
+    deleted: list[str] = Field(description="Addresses; they are never used again.")
+    descendants: list[Digest] = Field(
+        description="Files made from what was deleted. They stay; their family tree keeps the "
+        "digests of what is gone."
+    )
+    file_remains: bool = Field(
+        description="True where another version that one may see has the same bytes."
+    )

@@ -1,4 +1,4 @@
-"""Sites, roles and scopes, and who one is."""
+"""Sites, roles and scopes, and the identity behind a token."""
 
 from __future__ import annotations
 
