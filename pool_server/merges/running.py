@@ -257,7 +257,7 @@ class MergeWorker:
         except StoppedError:
             self._after_stop(job)
         except UploadBusyError:
-            # A process that died while it published the result holds the upload for a moment yet.
+            # The lease of a process that died while it published the result has not run out yet.
             self._after_stop(job)
             return False
         except PoolError as error:

@@ -116,6 +116,7 @@ def finish_round(run: MergeRun) -> UploadRecord:
     run.look_again()
     with parts.database.read() as session:
         found = repository.get_round(session, job.round_id or 0)
+    # The job combines what was there when it was asked for, or nothing: whoever asked has seen it.
     _require_same_inputs(found, recipe)
     base = found.base_version
     possible = find_round_method(found.method).aggregation.output_formats
@@ -287,12 +288,9 @@ class Results(Destination[UploadRequest, CheckedModel]):
 
 def _require_same_inputs(found: RoundRecord, recipe: Recipe) -> None:
     """Raise `ConflictError` if a contribution came or went since a recipe was written."""
-    # Counted: two sites may well contribute the same bytes, and both count.
-    there, named = (
-        Counter(each.digest for each in each_recipe.inputs)
-        for each_recipe in (recipe_of(found), recipe)
-    )
-    if there != named:
+    # Counted, for two sites may contribute the same bytes, and both count.
+    there = Counter(each.digest for each in recipe_of(found).inputs)
+    if there != Counter(each.digest for each in recipe.inputs):
         raise _changed(found)
 
 

@@ -114,19 +114,13 @@ def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
     found = recipe.output.digest if recipe.output is not None else None
     if found != digest:
         raise RecipeRefusedError(
-            f"the recipe makes a file with SHA-256 {found or '(left open)'}, "
-            f"uploaded is one with {digest}",
+            f"the recipe makes a file with SHA-256 {found or '(left open)'}, expected {digest}",
             hint="Send the recipe that was written with this very file, or none.",
             details={"found": found, "expected": digest},
         )
     return recipe
 
 
-# What the owners of other models must have granted before a file may be announced.
-#
-# That somebody knows a digest proves nothing: it may come from a family tree or a recipe. Who may
-# not download a file that the pool has must send it, and hears nothing of it: the announcement is
-# answered as if the file were new.
 _WIDTH = (PRIVATE, SITES, CONSORTIUM)
 
 

@@ -32,11 +32,9 @@ Who may lie, or die, and which step finds it:
 
 from __future__ import annotations
 
-import logging
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -51,7 +49,6 @@ from pool_server.errors import (
     PoolError,
     RefusedError,
     TooLargeError,
-    TransactionError,
     UploadClosedError,
     UploadIncompleteError,
 )
@@ -59,21 +56,18 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.jobs.background import lease_end, renewing
 from pool_server.people.sites import get_site
 from pool_server.people.usage import require_room
 from pool_server.storage.contract import PartPlan
 from pool_server.transfers import repository
 from pool_server.transfers.parts import store_parts
 from pool_server.transfers.service import (
-    busy,
     discard_quietly,
     get_upload,
+    lease_upload,
     require_open,
     subject_of,
 )
-
-log = logging.getLogger("pool_server.uploads")
 
 MOST_NAMED_PARTS = 20
 
@@ -207,6 +201,8 @@ def announce_upload(
         destination.fill_in(announced)
         _require_size(parts, upload)
         is_here = destination.admit(session, announced)
+        # What is under way goes on, even if the pool could copy the file by now: its client is
+        # sending parts, and would be left with an upload that nobody completes.
         under_way = None if is_here else _find_resumable(parts, session, upload)
         if under_way is not None:
             under_way.expires_at = now_utc() + parts.settings.upload_lifetime
@@ -253,6 +249,7 @@ def complete_upload(
         try:
             completed = _check_and_accept(destination, caller, upload)
         except (UploadClosedError, UploadIncompleteError):
+            # These are conflicts too, but say nothing against the file: it can be sent again.
             raise
         except (RefusedError, ConflictError) as error:
             _refuse(parts, caller, upload, destination.action, error)
@@ -285,29 +282,6 @@ def receive(
         store_parts(destination.parts, upload, file)
         caller = look_again()
     return complete_upload(destination, caller, upload.id)
-
-
-@contextmanager
-def lease_upload(parts: ServerParts, upload_id: str) -> Iterator[None]:
-    """Hold an upload while it is checked, and release it if the block fails."""
-    with parts.database.write() as session:
-        if not repository.claim(session, upload_id, now_utc(), lease_end(parts.settings)):
-            raise busy()
-
-    def renew() -> None:
-        with parts.database.write() as session:
-            repository.renew_claim(session, upload_id, lease_end(parts.settings))
-
-    with renewing(parts.settings, f"upload {upload_id}", renew):
-        try:
-            yield
-        except BaseException:
-            try:
-                with parts.database.write() as session:
-                    repository.release(session, upload_id)
-            except TransactionError:
-                log.exception("upload %s stays leased until its lease ends", upload_id)
-            raise
 
 
 def _new_upload(
@@ -379,6 +353,7 @@ def _find_resumable(
 def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> None:
     """Store a new upload and make room for its parts."""
     most = parts.settings.max_open_uploads_per_site
+    # Of several announcements at once, each counts those before it.
     wait_for_turn(session, f"uploads of site {upload.site_id}")
     if repository.count_open(session, upload.site) >= most:
         raise ConflictError(
@@ -430,6 +405,8 @@ def _check_and_accept(
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     with parts.storage.assembled(handle, plan.count, upload.digest) as path:
         checked = destination.check(upload, path)
+    # Before the record, for a version must never lack its bytes; bytes that are left without a
+    # record are found by the garbage collection.
     parts.storage.publish(handle, upload.digest)
 
     def act(session: Session) -> UploadRecord:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -17,6 +17,7 @@ from pool_server.errors import (
     MissingError,
     PoolError,
     StorageError,
+    TransactionError,
     UploadBusyError,
     UploadClosedError,
 )
@@ -24,7 +25,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_moment_cursor
 from pool_server.http.session import ServerParts
-from pool_server.jobs.background import working
+from pool_server.jobs.background import lease_end, renewing, working
 from pool_server.people.sites import get_site
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter
@@ -153,6 +154,29 @@ def show_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadRes
     return describe_upload(parts, upload)
 
 
+@contextmanager
+def lease_upload(parts: ServerParts, upload_id: str) -> Iterator[None]:
+    """Hold an upload while it is checked, and release it if the block fails."""
+    with parts.database.write() as session:
+        if not repository.claim(session, upload_id, now_utc(), lease_end(parts.settings)):
+            raise busy()
+
+    def renew() -> None:
+        with parts.database.write() as session:
+            repository.renew_claim(session, upload_id, lease_end(parts.settings))
+
+    with renewing(parts.settings, f"upload {upload_id}", renew):
+        try:
+            yield
+        except BaseException:
+            try:
+                with parts.database.write() as session:
+                    repository.release(session, upload_id)
+            except TransactionError:
+                log.exception("upload %s stays leased until its lease ends", upload_id)
+            raise
+
+
 def require_open(upload: UploadRecord) -> None:
     if upload.state in repository.OPEN:
         return
@@ -200,7 +224,6 @@ def busy() -> UploadBusyError:
     )
 
 
-# Telling what is on its way into the pool.
 def list_uploads(
     session: Session,
     caller: Caller,
@@ -247,7 +270,6 @@ def _describe(upload: UploadRecord, created_by: str) -> OpenUpload:
     )
 
 
-# Clearing away what nobody goes on with.
 sweep_log = logging.getLogger("pool_server.sweeps")
 
 # Files without an upload are left alone for so long: their record may be about to be written.
