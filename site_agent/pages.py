@@ -44,7 +44,7 @@ def cell_text(value: object, column: Column) -> str:
     if isinstance(value, str):
         return value
     text = column.text(value)
-    if isinstance(value, float) and text:
+    if isinstance(value, float) and math.isfinite(value):
         return _typeset(text)
     return text or DASH
 

@@ -1,4 +1,4 @@
-"""JSON as every reader takes it: no NaN, sets in order, times as ISO 8601."""
+"""JSON that every reader takes: no NaN, sets in order, times as ISO 8601."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from aggregators.whole_file import write_whole
+
 
 def write_json(path: Path, content: Any) -> None:
-    """Write plain data, indented, UTF-8."""
+    """Write plain data, indented, as a whole file."""
     text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_whole(path, text + "\n")
 
 
 def plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """The table of this package: columns are data, and rows become CSV or Markdown.
 
 A `Table` knows its columns (name, type, unit, meaning, format) and no rows. Rows come with each
-call, a value a column; ``None``, NaN and infinity are missing values and become empty cells. What
-describes a table to programs (data packages, sidecars) reads the same columns.
+call, a value a column; ``None`` and NaN are missing values and become empty cells. What describes
+a table to programs (data packages, sidecars) reads the same columns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Column:
         if isinstance(value, str):
             return value
         if isinstance(value, float):
-            return format(value, self.format) if math.isfinite(value) else MISSING_VALUE
+            return MISSING_VALUE if math.isnan(value) else format(value, self.format)
         if isinstance(value, bool):
             return "true" if value else "false"
         return MISSING_VALUE if value is None else str(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores
@@ -21,6 +20,7 @@ from site_agent.evaluation.plots import (
     plot_persons,
     plot_precision_recall,
 )
+from site_agent.plain_json import plain, write_json
 from site_agent.tables import Table, columns_of
 
 SCHEMA = "poolctl-evaluation-report/1"
@@ -83,10 +83,10 @@ def write_report(
     title = f"{dataset_name} ({{}} faces in {{}} images)"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        plain = report_data(models, dataset_name, dataset_digest, per_image=per_image)
-        written[0].write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        data = report_data(models, dataset_name, dataset_digest, per_image=per_image)
+        write_json(written[0], data)
         _scores_table(models).write_csv(written[1], _score_rows(models))
-        written[2].write_text(markdown(models, dataset_name, dataset_digest), "utf-8")
+        write_whole(written[2], markdown(models, dataset_name, dataset_digest))
         if detectors:
             first = detectors[0][1]
             plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
@@ -160,19 +160,19 @@ def report_data(
     items = []
     for model in models:
         if isinstance(model.scores, DetectionScores):
-            plain = model.scores.to_dict(per_image=per_image)
+            own = model.scores.to_dict(per_image=per_image)
         elif isinstance(model.scores, LandmarkScores):
-            plain = model.scores.to_dict(per_face=per_image)
+            own = model.scores.to_dict(per_face=per_image)
         else:
-            plain = model.scores.to_dict()
-        items.append({"model": model.name, "digest": model.digest, **plain})
+            own = model.scores.to_dict()
+        items.append({"model": model.name, "digest": model.digest, **own})
     data = {
         "schema": SCHEMA,
         "dataset": dataset_name,
         "dataset_digest": dataset_digest,
         "items": items,
     }
-    finite: dict[str, Any] = without_nan(data)
+    finite: dict[str, Any] = plain(data)
     return finite
 
 
@@ -239,14 +239,3 @@ def _landmark_rows(models: Sequence[tuple[str, LandmarkScores]]) -> Iterator[lis
     for name, scores in models:
         for landmark, error in zip(scores.names, scores.per_landmark, strict=True):
             yield [name, landmark, float(error)]
-
-
-def without_nan(value: Any) -> Any:
-    """Turn NaN and infinities, which JSON does not have, into null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(item) for item in value]
-    return value

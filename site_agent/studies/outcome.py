@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import platform
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.methods import recipe_path
+from aggregators.whole_file import write_whole
 from site_agent.evaluation import DetectionScores
 from site_agent.studies.model_study import StudyRun
 from site_agent.studies.parts import StudyData
@@ -20,6 +20,7 @@ from site_agent.studies.protocol import Row, StudySettings
 from site_agent.studies.step_records import StudyFolder, write_json
 from site_agent.studies.stored_scores import read_scores
 from site_agent.studies.table import StudyTable, TableLine
+from site_agent.tables import Table, columns_of
 from site_agent.wording import count_words
 
 SCHEMA = "poolctl-model-study/1"
@@ -70,9 +71,9 @@ def write_outcome(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> li
     """Write ``table.md``, ``table.csv``, ``table.json`` and the pictures; return their paths."""
     folder = run.folder.path
     files = [folder / name for name in ("table.md", "table.csv", "table.json")]
-    files[0].write_text(_markdown(run, table, repeat), encoding="utf-8")
-    with files[1].open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows(_csv_rows(table))
+    write_whole(files[0], _markdown(run, table, repeat))
+    header, *rows = _csv_rows(table)
+    Table("table", columns_of(map(str, header))).write_csv(files[1], rows)
     write_json(files[2], table_data(run, table))
     return files + draw_pictures(folder, table)
 
@@ -176,12 +177,10 @@ def _markdown(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> str:
     kind = "landmark models" if table.kind == "landmarks" else "detectors"
     lines = [f"# Study of {kind}: {table.name}, {len(run.data.parts)} parts", ""]
     names = table.headline
-    lines += table_lines(
-        ["Dataset", *(_WORDS[name] for name in names)],
-        [
-            [f"{table.name}-{line.row.name}", *(_cell(line, name) for name in names)]
-            for line in table.lines
-        ],
+    shown = Table("headline", columns_of(["Dataset", *(_WORDS[name] for name in names)]))
+    lines += shown.markdown(
+        [f"{table.name}-{line.row.name}", *(_cell(line, name) for name in names)]
+        for line in table.lines
     )
     lines += [
         "",
@@ -206,8 +205,7 @@ def _more_lines(table: StudyTable) -> list[str]:
     best, everything = table.best_alone(), table.find("all")
     metrics = list(dict.fromkeys(name for line in table.lines if line.scores
                                  for name in line.scores.metrics))  # fmt: skip
-    header = ["model", *(name.replace("_", " ") for name in metrics)]
-    header += ["against best alone", "against Pall", "MB", "made in s"]
+    header = ["model", *metrics, "against best alone", "against Pall", "MB", "made in s"]
     rows = []
     for line in table.lines:
         cells = [_cell(line, name, interval=True) for name in metrics]
@@ -215,19 +213,20 @@ def _more_lines(table: StudyTable) -> list[str]:
         cells += ["" if math.isnan(value) else f"{value:+.1f} %" for value in compared]
         size = f"{line.size_bytes / 1e6:.2f}" if line.model else ""
         rows.append([line.row.name, *cells, size, f"{line.took_s:.1f}" if line.model else ""])
-    return table_lines(header, rows)
+    return Table("more", columns_of(header)).markdown(rows)
 
 
 def _repeat_lines(run: StudyRun, repeat: Sequence[str]) -> list[str]:
-    parts = [
-        [part.name, str(part.images), str(part.faces), part.digest[:16], part.source]
+    parts = Table("parts", columns_of(("part", "pictures", "faces", "digest", "from")))
+    rows = [
+        [part.name, part.images, part.faces, part.digest[:16], part.source]
         for part in (*run.data.parts, run.data.test)
     ]
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     return [
         "## To repeat it",
         "",
-        *table_lines(["part", "pictures", "faces", "digest", "from"], parts),
+        *parts.markdown(rows),
         "",
         f"Seed {run.settings.seed}; {versions}. All settings and whole digests: `study.json`.",
         "The recipe beside a merged model makes the same bytes again (`poolctl merge --replay`).",
@@ -238,20 +237,14 @@ def _repeat_lines(run: StudyRun, repeat: Sequence[str]) -> list[str]:
     ]
 
 
-def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
-    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-                    for row in rows]  # fmt: skip
-
-
 def _cell(line: TableLine, metric: str, *, interval: bool = False) -> str:
     value = line.value(metric)
     if line.scores is None or math.isnan(value):
         return "-"
     digits = 4 if metric == "mean_error" or interval else 3
     ends = line.scores.intervals.get(metric) if interval else None
-    told = "" if ends is None else f" ({ends[0]:.{digits}f}-{ends[1]:.{digits}f})"
-    return f"{value:.{digits}f}{told}"
+    interval_text = "" if ends is None else f" ({ends[0]:.{digits}f}-{ends[1]:.{digits}f})"
+    return f"{value:.{digits}f}{interval_text}"
 
 
 def _csv_rows(table: StudyTable) -> Iterator[list[object]]:
@@ -268,16 +261,12 @@ def _csv_rows(table: StudyTable) -> Iterator[list[object]]:
         cells: list[object] = []
         for name in metrics:
             ends = line.scores.intervals.get(name, (math.nan, math.nan)) if line.scores else ()
-            cells += [_blank(value) for value in (line.value(name), *(ends or (math.nan,) * 2))]
-        compared = [_blank(table.against(line, other)) for other in (best, everything)]
+            cells += [line.value(name), *(ends or (math.nan,) * 2)]
+        compared = [table.against(line, other) for other in (best, everything)]
         yield [
             f"{table.name}-{line.row.name}", line.row.group, line.row.parts, *cells, *compared,
             line.model, line.digest, line.size_bytes, line.took_s, line.reason,
         ]  # fmt: skip
-
-
-def _blank(value: float) -> object:
-    return "" if math.isnan(value) else value
 
 
 def _finite(value: float) -> float | None:

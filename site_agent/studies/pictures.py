@@ -9,19 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 from site_agent.evaluation import DetectionScores, LandmarkScores
 from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
+from site_agent.pictures.plot_style import (
+    BLACK,
+    BLUE,
+    COLOURS,
+    GREEN,
+    LEGEND_PT,
+    TITLE_PT,
+    VERMILION,
+    draw_grid,
+    new_figure,
+    save_png,
+    whole_numbers,
+)
 from site_agent.studies.table import StudyTable, TableLine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
 _LOOKS: dict[str, dict[str, Any]] = {
-    "alone": {"color": "#000000", "marker": "o", "linestyle": "none"},
-    "union": {"color": "#0072b2", "marker": "s", "linestyle": "-"},
-    "merged": {"color": "#d55e00", "marker": "^", "linestyle": "--"},
-    "cascade": {"color": "#009e73", "marker": "D", "linestyle": "-."},
-    "refined": {"color": "#cc79a7", "marker": "*", "linestyle": "none"},
+    "alone": {"color": BLACK, "marker": "o", "linestyle": "none"},
+    "union": {"color": BLUE, "marker": "s", "linestyle": "-"},
+    "merged": {"color": VERMILION, "marker": "^", "linestyle": "--"},
+    "cascade": {"color": GREEN, "marker": "D", "linestyle": "-."},
+    "refined": {"color": COLOURS[4], "marker": "*", "linestyle": "none"},
 }
 _LEGENDS = {
     "alone": "alone",
@@ -92,11 +103,11 @@ def _draw_growing(path: Path, table: StudyTable) -> None:
                 **look,
             )
         axes.set(xlabel="parts whose data are in the model", ylabel=_AXES[metric])
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(visible=True, color="0.9", linewidth=0.6)
-        axes.legend(fontsize=8)
-    figure.suptitle(f"{table.name}: scores with 95 % intervals", fontsize=10)
-    figure.savefig(path, format="png")
+        whole_numbers(axes)
+        draw_grid(axes)
+        axes.legend(fontsize=LEGEND_PT)
+    figure.suptitle(f"{table.name}: scores with 95 % intervals", fontsize=TITLE_PT)
+    save_png(figure, path)
 
 
 def _belongs(line: TableLine, group: str) -> bool:
@@ -133,10 +144,10 @@ def _draw_models(path: Path, table: StudyTable) -> None:
                     label=("best alone: " if dash == ":" else "") + mark.row.name,
                 )  # fmt: skip
         axes.set(xlabel=f"{_AXES[metric]} (95 % interval)", ylim=(len(lines) - 0.4, -0.6))
-        axes.grid(visible=True, axis="x", color="0.9", linewidth=0.6)
-        axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-    panels[0].set_yticks(list(places), [line.row.name for line in lines], fontsize=8)
-    figure.savefig(path, format="png")
+        draw_grid(axes, "x")
+        axes.legend(fontsize=LEGEND_PT, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    panels[0].set_yticks(list(places), [line.row.name for line in lines], fontsize=LEGEND_PT)
+    save_png(figure, path)
 
 
 def _draw_model(axes: Axes, place: int, line: TableLine, metric: str) -> None:
@@ -155,13 +166,3 @@ def _draw_model(axes: Axes, place: int, line: TableLine, metric: str) -> None:
         elinewidth=0.9,
         linestyle="none",
     )
-
-
-def new_figure(width_inches: float, height_inches: float) -> Figure:
-    """Return an empty figure that is drawn without a window."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width_inches, height_inches), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure

@@ -18,7 +18,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.evaluation import DetectionScores, LandmarkScores
 from site_agent.evaluation.detection import ImageMatches
 from site_agent.evaluation.landmark_scores import FaceErrors
-from site_agent.evaluation.report import without_nan
+from site_agent.plain_json import plain
 
 SCHEMA = "poolctl-study-scores/1"
 Scores = DetectionScores | LandmarkScores
@@ -36,7 +36,7 @@ def write_scores(scores: Scores, path: Path) -> None:
     else:
         content["per_image"] = [_plain_matches(image) for image in scores.per_image]
         content["curve"] = [_plain_matches(image) for image in scores.curve]
-    text = json.dumps(without_nan(content), allow_nan=False)
+    text = json.dumps(plain(content), allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 

@@ -45,7 +45,7 @@ def test_markdown_escapes_what_would_end_a_cell() -> None:
         "|---|---:|---:|---:|",
         "| a,b | 0.123 | 3 | true |",
         "| c\\|d |  |  | false |",
-        "| e\\\\ f |  | 0 | true |",
+        "| e\\\\ f | inf | 0 | true |",
     ]
 
 

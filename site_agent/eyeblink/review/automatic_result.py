@@ -73,7 +73,7 @@ class FrameColumns:
 
 @dataclass(frozen=True, eq=False)
 class AutomaticResult:
-    """What the analysis found; `rows` are those of blinks.csv by number, as they are written."""
+    """The result of an analysis; `rows` are those of blinks.csv by number, as they are written."""
 
     folder: Path
     prefix: str
@@ -83,6 +83,11 @@ class AutomaticResult:
     rows: Mapping[int, Mapping[str, str]]
     columns: tuple[str, ...]
     blinks_sha256: str
+
+    @property
+    def review_folder(self) -> Path:
+        """The folder of the review, whether or not there is one."""
+        return self.folder / f"{self.prefix}review"
 
     def source(self, role: str) -> SourceFile | None:
         """Return what the provenance says of the video, the trace or a model."""

@@ -66,7 +66,6 @@ class LandmarkFinder:
         return FoundLandmarks(face.box, face.landmarks) if face is not None else None
 
 
-FOLDER_NAME = "review"
 """Its name follows the result's prefix, which a BIDS dataset ignores."""
 
 
@@ -198,7 +197,7 @@ def open_review(
         warnings += _other_model(result, "landmarks", Path(landmarks))
     path = None if trace_only else _find_video(result, Path(video) if video else None)
     seekable = _seekable(result, path) if path is not None else None
-    review_folder = result.folder / f"{result.prefix}{FOLDER_NAME}"
+    review_folder = result.review_folder
     if start_over:
         set_aside(review_folder)
     log = CorrectionLog(review_folder, result.blinks_sha256)

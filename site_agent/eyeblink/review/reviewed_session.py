@@ -20,7 +20,6 @@ from site_agent.eyeblink.review.automatic_result import (
     read_automatic_result,
 )
 from site_agent.eyeblink.review.correction_log import LOG_NAME, read_log
-from site_agent.eyeblink.review.review_session import FOLDER_NAME as REVIEW_FOLDER
 from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
 from site_agent.eyeblink.session_reading import blinks_of_rows
@@ -185,7 +184,7 @@ def write_reviewed_sessions(study: Path, reports: Sequence[SessionReport]) -> Pa
 
 
 def _review_of(result: AutomaticResult) -> ReviewState | None:
-    log = result.folder / f"{result.prefix}{REVIEW_FOLDER}" / LOG_NAME
+    log = result.review_folder / LOG_NAME
     content = read_log(log)
     if content.header is None:
         return None

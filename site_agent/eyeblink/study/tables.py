@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -105,7 +106,12 @@ def write_curve_table(path: Path, curves: Mapping[str, Sequence[LearningCurve]])
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table, whole or not at all; empty cells for what is not known."""
-    Table(path.stem, columns_of(columns, ".7g")).write_csv(path, rows)
+    # An infinite end of an interval says no more than none, and would spoil a reader's axes.
+    known = (
+        [None if isinstance(value, float) and math.isinf(value) else value for value in row]
+        for row in rows
+    )
+    Table(path.stem, columns_of(columns, ".7g")).write_csv(path, known)
 
 
 COLUMNS = (

@@ -9,6 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from site_agent.pictures.plot_style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    LEGEND_PT,
+    REFERENCE,
+    SMALL_PT,
+    VERMILION,
+    draw_grid,
+    new_figure,
+    save_png,
+)
 from site_agent.studies.gaze.protocol import Run
 from site_agent.studies.gaze.results import (
     MethodScores,
@@ -20,14 +32,12 @@ from site_agent.studies.gaze.results import (
     robust_errors,
 )
 from site_agent.studies.gaze.settings import FEDERATED
-from site_agent.studies.pictures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
 _COLOURS = {
-    "individual": "#000000", "data-centre": "#0072b2", "fedavg": "#d55e00", "adaptive": "#009e73",
+    "individual": BLACK, "data-centre": BLUE, "fedavg": VERMILION, "adaptive": GREEN,
 }  # fmt: skip
 _LABELS = {"fedavg": "FedAvg", "data-centre": "data centre"}
 _DEGREES = "mean angle error (degrees)"
@@ -62,13 +72,13 @@ def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
     for row, line in enumerate(values):
         for column, value in enumerate(line):
             colour = "white" if value > middle else "black"
-            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=7,
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=SMALL_PT,
                       color=colour)  # fmt: skip
-    axes.set_xticks(range(len(columns)), columns, fontsize=8, rotation=90)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_xticks(range(len(columns)), columns, fontsize=LEGEND_PT, rotation=90)
+    axes.set_yticks(range(len(rows)), rows, fontsize=LEGEND_PT)
     axes.set(xlabel="tested on (diagonal: own held-out sessions)", ylabel="trained on")
     figure.colorbar(shown, label=_DEGREES)
-    figure.savefig(path, format="png")
+    save_png(figure, path)
 
 
 def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
@@ -79,11 +89,11 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
         names, values = list(each.persons), _shown(list(each.persons.values()))
         where = np.arange(len(names)) + (place - (len(specific) - 1) / 2) * 0.2
         left.bar(where, values, 0.18, color=_COLOURS[each.method], label=_label(each.method))
-        left.set_xticks(range(len(names)), names, fontsize=8, rotation=90)
+        left.set_xticks(range(len(names)), names, fontsize=LEGEND_PT, rotation=90)
     constant = np.mean([each.constant_error for each in specific])
-    left.axhline(constant, color="0.4", linestyle=":", linewidth=1, label="constant mean")
+    left.axhline(constant, color=REFERENCE, linestyle=":", linewidth=1, label="constant mean")
     left.set(ylabel=_DEGREES, title="person-specific", ylim=(0, 1.2 * left.get_ylim()[1]))
-    left.legend(fontsize=8, ncols=5)
+    left.legend(fontsize=LEGEND_PT, ncols=5)
     independent = [each for each in scores if each.protocol == "person-independent"]
     for place, each in enumerate(independent):
         half = 0.0 if math.isnan(each.error.half) else each.error.half
@@ -92,14 +102,13 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
         )
     if independent:
         constant = np.mean([each.constant_error for each in independent])
-        right.axhline(constant, color="0.4", linestyle=":", linewidth=1)
+        right.axhline(constant, color=REFERENCE, linestyle=":", linewidth=1)
     labels = [_label(each.method) for each in independent]
-    right.set_xticks(range(len(labels)), labels, fontsize=8, rotation=20)
+    right.set_xticks(range(len(labels)), labels, fontsize=LEGEND_PT, rotation=20)
     right.set(title="person-independent", ylim=(0, None))
     for axes in (left, right):
-        axes.grid(visible=True, axis="y", color="0.9", linewidth=0.6)
-        axes.set_axisbelow(True)
-    figure.savefig(path, format="png")
+        draw_grid(axes, "y")
+    save_png(figure, path)
 
 
 def _curves(runs: Sequence[Run], results: Results) -> Iterator[tuple[str, np.ndarray]]:
@@ -134,7 +143,7 @@ def _draw_curves(path: Path, curves: Sequence[tuple[str, np.ndarray]]) -> None:
         title="person-independent, mean over folds and seeds",
     )
     _finish(axes)
-    figure.savefig(path, format="png")
+    save_png(figure, path)
 
 
 def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> None:
@@ -153,13 +162,12 @@ def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> 
                           label=_label(method))  # fmt: skip
     axes.set(xlabel="sites with noisy training images (%)", ylabel=_DEGREES, ylim=(0, None))
     _finish(axes)
-    figure.savefig(path, format="png")
+    save_png(figure, path)
 
 
 def _finish(axes: Axes) -> None:
-    axes.grid(visible=True, color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.legend(fontsize=8)
+    draw_grid(axes)
+    axes.legend(fontsize=LEGEND_PT)
 
 
 def _shown(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

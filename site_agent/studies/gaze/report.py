@@ -1,13 +1,13 @@
-"""Tables of a gaze study, as CSV and Markdown, and what they say in words."""
+"""Tables of a gaze study, as CSV and Markdown, and its findings in words."""
 
 from __future__ import annotations
 
-import csv
 import math
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from aggregators.whole_file import write_whole
 from site_agent.studies.gaze.pictures import draw_pictures
 from site_agent.studies.gaze.protocol import Run
 from site_agent.studies.gaze.results import (
@@ -23,9 +23,63 @@ from site_agent.studies.gaze.results import (
     robust_errors,
 )
 from site_agent.studies.gaze.settings import METHODS
-from site_agent.studies.outcome import table_lines
+from site_agent.tables import Column, Table, columns_of
 
-Table = list[list[object]]
+_DEGREES, _PERCENT = ".2f", ".1f"
+SCORES = Table(
+    "methods",
+    (
+        *columns_of(("protocol", "method")),
+        *columns_of(
+            (
+                "error_deg",
+                "interval_deg",
+                "worst_person_deg",
+                "best_person_deg",
+                "range_deg",
+                "sd_over_persons_deg",
+                "constant_mean_deg",
+            ),
+            _DEGREES,
+        ),
+        *columns_of(("better_percent", "against_data_centre_percent"), _PERCENT),
+    ),
+)
+PERSONS = Table(
+    "persons",
+    columns_of(
+        ("protocol", "method", "seed", "person", "error_deg", "constant_mean_deg"), _DEGREES
+    ),
+)
+MATRIX = Table(
+    "matrix",
+    (
+        Column("trained on"),
+        Column("tested on"),
+        Column("error_deg", "number", "deg", format=_DEGREES),
+    ),
+)
+NOISE = Table(
+    "noise",
+    columns_of(("method", "noisy_sites", "error_deg", "interval_deg", "times_clean"), _DEGREES),
+)
+HOSTILE = Table(
+    "hostile",
+    (
+        *columns_of(("rule", "attack", "error_deg", "interval_deg", "times_own_clean"), _DEGREES),
+        Column("price_percent", format=_PERCENT),
+    ),
+)
+CANDIDATES = Table(
+    "candidates",
+    (
+        *columns_of(("method", "learning_rate", "batch_size", "epochs", "eta", "tau", "beta")),
+        Column("error_deg", format=_DEGREES),
+        Column("best"),
+    ),
+)
+_IN_MARKDOWN = {SCORES.name, NOISE.name, HOSTILE.name}
+Rows = list[list[object]]
 _CLEAN = "none"
 _STANDS = 1.2
 """A rule stands an attack if its error is at most this many times its own without attackers."""
@@ -44,22 +98,20 @@ def write_tables(
 ) -> tuple[list[Path], list[str]]:
     """Write all tables; return their files, and the findings."""
     scores = method_scores(runs, results)
-    tables: dict[str, Table] = {
-        "methods": _methods_table(scores),
-        "persons": _persons_table(scores),
-        "matrix": [["trained on", "tested on", "error_deg"],
-                   *([*pair, _round(error)] for pair, error in matrix(runs, results).items())],
-        "noise": _noise_table(runs, results),
-        "hostile": _hostile_table(runs, results),
-    }  # fmt: skip
-    tables = {name: table for name, table in tables.items() if len(table) > 1}
+    tables: list[tuple[Table, Rows]] = [
+        (SCORES, _methods_rows(scores)),
+        (PERSONS, _persons_rows(scores)),
+        (MATRIX, [[*pair, error] for pair, error in matrix(runs, results).items()]),
+        (NOISE, _noise_rows(runs, results)),
+        (HOSTILE, _hostile_rows(runs, results)),
+    ]
+    tables = [(table, rows) for table, rows in tables if rows]
     findings = list(_findings(scores, runs, results))
-    files = [folder / "table.md"]
-    shown = [name for name in ("methods", "noise", "hostile") if name in tables]
-    text = _markdown({name: tables[name] for name in shown}, findings, repeat)
-    files[0].write_text(text, encoding="utf-8")
-    files += [_write_csv(folder / f"{name}.csv", table) for name, table in tables.items()]
-    return files, findings
+    shown = [pair for pair in tables if pair[0].name in _IN_MARKDOWN]
+    markdown = folder / "table.md"
+    write_whole(markdown, _markdown(shown, findings, repeat))
+    written = [table.write_csv(folder / table.file_name, rows) for table, rows in tables]
+    return [markdown, *written], findings
 
 
 def write_tuning(
@@ -74,73 +126,71 @@ def write_tuning(
             facts[key] = run.training
             errors.setdefault(key, []).extend(map(number, results[run.key]["errors"].values()))
     means = {key: math.fsum(values) / len(values) for key, values in errors.items()}
-    names = ("learning_rate", "batch_size", "epochs", "eta", "tau", "beta")
-    table: Table = [["method", *names, "error_deg", "best"]]
     best = {
         method: min((key for key in means if key[0] == method), key=means.__getitem__)
         for method in METHODS
         if any(key[0] == method for key in means)
     }
-    for key, error in means.items():
-        values = [getattr(facts[key], name) for name in names]
-        table.append([key[0], *values, _round(error), "best" if key in best.values() else ""])
+    # The settings of training are the columns between the method and its error.
+    names = CANDIDATES.header[1:-2]
+    rows: Rows = [
+        [
+            key[0],
+            *(getattr(facts[key], name) for name in names),
+            error,
+            "best" if key in best.values() else "",
+        ]
+        for key, error in means.items()
+    ]
     findings = [f"{method}: best {facts[key]}" for method, key in best.items()]
     file = folder / "table.md"
-    file.write_text(_markdown({"candidates": table}, findings, repeat), encoding="utf-8")
-    return [file, _write_csv(folder / "candidates.csv", table)], findings
+    write_whole(file, _markdown([(CANDIDATES, rows)], findings, repeat))
+    return [file, CANDIDATES.write_csv(folder / CANDIDATES.file_name, rows)], findings
 
 
-def _methods_table(scores: Sequence[MethodScores]) -> Table:
-    table: Table = [[
-        "protocol", "method", "error_deg", "interval_deg", "worst_person_deg", "best_person_deg",
-        "range_deg", "sd_over_persons_deg", "constant_mean_deg", "better_percent",
-        "against_data_centre_percent",
-    ]]  # fmt: skip
+def _methods_rows(scores: Sequence[MethodScores]) -> Rows:
+    rows: Rows = []
     for each in scores:
         centre = _find(scores, each.protocol, "data-centre")
         gap = difference_percent(each, centre).mean if centre else math.nan
-        table.append([
-            each.protocol, each.method, _round(each.error.mean), _round(each.error.half),
-            *map(_round, each.spread), _round(each.constant_error),
-            _round(each.better_percent, 1), _round(gap, 1),
-        ])  # fmt: skip
-    return table
+        error = (each.error.mean, each.error.half)
+        better = (each.better_percent, gap)
+        rows.append(
+            [each.protocol, each.method, *error, *each.spread, each.constant_error, *better]
+        )
+    return rows
 
 
-def _persons_table(scores: Sequence[MethodScores]) -> Table:
-    table: Table = [["protocol", "method", "seed", "person", "error_deg", "constant_mean_deg"]]
-    for each in scores:
-        for seed, errors in each.errors.items():
-            table += [
-                [each.protocol, each.method, seed, name, _round(error),
-                 _round(each.constant[seed][name])]
-                for name, error in errors.items()
-            ]  # fmt: skip
-    return table
+def _persons_rows(scores: Sequence[MethodScores]) -> Rows:
+    return [
+        [each.protocol, each.method, seed, name, error, each.constant[seed][name]]
+        for each in scores
+        for seed, errors in each.errors.items()
+        for name, error in errors.items()
+    ]
 
 
-def _noise_table(runs: Sequence[Run], results: Results) -> Table:
-    table: Table = [["method", "noisy_sites", "error_deg", "interval_deg", "times_clean"]]
+def _noise_rows(runs: Sequence[Run], results: Results) -> Rows:
+    rows: Rows = []
     errors = robust_errors(runs, results, "noise")
     for (method, group), own in errors.items():
         clean = errors.get((method, "0percent"), {})
         times = ratio(own, clean).mean if clean else math.nan
-        table.append([method, group.replace("percent", " %"), *_pair(own), _round(times)])
-    return table
+        found = estimate(list(own.values()))
+        rows.append([method, group.replace("percent", " %"), found.mean, found.half, times])
+    return rows
 
 
-def _hostile_table(runs: Sequence[Run], results: Results) -> Table:
-    table: Table = [[
-        "rule", "attack", "error_deg", "interval_deg", "times_own_clean", "price_percent",
-    ]]  # fmt: skip
+def _hostile_rows(runs: Sequence[Run], results: Results) -> Rows:
+    rows: Rows = []
     errors = robust_errors(runs, results, "hostile")
     for (rule, attack), own in errors.items():
         clean, mean = errors.get((rule, _CLEAN), {}), errors.get(("fedavg", _CLEAN), {})
         times = ratio(own, clean).mean if clean else math.nan
         price = 100 * (ratio(own, mean).mean - 1) if mean and attack == _CLEAN else math.nan
-        table.append([rule, attack, *_pair(own), _round(times), _round(price, 1)])
-    table[1:] = sorted(table[1:], key=lambda line: str(line[0]))
-    return table
+        found = estimate(list(own.values()))
+        rows.append([rule, attack, found.mean, found.half, times, price])
+    return sorted(rows, key=lambda row: str(row[0]))
 
 
 def _findings(
@@ -173,26 +223,17 @@ def _find(scores: Sequence[MethodScores], protocol: str, method: str) -> MethodS
     return next((s for s in scores if (s.protocol, s.method) == (protocol, method)), None)
 
 
-def _pair(errors: dict[int, float]) -> list[object]:
-    found = estimate(list(errors.values()))
-    return [_round(found.mean), _round(found.half)]
-
-
 def _percent(value: Estimate) -> str:
     interval = f" ± {value.half:.1f}" if math.isfinite(value.half) else ""
     return f"{value.mean:+.1f} %{interval}"
 
 
-def _round(value: float, digits: int = 2) -> object:
-    return "" if math.isnan(value) else round(value, digits)
-
-
-def _markdown(tables: dict[str, Table], findings: Sequence[str], repeat: Sequence[str]) -> str:
+def _markdown(
+    tables: Sequence[tuple[Table, Rows]], findings: Sequence[str], repeat: Sequence[str]
+) -> str:
     lines = ["# Study of gaze networks", ""]
-    for name, (header, *rows) in tables.items():
-        lines += [f"## {name.capitalize()}", ""]
-        lines += table_lines([str(word) for word in header], [[str(c) for c in r] for r in rows])
-        lines.append("")
+    for table, rows in tables:
+        lines += [f"## {table.name.capitalize()}", "", *table.markdown(rows), ""]
     lines += [
         "Errors are mean angles in degrees, averaged over persons and then over seeds; intervals",
         "are half widths of 95 % intervals over seeds. The constant mean always predicts the mean",
@@ -202,9 +243,3 @@ def _markdown(tables: dict[str, Table], findings: Sequence[str], repeat: Sequenc
         "To repeat it:", "", "```bash", shlex.join(repeat), "```",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
-
-
-def _write_csv(path: Path, table: Table) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows(table)
-    return path

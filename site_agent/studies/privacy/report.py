@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from aggregators.whole_file import write_whole
 from site_agent.attacks import LEAKS
 from site_agent.datasets.gaze import PATCH_SHAPE
-from site_agent.studies.outcome import table_lines
 from site_agent.studies.privacy.persons import StudyPersons
+from site_agent.tables import Table, columns_of
 
 Results = Mapping[int, Mapping[str, Any]]
-Table = list[list[str]]
+Rows = list[list[str]]
 _TITLES = {
     "main": "DualView and re-identification",
     "membership": "Membership",
@@ -36,7 +36,6 @@ def write_report(
     repeat: Sequence[str],
 ) -> list[Path]:
     """Write all tables and the sheet; return their files, ``table.md`` first."""
-    tables = make_tables(results)
     victims = len(everyone.victims)
     lines = ["# What federated training reveals", ""]
     lines += [
@@ -46,11 +45,9 @@ def write_report(
         "",
     ]
     files = [folder / "table.md"]
-    for name, table in tables.items():
-        lines += [f"## {_TITLES[name]}", "", *table_lines(table[0], table[1:]), ""]
-        files.append(folder / f"{name}.csv")
-        with files[-1].open("w", encoding="utf-8", newline="") as stream:
-            csv.writer(stream, lineterminator="\n").writerows(table)
+    for table, rows in make_tables(results):
+        lines += [f"## {_TITLES[table.name]}", "", *table.markdown(rows), ""]
+        files.append(table.write_csv(folder / table.file_name, rows))
     lines += [
         "Membership: the attack with the highest mean AUC; 95 % intervals are the means of those "
         "of the seeds, by resampling persons. Pictures of the first seed: `pictures.png`.",
@@ -59,25 +56,27 @@ def write_report(
         "",
         f"    {shlex.join(repeat)}",
     ]
-    files[0].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_whole(files[0], "\n".join(lines) + "\n")
     files.append(folder / "pictures.png")
     _draw_sheet(files[-1], everyone, pictures)
     return files
 
 
-def make_tables(results: Results) -> dict[str, Table]:
-    """Return the tables by name, with a header each."""
-    tables = {
+def make_tables(results: Results) -> list[tuple[Table, Rows]]:
+    """Return the tables that have rows."""
+    found = {
         "main": _main_table(results),
         "membership": _membership_table(results),
         "attributes": _attribute_table(results),
         "sums": _sums_table(results),
         "controls": _controls_table(results),
     }
-    return {name: table for name, table in tables.items() if len(table) > 1}
+    return [
+        (Table(name, columns_of(header)), rows) for name, (header, *rows) in found.items() if rows
+    ]
 
 
-def _main_table(results: Results) -> Table:
+def _main_table(results: Results) -> Rows:
     header = ["leak", "re-identified by updates", "p", "other session", "by losses",
               "by pictures", "PSNR", "SSIM", "MAE (deg)", "KL"]  # fmt: skip
     rows = []
@@ -96,7 +95,7 @@ def _main_table(results: Results) -> Table:
     return [header, *rows]
 
 
-def _membership_table(results: Results) -> Table:
+def _membership_table(results: Results) -> Rows:
     header = ["leak", "by", "attack", "AUC", "95 %", "balanced accuracy", "TPR at 1 % FPR"]
     rows = []
     for leak in LEAKS:
@@ -117,7 +116,7 @@ def strongest(results: Results, leak: str, unit: str) -> str:
     return max(names, key=lambda name: float(np.mean([each[name]["auc"] for each in found])))
 
 
-def _attribute_table(results: Results) -> Table:
+def _attribute_table(results: Results) -> Rows:
     names = list(next(iter(results.values()))["leaks"]["plain"].get("attributes", {}))
     rows = []
     for leak in LEAKS if names else ():
@@ -126,7 +125,7 @@ def _attribute_table(results: Results) -> Table:
     return [["leak", *names], *rows]
 
 
-def _sums_table(results: Results) -> Table:
+def _sums_table(results: Results) -> Rows:
     rows = []
     for count in next(iter(results.values()))["sweep"]:
         own = _Mean(results, "sweep", count)
@@ -135,7 +134,7 @@ def _sums_table(results: Results) -> Table:
     return [["sites in the sum", "re-identified by updates", "p", "membership AUC"], *rows]
 
 
-def _controls_table(results: Results) -> Table:
+def _controls_table(results: Results) -> Rows:
     own = _Mean(results, "controls")
     rows = [[name, own.of(name)] for name in ("overfitted", "random labels")]
     return [["control", "AUC"], *rows]
