@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Protocol
+from typing import ClassVar, Generic, TypeVar
 
+from aggregators.errors import ConversionError
 from aggregators.formats.dlib_stream import Buffer
-from aggregators.models import Model
+from aggregators.models import KIND_WORDS, Model
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 
-class ModelFormat(Protocol):
+class ModelFormat(ABC, Generic[ModelT]):
     """One file format, without state.
 
     A new format is a module with such a class, a line in `FORMATS` and a subclass of the suite
@@ -36,29 +40,26 @@ class ModelFormat(Protocol):
         What the format is, in a few words.
     exact : bool
         Whether all numbers are preserved.
+    model_types : tuple of type
+        The models that can be written in this format.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str]
+    exact: ClassVar[bool] = True
+    model_types: tuple[type[ModelT], ...]
 
-    @property
-    def suffixes(self) -> tuple[str, ...]: ...
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def exact(self) -> bool: ...
-
+    @abstractmethod
     def recognises(self, head: bytes) -> bool:
         """Return whether a file with these first bytes (at most 4096) is of this format."""
-        ...
 
     def holds(self, model: Model) -> bool:
         """Return whether models of this type can be written in this format."""
-        ...
+        return isinstance(model, self.model_types)
 
-    def decode(self, data: Buffer) -> Model:
+    @abstractmethod
+    def decode(self, data: Buffer) -> ModelT:
         """Read the bytes of a whole file.
 
         The model may keep views into `data`, which must not change afterwards.
@@ -68,14 +69,19 @@ class ModelFormat(Protocol):
         FormatError
             Without the file's name.
         """
-        ...
 
     def encode(self, model: Model) -> Iterator[Buffer]:
-        """Yield the bytes of the file, piece by piece; the pieces are not reused.
+        """Return the bytes of the file, piece by piece; the pieces are not reused.
 
         Raises
         ------
         ConversionError
-            The format cannot hold the model.
+            The format cannot hold the model; raised before the first piece.
         """
-        ...
+        if not isinstance(model, self.model_types):
+            raise ConversionError(f"{self.name} cannot hold a {KIND_WORDS[type(model)]}")
+        return self.pieces(model)
+
+    @abstractmethod
+    def pieces(self, model: ModelT) -> Iterator[Buffer]:
+        """Return what `encode` returns, for a model of the right type."""

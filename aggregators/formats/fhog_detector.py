@@ -25,8 +25,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from aggregators.errors import ConversionError
+from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer, StreamReader, StreamWriter
-from aggregators.models import FhogDetector, Model
+from aggregators.models import FhogDetector
 
 VERSION = 2
 SCANNER_VERSION = 1
@@ -50,28 +51,77 @@ _INTEGERS = (
 )
 
 
-class FhogDetectorFormat:
-    """The entry in `FORMATS`."""
+class FhogDetectorFormat(ModelFormat[FhogDetector]):
+    """The entry in `FORMATS`, for `.svm` files of either kind."""
 
     name = "dlib-fhog-detector"
     suffixes = (".svm",)
     summary = "HOG-SVM detector of dlib (object_detector)"
-    exact = True
+    model_types = (FhogDetector,)
 
     def recognises(self, head: bytes) -> bool:
         # Version 2, scanner version 1, no feature images: the same eight bytes in every such file.
         return head[:8] == b"\x01\x02\x01\x01\x01\x00\x01\x00"
 
-    def holds(self, model: Model) -> bool:
-        return isinstance(model, FhogDetector)
-
     def decode(self, data: Buffer) -> FhogDetector:
-        return decode_fhog_detector(data)
+        reader = StreamReader(data)
+        reader.integer("version of the object detector", VERSION, VERSION)
+        reader.integer("version of the scanner", SCANNER_VERSION, SCANNER_VERSION)
+        reader.integer("number of feature images (capacity)", 0, 0)
+        reader.integer("number of feature images", 0, 0)
+        sizes = {field: reader.integer(name, least, most) for field, name, least, most in _INTEGERS}
+        nuclear_norm_strength = reader.double("nuclear norm strength")
+        rows, columns = filter_cells(
+            sizes["window_width_px"],
+            sizes["window_height_px"],
+            sizes["cell_size_px"],
+            sizes["padding_cells"],
+        )
+        dimensions = PLANES * rows * columns
+        reader.integer(
+            f"number of dimensions (for {columns} x {rows} cells of {PLANES} features)",
+            dimensions,
+            dimensions,
+        )
+        overlap_iou = reader.double("overlap, intersection over union")
+        overlap_covered = reader.double("overlap, covered fraction")
+        vectors = _read_vectors(reader, dimensions)
+        upsampling = None
+        # Python's simple_object_detector writes its upsampling after the C++ object; nothing else
+        # tells the two kinds apart.
+        if reader.remaining:
+            reader.integer("version after the detectors", SIMPLE_VERSION, SIMPLE_VERSION)
+            upsampling = reader.integer("upsampling", 0, MOST_UPSAMPLING)
+        reader.finish("end of the object detector")
+        return FhogDetector(
+            **sizes,
+            nuclear_norm_strength=nuclear_norm_strength,
+            overlap_iou=overlap_iou,
+            overlap_covered=overlap_covered,
+            # dlib stores the threshold as the last number of the vector.
+            weights=np.ascontiguousarray(vectors[:, :-1]),
+            thresholds=np.ascontiguousarray(vectors[:, -1]),
+            upsampling=upsampling,
+        )
 
-    def encode(self, model: Model) -> Iterator[Buffer]:
-        if not isinstance(model, FhogDetector):
-            raise ConversionError(f"{self.name} holds a detector, not a {type(model).__name__}")
-        return iter([encode_fhog_detector(model)])
+    def pieces(self, model: FhogDetector) -> Iterator[Buffer]:
+        _check_fields(model)
+        writer = StreamWriter()
+        sizes = [getattr(model, field) for field, *_ in _INTEGERS]
+        writer.integers(VERSION, SCANNER_VERSION, 0, 0, *sizes)
+        writer.doubles("nuclear norm strength", [model.nuclear_norm_strength])
+        writer.integers(model.dimensions)
+        writer.doubles("overlap", [model.overlap_iou, model.overlap_covered])
+        writer.integers(model.detector_count)
+        for detector in range(model.detector_count):
+            writer.integers(-model.dimensions - 1, -1)
+            writer.doubles(f"weights of detector {detector}", model.weights[detector])
+            writer.doubles(
+                f"threshold of detector {detector}", model.thresholds[detector : detector + 1]
+            )
+        if model.upsampling is not None:
+            writer.integers(SIMPLE_VERSION, model.upsampling)
+        return iter([writer.take()])
 
 
 def filter_cells(
@@ -92,49 +142,6 @@ def _cells(length_px: int, cell_size_px: int) -> int:
     return last + -first_px // cell_size_px + 1
 
 
-def decode_fhog_detector(data: Buffer) -> FhogDetector:
-    """Read the bytes of a `.svm` file of either kind."""
-    reader = StreamReader(data)
-    reader.integer("version of the object detector", VERSION, VERSION)
-    reader.integer("version of the scanner", SCANNER_VERSION, SCANNER_VERSION)
-    reader.integer("number of feature images (capacity)", 0, 0)
-    reader.integer("number of feature images", 0, 0)
-    sizes = {field: reader.integer(name, least, most) for field, name, least, most in _INTEGERS}
-    nuclear_norm_strength = reader.double("nuclear norm strength")
-    rows, columns = filter_cells(
-        sizes["window_width_px"],
-        sizes["window_height_px"],
-        sizes["cell_size_px"],
-        sizes["padding_cells"],
-    )
-    dimensions = PLANES * rows * columns
-    reader.integer(
-        f"number of dimensions (for {columns} x {rows} cells of {PLANES} features)",
-        dimensions,
-        dimensions,
-    )
-    overlap_iou = reader.double("overlap, intersection over union")
-    overlap_covered = reader.double("overlap, covered fraction")
-    vectors = _read_vectors(reader, dimensions)
-    upsampling = None
-    # Python's simple_object_detector writes its upsampling after the C++ object; nothing else tells
-    # the two kinds apart.
-    if reader.remaining:
-        reader.integer("version after the detectors", SIMPLE_VERSION, SIMPLE_VERSION)
-        upsampling = reader.integer("upsampling", 0, MOST_UPSAMPLING)
-    reader.finish("end of the object detector")
-    return FhogDetector(
-        **sizes,
-        nuclear_norm_strength=nuclear_norm_strength,
-        overlap_iou=overlap_iou,
-        overlap_covered=overlap_covered,
-        # dlib stores the threshold as the last number of the vector.
-        weights=np.ascontiguousarray(vectors[:, :-1]),
-        thresholds=np.ascontiguousarray(vectors[:, -1]),
-        upsampling=upsampling,
-    )
-
-
 def _read_vectors(reader: StreamReader, dimensions: int) -> np.ndarray[tuple[int, int]]:
     length = dimensions + 1
     # The least bytes of a vector bound the count, so a crafted one cannot allocate gigabytes.
@@ -152,27 +159,6 @@ def _read_vectors(reader: StreamReader, dimensions: int) -> np.ndarray[tuple[int
             )
         vectors[detector] = reader.float64_array(f"weights of detector {detector}", length)
     return vectors
-
-
-def encode_fhog_detector(model: FhogDetector) -> bytes:
-    """Return the bytes of a `.svm` file; of Python's kind when `upsampling` is a number."""
-    _check_fields(model)
-    writer = StreamWriter()
-    sizes = [getattr(model, field) for field, *_ in _INTEGERS]
-    writer.integers(VERSION, SCANNER_VERSION, 0, 0, *sizes)
-    writer.doubles("nuclear norm strength", [model.nuclear_norm_strength])
-    writer.integers(model.dimensions)
-    writer.doubles("overlap", [model.overlap_iou, model.overlap_covered])
-    writer.integers(model.detector_count)
-    for detector in range(model.detector_count):
-        writer.integers(-model.dimensions - 1, -1)
-        writer.doubles(f"weights of detector {detector}", model.weights[detector])
-        writer.doubles(
-            f"threshold of detector {detector}", model.thresholds[detector : detector + 1]
-        )
-    if model.upsampling is not None:
-        writer.integers(SIMPLE_VERSION, model.upsampling)
-    return writer.take()
 
 
 def _check_fields(model: FhogDetector) -> None:

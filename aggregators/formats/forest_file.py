@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import ConversionError, FormatError
+from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer
 from aggregators.formats.safetensors_file import (
     NUMPY_TYPES,
@@ -38,7 +39,7 @@ from aggregators.formats.shape_predictor import (
     find_forest_problem,
     find_number_problem,
 )
-from aggregators.models import Float32, Float64, ForestEnsemble, Model, ShapePredictor, TensorInfo
+from aggregators.models import Float32, Float64, ForestEnsemble, ShapePredictor, TensorInfo
 
 VERSION = "1"
 FIELDS = tuple(item.name for item in fields(ShapePredictor))
@@ -48,13 +49,13 @@ _STORED_TYPES = {
 }
 
 
-class ForestFileFormat:
+class ForestFileFormat(ModelFormat[ShapePredictor | ForestEnsemble]):
     """The entry in `FORMATS`."""
 
     name = "poolctl-forest"
-    suffixes: tuple[str, ...] = (".forest",)
+    suffixes: ClassVar[tuple[str, ...]] = (".forest",)
     summary = "landmark model or WBA ensemble (poolctl forest file)"
-    exact = True
+    model_types = (ShapePredictor, ForestEnsemble)
     leaf_type = "F32"
 
     def recognises(self, head: bytes) -> bool:
@@ -65,18 +66,66 @@ class ForestFileFormat:
             and (b'"leaves":"F16"' in head) == (self.leaf_type == "F16")
         )
 
-    def holds(self, model: Model) -> bool:
-        return isinstance(model, ShapePredictor | ForestEnsemble)
-
     def decode(self, data: Buffer) -> ShapePredictor | ForestEnsemble:
-        return decode_forest_file(data)
+        """Read the bytes of a forest file.
 
-    def encode(self, model: Model) -> Iterator[Buffer]:
-        if not isinstance(model, ShapePredictor | ForestEnsemble):
-            raise ConversionError(
-                f"{self.name} holds landmark models, not a {type(model).__name__}"
-            )
-        return encode_forest_file(model, self.leaf_type)
+        Arrays are views into `data`; leaves of type F16 become float32 copies.
+        """
+        contents = parse_safetensors(data)
+        metadata = contents.metadata
+        _require(metadata.get("format"), ("poolctl-forest",), "metadata format")
+        _require(metadata.get("version"), (VERSION,), "metadata version")
+        content = _require(metadata.get("content"), ("predictor", "ensemble"), "metadata content")
+        leaf_type = _require(metadata.get("leaves"), ("F32", "F16"), "metadata leaves")
+        # The number of members is not stored, as it follows from the entries; the set is compared
+        # with the expected one below, so a file cannot claim members that it does not have.
+        extra = 1 if content == "ensemble" else 0
+        member_count = max(1, (len(contents.entries) - extra) // len(FIELDS))
+        wanted = {f"{k}/{name}" for k in range(member_count) for name in FIELDS}
+        if extra:
+            wanted.add("weights")
+        elif member_count > 1:
+            raise header_error("number of members", str(member_count), "1 in a predictor's file")
+        odd = sorted(wanted ^ set(contents.entries))
+        if odd:
+            state = "missing" if odd[0] in wanted else "unknown"
+            raise header_error("entries", f"{odd[0]!r} {state}", f"those of {member_count} forests")
+        members = tuple(_decode_member(contents, k, leaf_type) for k in range(member_count))
+        if not extra:
+            return members[0]
+        return _decode_ensemble(contents, members)
+
+    def pieces(self, model: ShapePredictor | ForestEnsemble) -> Iterator[Buffer]:
+        members = model.members if isinstance(model, ForestEnsemble) else (model,)
+        if isinstance(model, ForestEnsemble):
+            found = _find_ensemble_problem(model)
+            if found:
+                raise ConversionError(f"ensemble: found {found[0]}, expected {found[1]}")
+        for number, member in enumerate(members):
+            problem = find_forest_problem(member) or find_number_problem(member)
+            if problem is not None:
+                raise ConversionError(f"forest {number}, {problem}")
+        arrays: dict[str, NDArray[np.generic]] = {}
+        infos: dict[str, TensorInfo] = {}
+        for number, member in enumerate(members):
+            for name in FIELDS:
+                array = getattr(member, name)
+                stored = self.leaf_type if name == "leaves" else _STORED_TYPES[name]
+                arrays[f"{number}/{name}"] = array
+                infos[f"{number}/{name}"] = TensorInfo(stored, tuple(array.shape))
+        if isinstance(model, ForestEnsemble):
+            arrays["weights"] = np.asarray(model.weights, dtype=np.float64)
+            infos["weights"] = TensorInfo("F64", model.weights.shape)
+        header, names = lay_out(
+            infos,
+            {
+                "format": "poolctl-forest",
+                "version": VERSION,
+                "content": "ensemble" if isinstance(model, ForestEnsemble) else "predictor",
+                "leaves": self.leaf_type,
+            },
+        )
+        return _encode_laid_out(header, [(infos[name], arrays[name]) for name in names])
 
 
 class HalfForestFileFormat(ForestFileFormat):
@@ -90,36 +139,6 @@ class HalfForestFileFormat(ForestFileFormat):
     summary = "poolctl forest file with leaves in half precision"
     exact = False
     leaf_type = "F16"
-
-
-def decode_forest_file(data: Buffer) -> ShapePredictor | ForestEnsemble:
-    """Read the bytes of a forest file.
-
-    Arrays are views into `data`; leaves of type F16 become float32 copies.
-    """
-    contents = parse_safetensors(data)
-    metadata = contents.metadata
-    _require(metadata.get("format"), ("poolctl-forest",), "metadata format")
-    _require(metadata.get("version"), (VERSION,), "metadata version")
-    content = _require(metadata.get("content"), ("predictor", "ensemble"), "metadata content")
-    leaf_type = _require(metadata.get("leaves"), ("F32", "F16"), "metadata leaves")
-    # The number of members is not stored, as it follows from the entries; the set is compared with
-    # the expected one below, so a file cannot claim members that it does not have.
-    extra = 1 if content == "ensemble" else 0
-    member_count = max(1, (len(contents.entries) - extra) // len(FIELDS))
-    wanted = {f"{k}/{name}" for k in range(member_count) for name in FIELDS}
-    if extra:
-        wanted.add("weights")
-    elif member_count > 1:
-        raise header_error("number of members", str(member_count), "1 in a predictor's file")
-    odd = sorted(wanted ^ set(contents.entries))
-    if odd:
-        state = "missing" if odd[0] in wanted else "unknown"
-        raise header_error("entries", f"{odd[0]!r} {state}", f"those of {member_count} forests")
-    members = tuple(_decode_member(contents, k, leaf_type) for k in range(member_count))
-    if not extra:
-        return members[0]
-    return _decode_ensemble(contents, members)
 
 
 def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePredictor:
@@ -184,42 +203,6 @@ def _require(value: str | None, wanted: tuple[str, ...], what: str, offset: int 
     if value not in wanted or value is None:
         raise FormatError(what, offset=offset, found=str(value)[:80], expected=" or ".join(wanted))
     return value
-
-
-def encode_forest_file(
-    model: ShapePredictor | ForestEnsemble, leaf_type: str = "F32"
-) -> Iterator[Buffer]:
-    """Yield the bytes of a forest file."""
-    members = model.members if isinstance(model, ForestEnsemble) else (model,)
-    if isinstance(model, ForestEnsemble):
-        found = _find_ensemble_problem(model)
-        if found:
-            raise ConversionError(f"ensemble: found {found[0]}, expected {found[1]}")
-    for number, member in enumerate(members):
-        problem = find_forest_problem(member) or find_number_problem(member)
-        if problem is not None:
-            raise ConversionError(f"forest {number}, {problem}")
-    arrays: dict[str, NDArray[np.generic]] = {}
-    infos: dict[str, TensorInfo] = {}
-    for number, member in enumerate(members):
-        for name in FIELDS:
-            array = getattr(member, name)
-            stored = leaf_type if name == "leaves" else _STORED_TYPES[name]
-            arrays[f"{number}/{name}"] = array
-            infos[f"{number}/{name}"] = TensorInfo(stored, tuple(array.shape))
-    if isinstance(model, ForestEnsemble):
-        arrays["weights"] = np.asarray(model.weights, dtype=np.float64)
-        infos["weights"] = TensorInfo("F64", model.weights.shape)
-    header, names = lay_out(
-        infos,
-        {
-            "format": "poolctl-forest",
-            "version": VERSION,
-            "content": "ensemble" if isinstance(model, ForestEnsemble) else "predictor",
-            "leaves": leaf_type,
-        },
-    )
-    return _encode_laid_out(header, [(infos[name], arrays[name]) for name in names])
 
 
 def _encode_laid_out(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.formats.contract import ModelFormat
@@ -26,7 +26,7 @@ from aggregators.whole_file import whole_file
 
 Decoded = TypeVar("Decoded")
 
-_ALL: tuple[ModelFormat, ...] = (
+_ALL: tuple[ModelFormat[Any], ...] = (
     FhogDetectorFormat(),
     ShapePredictorFormat(),
     ForestFileFormat(),
@@ -37,7 +37,7 @@ _ALL: tuple[ModelFormat, ...] = (
 
 # Recognised in this order, too: forest files and sparse files are safetensors containers, and
 # `TensorsFormat` leaves out those that name a format of poolctl.
-FORMATS: dict[str, ModelFormat] = {member.name: member for member in _ALL}
+FORMATS: dict[str, ModelFormat[Any]] = {member.name: member for member in _ALL}
 """All formats by name. A model is written in the first that holds it, unless asked otherwise."""
 
 NETWORK_FORMATS = frozenset({TensorsFormat.name, SparseTensorsFormat.name})
@@ -48,7 +48,7 @@ DEFAULT_MAX_BYTES = 4 * 1024**3
 _MAPPED_FROM_BYTES = 1024 * 1024
 
 
-def recognise(path: Path | str) -> ModelFormat:
+def recognise(path: Path | str) -> ModelFormat[Any]:
     """Return a file's format, from its first bytes; the file's name does not matter.
 
     Raises
@@ -94,7 +94,8 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
             )
         model_format = _recognise_head(file.read(HEAD_BYTES), str(path))
         data = load_bytes(file)
-    return decode_named(model_format.decode, data, path)
+    model: Model = decode_named(model_format.decode, data, path)
+    return model
 
 
 def decode_model(data: Buffer) -> Model:
@@ -106,7 +107,8 @@ def decode_model(data: Buffer) -> Model:
         As `read_model`, without a file name.
     """
     view = view_bytes(data)
-    return _recognise_head(bytes(view[:HEAD_BYTES]), "").decode(data)
+    model: Model = _recognise_head(bytes(view[:HEAD_BYTES]), "").decode(data)
+    return model
 
 
 def encode_model(model: Model, format_name: str | None = None) -> bytes:
@@ -154,12 +156,12 @@ def file_digest(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def default_format(model: Model) -> ModelFormat:
+def default_format(model: Model) -> ModelFormat[Any]:
     """Return the first format that holds the model."""
     return next(member for member in FORMATS.values() if member.holds(model))
 
 
-def format_for(model: Model, name: str, prefix: str = "") -> ModelFormat:
+def format_for(model: Model, name: str, prefix: str = "") -> ModelFormat[Any]:
     """Return the format of this name, if it can hold the model.
 
     Raises
@@ -216,7 +218,7 @@ def _open_regular(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def _recognise_head(head: bytes, subject: str) -> ModelFormat:
+def _recognise_head(head: bytes, subject: str) -> ModelFormat[Any]:
     for member in FORMATS.values():
         if member.recognises(head):
             return member

@@ -28,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import ConversionError, FormatError
+from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer
-from aggregators.models import Float32, Model, StateDict, TensorInfo
+from aggregators.models import Float32, StateDict, TensorInfo
 
 MOST_HEADER_BYTES = 16 * 1024 * 1024
 """Enough for 150 000 tensors; parsing a longer header could take gigabytes."""
@@ -317,20 +318,17 @@ def lay_out(
     return len(text).to_bytes(8, "little") + text, names
 
 
-class TensorsFormat:
+class TensorsFormat(ModelFormat[StateDict]):
     """State dicts of networks in safetensors files: the entry in `FORMATS`."""
 
     name = "safetensors"
     suffixes = (".safetensors",)
     summary = "parameters of a network (safetensors)"
-    exact = True
+    model_types = (StateDict,)
 
     def recognises(self, head: bytes) -> bool:
         # Forests, contributions and states of optimisers are other things in the same container.
         return recognises_safetensors(head) and b'"format":"poolctl-' not in head
-
-    def holds(self, model: Model) -> bool:
-        return isinstance(model, StateDict)
 
     def decode(self, data: Buffer) -> StateDict:
         contents = parse_safetensors(data)
@@ -343,11 +341,7 @@ class TensorsFormat:
             metadata=MappingProxyType(dict(contents.metadata)),
         )
 
-    def encode(self, model: Model) -> Iterator[Buffer]:
-        if not isinstance(model, StateDict):
-            raise ConversionError(
-                f"{self.name} holds the parameters of a network, not a {type(model).__name__}"
-            )
+    def pieces(self, model: StateDict) -> Iterator[Buffer]:
         require_complete(model)
         header, names = lay_out(model.infos, model.metadata)
         return _encode_laid_out(model, header, names)

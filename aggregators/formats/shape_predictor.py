@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import ConversionError, FormatError
+from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import (
     Buffer,
     StreamReader,
@@ -37,7 +38,7 @@ from aggregators.formats.dlib_stream import (
     new_report,
     not_finite,
 )
-from aggregators.models import CascadeLevel, Float32, Model, ShapePredictor
+from aggregators.models import CascadeLevel, Float32, ShapePredictor
 
 MOST_LEVELS = 10_000
 """Cascades have about ten levels; a crafted file with more could take hours."""
@@ -176,67 +177,64 @@ _WHAT = (
 )
 
 
-class ShapePredictorFormat:
+class ShapePredictorFormat(ModelFormat[ShapePredictor]):
     """The entry in `FORMATS`."""
 
     name = "dlib-shape-predictor"
     suffixes = (".dat",)
     summary = "landmark model of dlib (shape_predictor)"
-    exact = True
+    model_types = (ShapePredictor,)
 
     def recognises(self, head: bytes) -> bool:
         # Version 1, then the negative row count of a matrix.
         return head[:2] == b"\x01\x01" and len(head) > 2 and 0x81 <= head[2] <= 0x88
 
-    def holds(self, model: Model) -> bool:
-        return isinstance(model, ShapePredictor)
-
     def decode(self, data: Buffer) -> ShapePredictor:
-        return decode_shape_predictor(data)
+        """Read the bytes of a `.dat` file.
 
-    def encode(self, model: Model) -> Iterator[Buffer]:
-        if not isinstance(model, ShapePredictor):
-            raise ConversionError(
-                f"{self.name} holds one landmark model, not a {type(model).__name__}"
+        Counts are checked against the remaining bytes before arrays are allocated, so that memory
+        beyond `data` stays below one and a half times its length.
+        """
+        reader = StreamReader(data)
+        reader.integer("version of the shape predictor", VERSION, VERSION)
+        start = reader.offset
+        coordinates = reader.column_rows("initial shape", 4)
+        if coordinates < 2 or coordinates % 2:
+            reader.fail(
+                "initial shape, rows",
+                offset=start,
+                found=coordinates,
+                expected="an even number of at least 2 (x and y of each part)",
             )
-        return encode_shape_predictor(model)
-
-
-def decode_shape_predictor(data: Buffer) -> ShapePredictor:
-    """Read the bytes of a `.dat` file.
-
-    Counts are checked against the remaining bytes before arrays are allocated, so that memory
-    beyond `data` stays below one and a half times its length.
-    """
-    reader = StreamReader(data)
-    reader.integer("version of the shape predictor", VERSION, VERSION)
-    start = reader.offset
-    coordinates = reader.column_rows("initial shape", 4)
-    if coordinates < 2 or coordinates % 2:
-        reader.fail(
-            "initial shape, rows",
-            offset=start,
-            found=coordinates,
-            expected="an even number of at least 2 (x and y of each part)",
+        initial_shape = reader.float32_array("initial shape", coordinates)
+        forests = _read_forests(reader, coordinates)
+        pool_per_level, anchors, deltas = _read_pools(
+            reader, coordinates // 2, forests["highest_index"]
         )
-    initial_shape = reader.float32_array("initial shape", coordinates)
-    forests = _read_forests(reader, coordinates)
-    pool_per_level, anchors, deltas = _read_pools(
-        reader, coordinates // 2, forests["highest_index"]
-    )
-    reader.finish("end of the shape predictor")
-    return ShapePredictor(
-        initial_shape=initial_shape.reshape(-1, 2),
-        trees_per_level=forests["trees_per_level"],
-        pool_per_level=pool_per_level,
-        tree_depths=forests["depths"],
-        split_idx1=forests["idx1"],
-        split_idx2=forests["idx2"],
-        split_thresholds=forests["thresholds"],
-        leaves=forests["leaves"].reshape(-1, coordinates // 2, 2),
-        anchors=anchors,
-        deltas=deltas,
-    )
+        reader.finish("end of the shape predictor")
+        return ShapePredictor(
+            initial_shape=initial_shape.reshape(-1, 2),
+            trees_per_level=forests["trees_per_level"],
+            pool_per_level=pool_per_level,
+            tree_depths=forests["depths"],
+            split_idx1=forests["idx1"],
+            split_idx2=forests["idx2"],
+            split_thresholds=forests["thresholds"],
+            leaves=forests["leaves"].reshape(-1, coordinates // 2, 2),
+            anchors=anchors,
+            deltas=deltas,
+        )
+
+    def pieces(self, model: ShapePredictor) -> Iterator[Buffer]:
+        """Yield the bytes of a `.dat` file, one cascade level at a time.
+
+        Arrays that do not fit together are refused before the first bytes, infinite numbers and NaN
+        at their level.
+        """
+        problem = find_forest_problem(model)
+        if problem is not None:
+            raise ConversionError(f"invalid landmark model: {problem}")
+        return _encode_checked(model)
 
 
 def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[Any]]:
@@ -344,18 +342,6 @@ def _require_levels(reader: StreamReader, what: str, level_count: int) -> None:
             found=levels,
             expected=f"{level_count}, the number of levels of the forests",
         )
-
-
-def encode_shape_predictor(model: ShapePredictor) -> Iterator[Buffer]:
-    """Yield the bytes of a `.dat` file, one cascade level at a time.
-
-    Arrays that do not fit together are refused before the first bytes, infinite numbers and NaN
-    at their level.
-    """
-    problem = find_forest_problem(model)
-    if problem is not None:
-        raise ConversionError(f"invalid landmark model: {problem}")
-    return _encode_checked(model)
 
 
 def _encode_checked(model: ShapePredictor) -> Iterator[Buffer]:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import ConversionError, FormatError
+from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer
 from aggregators.formats.safetensors_file import (
     ITEM_BYTES,
@@ -49,7 +50,7 @@ from aggregators.formats.safetensors_file import (
     require_metadata_keys,
     tensor_bytes,
 )
-from aggregators.models import Model, StateDict, TensorInfo
+from aggregators.models import StateDict, TensorInfo
 
 Storage = Literal["dense", "mask", "index"]
 
@@ -64,19 +65,16 @@ _FIELDS = frozenset({"format", "version", "network", "shapes"})
 _INDEX_BYTES = 4
 
 
-class SparseTensorsFormat:
+class SparseTensorsFormat(ModelFormat[StateDict]):
     """The entry in `FORMATS`."""
 
     name = _FORMAT
     suffixes = (".sparse",)
     summary = "pruned network (poolctl sparse file)"
-    exact = True
+    model_types = (StateDict,)
 
     def recognises(self, head: bytes) -> bool:
         return recognises_safetensors(head) and b'"format":"poolctl-sparse"' in head
-
-    def holds(self, model: Model) -> bool:
-        return isinstance(model, StateDict)
 
     def decode(self, data: Buffer) -> StateDict:
         contents = parse_safetensors(data)
@@ -102,11 +100,7 @@ class SparseTensorsFormat:
             metadata=MappingProxyType(_network_metadata(metadata["network"])),
         )
 
-    def encode(self, model: Model) -> Iterator[Buffer]:
-        if not isinstance(model, StateDict):
-            raise ConversionError(
-                f"{self.name} holds the parameters of a network, not a {type(model).__name__}"
-            )
+    def pieces(self, model: StateDict) -> Iterator[Buffer]:
         require_complete(model)
         try:
             _require_moderate(model.infos)

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import perf_counter
 
 from aggregators.formats import file_digest, read_model, write_model
-from aggregators.formats.shape_predictor import encode_shape_predictor
+from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.models import ShapePredictor
 from tests.benchmarks.paper_size import make_paper_size_predictor
 
@@ -85,7 +85,7 @@ def _time_in_turns(folder: Path, rounds: int) -> dict[str, list[float]]:
 def _write_plainly(model: object, path: Path) -> None:
     assert isinstance(model, ShapePredictor)
     with path.open("wb") as file:
-        for piece in encode_shape_predictor(model):
+        for piece in ShapePredictorFormat().pieces(model):
             file.write(piece)
 
 

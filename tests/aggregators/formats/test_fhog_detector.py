@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, read_model, write_model
-from aggregators.formats.fhog_detector import PLANES, decode_fhog_detector, filter_cells
+from aggregators.formats.fhog_detector import PLANES, FhogDetectorFormat, filter_cells
 from aggregators.models import FhogDetector
 from tests.aggregators.formats.examples import make_detector
 from tests.aggregators.formats.integers import split_integers, write_integer
@@ -97,7 +97,7 @@ def test_malformed_numbers_are_named(index: int, value: int, message: str) -> No
     changed = [write_integer(v) for _, v in numbers]
     changed[index] = write_integer(value)
     with pytest.raises(FormatError, match=message):
-        decode_fhog_detector(b"".join(changed))
+        FhogDetectorFormat().decode(b"".join(changed))
 
 
 def test_undefined_weights_are_not_written() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, read_model
-from aggregators.formats.shape_predictor import decode_shape_predictor
+from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.models import ShapePredictor
 from tests.aggregators.formats.examples import assert_equal_models, make_predictor
 from tests.aggregators.formats.integers import split_integers, write_integer
@@ -57,7 +57,7 @@ def test_all_finite_floats_come_back(bits: list[int]) -> None:
     values = np.where(np.isfinite(values), values, np.float32(1)).reshape(1, 3, 2)
     model = make_predictor(0, ((0,),))
     model = ShapePredictor(**{**vars(model), "leaves": values})
-    decoded = decode_shape_predictor(encode_model(model))
+    decoded = ShapePredictorFormat().decode(encode_model(model))
     np.testing.assert_array_equal(decoded.leaves, values)
 
 
@@ -71,7 +71,7 @@ def test_no_integer_can_be_grown() -> None:
             changed = [write_integer(v) for _, v in numbers]
             changed[index] = write_integer(value)
             try:
-                model = decode_shape_predictor(b"".join(changed))
+                model = ShapePredictorFormat().decode(b"".join(changed))
             except FormatError:
                 refused += 1
             else:
@@ -102,7 +102,7 @@ def test_malformed_numbers_are_named(index: int, value: int, message: str) -> No
     changed = [write_integer(v) for _, v in numbers]
     changed[index] = write_integer(value)
     with pytest.raises(FormatError, match=message) as caught:
-        decode_shape_predictor(b"".join(changed))
+        ShapePredictorFormat().decode(b"".join(changed))
     assert caught.value.offset == numbers[index][0] or index == 4
 
 
@@ -121,7 +121,7 @@ _LIMITED = """
     from pathlib import Path
     from aggregators.errors import FormatError
     from aggregators.formats import decode_model, encode_model
-    from aggregators.formats.shape_predictor import decode_shape_predictor
+    from aggregators.formats.shape_predictor import ShapePredictorFormat
     from tests.aggregators.formats.examples import make_predictor
     from tests.aggregators.formats.integers import write_integer
 
@@ -146,7 +146,7 @@ _LIMITED = """
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for name, data in files.items():
         try:
-            decode_shape_predictor(data)
+            ShapePredictorFormat().decode(data)
         except FormatError as error:
             print(name, error)
         else:
