@@ -191,6 +191,7 @@ def add_statement(
                 code="statement_exists",
                 hint="Revoke that key first, if it is not to count any more.",
             )
+        # Flushed, because a version has one statement at a time.
         session.delete(known)
         session.flush()
     _attach(session, caller, version, signed, facts_of_version(version, signed.origin))
@@ -297,6 +298,7 @@ _HINT = "Sign again with a key of the site; `poolctl keys ls` shows which those 
 
 def _own_key(session: Session, envelope: Envelope, site: SiteRecord) -> PublicKey:
     """Return the registered key that an envelope names."""
+    # The identifier in an envelope is not signed: it only narrows the search.
     named = envelope.key_ids()
     own = [each for each in keys.list_keys(session, site.id) if not each.origin]
     fitting = [each for each in own if each.id in named or not named]

@@ -142,6 +142,7 @@ class _Agent:
             Nothing can be remembered.
         """
         started_s = time.monotonic()
+        # Saved at once: a cycle that is killed has its number, too.
         self.state.cycle += 1
         self.journal.cycle = self.state.cycle
         self.workspace.save(self.state)

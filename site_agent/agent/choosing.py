@@ -140,6 +140,7 @@ def choose(
         What holds now: a model that was refused under one of these stays refused.
     """
     asked = [version for version in versions if _is_meant(goal, site, own, version)]
+    # Of several versions with the same file the newest counts.
     asked = list({version.digest: version for version in reversed(asked)}.values())[::-1]
     keys = {version.digest: merge_keys(version.fingerprint).get(goal.method_name)
             for version in asked}  # fmt: skip
@@ -158,6 +159,7 @@ def choose(
             refused[version.digest] = why
         elif len(taken) < goal.most:
             taken.append(version)
+    # By address, so that the same models are left out whatever the order of the listing.
     permitted = _leave_out_forbidden(
         goal, sorted(taken, key=lambda version: version.address), refused
     )

@@ -85,6 +85,7 @@ class RoundsRun:
             data = data or refusal_condition(self.config)
             key = invitation.round.round_id
             note = self.notes.get(key)
+            # A round that waits for the site again had its contribution taken back by somebody.
             if note is not None and note.outcome == "contributed":
                 self._refuse(key, "its contribution was taken back", "")
             elif note is None or note.outcome != "refused" or note.data not in {"", data}:

@@ -177,6 +177,7 @@ class Publisher:
         """Keep a model for its upload, before anything is sent."""
         place = self._workspace.outgoing / digest / f"{self._goal.name}{path.suffix}"
         place.parent.mkdir(exist_ok=True)
+        # The recipe first: a model without one could not be uploaded after a crash in between.
         recipe_path(path).replace(recipe_path(place))
         path.replace(place)
         self._known.outgoing = Outgoing(

@@ -139,6 +139,7 @@ class Workspace:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 busy = BusyError(f"{self.folder}: another agent is at work here")
                 stack.enter_context(locked(self.folder / "lock", busy=busy))
+                # Under the lock: files in it belong to an agent that is gone.
                 shutil.rmtree(self.work, ignore_errors=True)
                 for folder in (self.best, self.outgoing, self.work):
                     folder.mkdir(parents=True, exist_ok=True)

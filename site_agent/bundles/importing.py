@@ -82,15 +82,15 @@ def import_bundle(
 ) -> ImportOutcome:
     """Import models under the names that they have, with all that came with them.
 
-    Parents go before what was merged from them. What the pool has already is left as it is, so
-    that an import that was interrupted, or is repeated, goes on where it was. The pool counts
-    versions itself: their numbers are the same only if it had none of that name.
+    Parents come before what was merged from them. Versions that the pool has stay as they are, so
+    an interrupted or repeated import continues where it stopped. The pool numbers the versions
+    anew: they keep their numbers only if it had no version of that name.
 
     Parameters
     ----------
     site_map : mapping
-        Under which site of this pool the models of a site are to stand; by the same name where
-        nothing is said. The sites must be there.
+        By site of the bundle, the site of this pool that gets its models; a site that is not
+        listed keeps its name. The sites must exist.
     visibility : Visibility, optional
         Who sees the models; as this pool's settings say when None.
 
@@ -108,6 +108,7 @@ def import_bundle(
     report_progress = progress or no_progress
     report = inspect_bundle(path, progress=part_of(report_progress, 0.0, _CHECKING_SHARE))
     bundle = open_bundle(path)
+    # The file is opened twice, and its path may lead elsewhere by now.
     if bundle.identifier != report.identifier:
         raise BundleRefusedError(f"{path}: was changed while it was read")
     _require_trustworthy(report, pool.signatures.policy)
@@ -215,6 +216,7 @@ class _Intake:
             return 0
         known = {_measurement(each) for each in self._pool.evaluations.list(version.address)}
         posted = 0
+        # They come newest first, and a newer one replaces those before it.
         for evaluation in reversed(evaluations):
             site = self._sites.get(evaluation.site, evaluation.site)
             may_speak = self._speaks_for_all or site == self._own_site

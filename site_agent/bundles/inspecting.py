@@ -96,6 +96,7 @@ def inspect_bundle(path: Path, *, progress: Progress | None = None) -> BundleRep
         used.add(record.digest)
         key = check_record(bundle, record)
         versions.append(_describe(bundle, record, key))
+    # Bytes that no signature covers could be anything, even a program.
     if unused := sorted(set(bundle.blobs) - used):
         raise BundleRefusedError(f"{path}: no record speaks of the file {unused[0]}")
     return BundleReport(path, bundle.identifier, path.stat().st_size, tuple(versions))

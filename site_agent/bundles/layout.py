@@ -222,6 +222,7 @@ def _read_manifest(path: Path, file: BinaryIO) -> tuple[Manifest, bytes]:
         raise BundleRefusedError(f"{path}: {MANIFEST}: {where}: {problem['msg']}") from error
     except json.JSONDecodeError as error:
         raise BundleRefusedError(f"{path}: {MANIFEST}: {error}") from error
+    # One spelling only: two files with the same members must have the same identifier.
     if manifest.to_bytes() != content:
         raise BundleRefusedError(f"{path}: {MANIFEST} is cut off, or not written as manifests are")
     return manifest, content
@@ -249,6 +250,7 @@ def _require_members(path: Path, manifest: Manifest) -> None:
 
 def _require_structure(path: Path, file: BinaryIO, spans: list[Span], manifest_bytes: int) -> None:
     """Raise unless every header and every byte between members is as it must be."""
+    # Tar programs differ in what they make of odd headers and padding, so none are accepted.
     places = [(BLOCK_BYTES, manifest_bytes), *((s.offset, s.member.size_bytes) for s in spans)]
     for index, (offset, size_bytes) in enumerate(places):
         end = offset + size_bytes

@@ -135,6 +135,7 @@ class ModelCache:
         self._make(self._refs)
         folder = self._refs / pool / str(version["site"]) / str(version["name"])
         folder.mkdir(parents=True, exist_ok=True)
+        # So that offline work finds it by whatever name it is asked for.
         names = {reference or "latest", str(version["version"]), f"sha256:{version['digest']}"}
         text = json.dumps(version, ensure_ascii=False, indent=2)
         for name in names:

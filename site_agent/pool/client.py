@@ -219,6 +219,7 @@ class PoolClient:
         where = self.address(address)
         report = progress or no_progress
         size_bytes = file.stat().st_size
+        # Most often the output of a command that failed.
         if size_bytes == 0:
             raise PoolRefusedRequestError(f"{file}: the file is empty")
         request = build_request(
@@ -271,11 +272,13 @@ class PoolClient:
             The version was withdrawn and must not be used, cached or not.
         NotFoundError, DigestMismatchError, PoolClientError
         """
+        # Before the cache is asked: a file that is here must not be used either.
         require_usable(version)
         signature = self.signatures.verify(version)
         path = self.cache.find(version.digest)
         if path is not None and path.stat().st_size == version.size_bytes:
             return Downloaded(version, path, 0, signature)
+        # A file of another size under this digest was damaged on this disk.
         if path is not None:
             self.cache.remove(version.digest)
         if profiles.is_offline():

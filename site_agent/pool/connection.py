@@ -138,6 +138,7 @@ class PoolConnection:
             raise NotLoggedInError(
                 "no pool is known: log in to one, or set POOL_ENDPOINT and POOL_TOKEN"
             )
+        # None is a connection without a login, as for accepting an invitation.
         if self._token == "":
             raise NotLoggedInError(
                 f"not logged in to {self.endpoint}, and POOL_TOKEN is not set",

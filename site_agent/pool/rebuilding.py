@@ -219,6 +219,7 @@ def carry_out(
     def find_any(digest: str) -> Path:
         return files.get(digest) or find(digest)
 
+    # Inputs come first, so each step finds what the steps before it made.
     for step in plan.steps:
         path = target if step is plan.steps[-1] else name_of(step)
         merged = replay(

@@ -76,6 +76,7 @@ class ContentReceiver:
         if size_bytes > self._remote.size_bytes:
             self._restart()
             return
+        # A part file may be of a download that crashed: only its digest shows what it is worth.
         for chunk in chunks(self._file, 0, size_bytes):
             self._hasher.update(chunk)
             self._position += len(chunk)
@@ -89,6 +90,7 @@ class ContentReceiver:
             try:
                 self._receive_once()
             except PoolUnreachableError as error:
+                # A slow line that breaks every few megabytes gets there in the end.
                 if self._position > before:
                     patience.renew()
                 patience.wait_or_raise(error)

@@ -219,6 +219,7 @@ def send_version(
     )
     if upload.version is None:
         raise PoolAnswerError(f"{connection.endpoint} completed an upload without a version")
+    # A pool that answers with another version would have the caller cite that one.
     for each in ("site", "name", "digest"):
         require_field(upload.version, each, getattr(request, each))
     return Uploaded(upload.version, sent_bytes)
@@ -291,6 +292,7 @@ def send_upload(
     sent_bytes = 0
     deadline_s = time.monotonic() + _COMPLETE_TIMEOUT_S
     while True:
+        # Announced anew in every round: the answer names the parts that are missing now.
         upload = connection.post(announce, UploadResponse, request, repeatable=True)
         if upload.state == "complete":
             return upload, sent_bytes

@@ -128,13 +128,6 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
         raise InvalidInputError(f"{path}: {error}") from error
 
 
-def local_keys(folder: Path) -> list[SigningKey]:
-    """Return the keys in a folder that sign, by site."""
-    sites = [path.name.removesuffix(_SUFFIX) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
-    found = [load_key(folder, site) for site in sites]
-    return [each for each in found if each is not None]
-
-
 def facts_of_request(request: UploadRequest, path: Path) -> VersionFacts:
     """Return what an upload request says of the file at `path`; its recipe has to be canonical."""
     recipe = request.recipe

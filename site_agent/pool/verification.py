@@ -184,6 +184,7 @@ class Verifier:
                 f"{known.origin or version.site}, and here it signs for "
                 f"{summary.origin or version.site}"
             )
+        # The pinned key itself, not what the pool gives under its identifier.
         key = known.public if known is not None else _key_of(version, summary, answer)
         statement = _open(version, answer, key)
         # What was compared once is not fetched again: only this machine can change the cache.
@@ -199,6 +200,7 @@ class Verifier:
                 f"{'; '.join(problems)}",
                 hint="do not use this version; notify the site and the pool's admin",
             )
+        # Only now: nobody is trusted on the strength of a statement that does not hold.
         note = ""
         if known is None:
             note = self._pin(version, answer.key) if pin else "its key was never met before"
@@ -222,6 +224,7 @@ class Verifier:
             )
         if signs_since is None:
             return Verification("unsigned")
+        # The pool could simply leave the signature out.
         if version.created_at >= signs_since:
             raise SignatureError(
                 f"{version.address}: is not signed, although {version.site} signs what it "

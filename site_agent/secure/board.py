@@ -7,23 +7,15 @@ every signature against the keys in the charter.
 from __future__ import annotations
 
 import hashlib
-import re
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from aggregators.whole_file import whole_file, write_whole
-from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, PoolAnswerError
+from site_agent.errors import InvalidInputError, PoolAnswerError
 from site_agent.pool.resources.rounds import SecureSessions
-from site_agent.runs.lock import locked
-from site_agent.secure.charter import NAME_PATTERN, Charter
-from site_agent.secure.messages import DIGEST_PATTERN, Post
+from site_agent.secure.charter import Charter
+from site_agent.secure.messages import Post
 from site_agent.secure.session import Session, parse_descriptor
-
-MOST_DESCRIPTOR_BYTES = 1 << 20
-MOST_ENVELOPE_BYTES = 3 << 19
-"""1.5 MiB: the largest DSSE envelope (768 KiB of payload in base64) and its signature."""
 
 
 class Board(Protocol):
@@ -80,93 +72,6 @@ class Board(Protocol):
             The session has no such file.
         """
         ...
-
-
-class FolderBoard:
-    """A board in a folder that all parties can write to, for one machine.
-
-    ::
-
-        <folder>/<session>/descriptor.json
-        <folder>/<session>/posts/<number>.<phase>.<sender>.json
-        <folder>/<session>/blobs/<digest>
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def open_session(self, descriptor: bytes) -> str:
-        if len(descriptor) > MOST_DESCRIPTOR_BYTES:
-            raise InvalidInputError(f"a descriptor has at most {MOST_DESCRIPTOR_BYTES:,} bytes")
-        session = hashlib.sha256(descriptor).hexdigest()
-        folder = self.folder / session
-        for name in ("posts", "blobs"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        if not (folder / "descriptor.json").exists():
-            write_whole(folder / "descriptor.json", descriptor)
-        return session
-
-    def sessions(self) -> list[str]:
-        opened = [
-            (path.stat().st_mtime_ns, path.parent.name)
-            for path in self.folder.glob("*/descriptor.json")
-        ]
-        return [session for _, session in sorted(opened)]
-
-    def descriptor(self, session: str) -> bytes:
-        return (self._session_folder(session) / "descriptor.json").read_bytes()
-
-    def post(self, session: str, phase: str, sender: str, envelope: bytes) -> None:
-        for name in (phase, sender):
-            if not re.fullmatch(NAME_PATTERN, name):
-                raise InvalidInputError(f"{name!r} is not a name of a phase or sender")
-        if len(envelope) > MOST_ENVELOPE_BYTES:
-            raise InvalidInputError(f"an envelope has at most {MOST_ENVELOPE_BYTES:,} bytes")
-        folder = self._session_folder(session) / "posts"
-        with locked(folder / ".lock"):
-            known = sorted(folder.glob("*.json"))
-            for path in known:
-                if path.name.split(".")[1:3] == [phase, sender]:
-                    if path.read_bytes() == envelope:
-                        return
-                    raise ConflictError(
-                        f"{sender} has posted something else as {phase} of session {session[:16]}",
-                        code="post_exists",
-                    )
-            write_whole(folder / f"{len(known):06d}.{phase}.{sender}.json", envelope)
-
-    def posts(self, session: str) -> list[Post]:
-        found = []
-        for path in sorted((self._session_folder(session) / "posts").glob("*.json")):
-            _, phase, sender, _ = path.name.split(".")
-            found.append(Post(session, phase, sender, path.read_bytes()))
-        return found
-
-    def put_blob(self, session: str, sender: str, path: Path) -> str:  # noqa: ARG002
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        target = self._session_folder(session) / "blobs" / digest
-        if not target.exists():
-            _copy_whole(path, target)
-        return digest
-
-    def get_blob(self, session: str, digest: str, target: Path) -> None:
-        path = self._session_folder(session) / "blobs" / digest
-        if not re.fullmatch(DIGEST_PATTERN, digest) or not path.exists():
-            raise NotFoundError(f"session {session[:16]} has no file {digest[:16]}")
-        _copy_whole(path, target)
-
-    def _session_folder(self, session: str) -> Path:
-        folder = self.folder / session
-        if not re.fullmatch(DIGEST_PATTERN, session) or not (folder / "descriptor.json").exists():
-            raise NotFoundError(f"the board has no session {session[:16]!r}")
-        return folder
-
-
-def _copy_whole(source: Path, target: Path) -> None:
-    with source.open("rb") as reading, whole_file(target) as writing:
-        shutil.copyfileobj(reading, writing, 1 << 20)
 
 
 class PoolBoard:
@@ -237,6 +142,7 @@ class PoolBoard:
 
 def _require_session(session: str, descriptor: bytes) -> str:
     """Return the session if it is that of the descriptor."""
+    # All keys and challenges follow from the descriptor; the pool must not choose it.
     digest = hashlib.sha256(descriptor).hexdigest()
     if session != digest:
         raise PoolAnswerError(

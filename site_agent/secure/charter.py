@@ -168,6 +168,7 @@ def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
     InvalidInputError
         The charter has another digest.
     """
+    # Fewer digits could be met by a charter that somebody made to fit.
     if len(digest) < 16 or not charter.digest.startswith(digest.lower()):
         raise InvalidInputError(
             f"the charter's digest is {charter.digest}, not {digest!r}; "

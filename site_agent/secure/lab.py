@@ -185,7 +185,9 @@ class Lab(Party):
         explicit = explicit_server(view.session, self.name, servers)
         seeds = {server: os.urandom(SEED_BYTES) for server in servers if server != explicit}
         masks = random_numbers(os.urandom(SEED_BYTES), self.charter.terms.challenges)
+        # The masks keep the check values, which all see, from showing anything of the numbers.
         vector = np.concatenate([numbers, masks])
+        # On disk before anything is posted: the tag on the next visit must be of this very vector.
         folder = self.secrets(view.session)
         write_whole(folder / "vector", to_bytes(vector), mode=0o600)
         texts = {server: seed.hex() for server, seed in seeds.items()}

@@ -177,6 +177,7 @@ def verify_post(post: Post, charter: Charter) -> Signed | None:
     Such a post says nothing about any member: the board, or whoever may write to it, made it.
     Boards are read again and again, so what was verified is remembered.
     """
+    # A lab that posts in a phase of the servers is ignored, whatever it signed.
     keys = charter.labs if post.phase in LAB_PHASES else charter.servers
     if post.sender not in keys or post.phase not in BODIES:
         return None

@@ -138,6 +138,7 @@ class Server(Party):
     def _give_receipt(self, view: Session) -> bool:
         invited = view.descriptor.labs
         here = [lab for lab in invited if view.posted("share", lab)]
+        # Whoever shares in time is waited for: the roster is closed by these receipts.
         if len(here) < len(invited) and self.clock() <= view.descriptor.deadlines.share:
             return False
         received, refused = {}, {}
@@ -156,6 +157,7 @@ class Server(Party):
 
     def _commit(self, view: Session) -> bool:
         roster = sorted(view.roster)
+        # Sums over two rosters would show by their difference what one lab gave.
         for entry in self.ledger.find("post", phase="commit", subject=view.descriptor.subject):
             earlier = entry["session"]
             if not self.has_said(earlier, "void") and entry["facts"]["roster"] != roster:

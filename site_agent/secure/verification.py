@@ -87,6 +87,7 @@ def verify_result(
         raise unfinished(view)
     results = view.bodies("result")
     first = next(iter(results.values()))
+    # One honest server is enough: it signs nothing but what all openings give.
     if any(each != first for each in results.values()):
         text = f"{', '.join(results)} signed different results; verify in full"
         raise SecureSumError((Fault("result", "refusal", (), text),))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import ConflictError, NotFoundError
-from site_agent.secure.board import FolderBoard
 from site_agent.secure.messages import Post
+from tests.site_agent.secure.folder_board import FolderBoard
 
 
 def test_posts_stay_as_they_are_and_in_their_order(tmp_path: Path) -> None:

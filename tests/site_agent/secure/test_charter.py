@@ -9,7 +9,6 @@ import pytest
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent.errors import InvalidInputError
 from site_agent.pool.signing import create_key
-from site_agent.secure.board import FolderBoard
 from site_agent.secure.charter import (
     Charter,
     accept_charter,
@@ -18,6 +17,7 @@ from site_agent.secure.charter import (
     require_accepted,
 )
 from site_agent.secure.server import Server
+from tests.site_agent.secure.folder_board import FolderBoard
 
 
 def _keys(*names: str) -> dict[str, str]:

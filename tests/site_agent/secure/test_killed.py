@@ -21,9 +21,9 @@ import pytest
 from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.secure_sum.sharing import add_to, inner_product, subtract_from
 from site_agent.errors import ConflictError, SecureSumError
-from site_agent.secure.board import FolderBoard
 from site_agent.secure.lab import Lab
 from site_agent.secure.server import Server
+from tests.site_agent.secure.folder_board import FolderBoard
 from tests.site_agent.secure.parties import LAYOUT, Parties, contribution, create_parties
 from tests.site_agent.secure.test_attacks import AltersBeforeCommit
 

@@ -14,10 +14,10 @@ from site_agent.errors import (
     PoolUnreachableError,
     SecureSumError,
 )
-from site_agent.secure.board import FolderBoard
 from site_agent.secure.server import serve
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import verify_result
+from tests.site_agent.secure.folder_board import FolderBoard
 from tests.site_agent.secure.parties import LAYOUT, contribution, create_parties
 
 
