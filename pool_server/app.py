@@ -29,17 +29,17 @@ from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
 from pool_server.http.traffic import Readiness, Traffic
 from pool_server.lineage import withdrawals
-from pool_server.merges.running import carrying_out_merges, recover_merges
+from pool_server.merges.running import merge_in_background, recover_merges
 from pool_server.models import aliases, cards, curation, descriptions, exports, sharing
 from pool_server.people import invitations, sites, tokens, users
 from pool_server.people.sites import pool_version
 from pool_server.people.tokens import create_first_admin as create_first_admin_in
 from pool_server.rounds.finishing import finish_round
-from pool_server.secure.files import deleting_ended_sessions
+from pool_server.secure.files import delete_ended_sessions_in_background
 from pool_server.settings import PoolSettings
 from pool_server.storage import open_storage
 from pool_server.transfers.check_slots import CheckSlots
-from pool_server.transfers.service import recover_uploads, sweeping
+from pool_server.transfers.service import recover_uploads, sweep_in_background
 
 API_PREFIX = "/api/v1"
 NOUNS: tuple[ModuleType, ...] = (
@@ -200,10 +200,10 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(recover_merges, parts)
     try:
         async with (
-            sweeping(parts),
-            deleting_ended_sessions(parts),
-            carrying_out_merges(parts),
-            carrying_out_merges(parts, finish_round, of_rounds=True),
+            sweep_in_background(parts),
+            delete_ended_sessions_in_background(parts),
+            merge_in_background(parts),
+            merge_in_background(parts, finish_round, of_rounds=True),
         ):
             yield
     finally:

@@ -1,4 +1,12 @@
-"""Answers that hold a file or a range of it, in constant memory, or lead to where it is stored."""
+"""Answers that hold a file or a range of it, in constant memory, or lead to where it is stored.
+
+How a download works: the client asks for a version (`registry.endpoints.download`), whose state
+and rights are checked; a download is recorded once for each site, so that its owner sees who has
+it. `send_content` then answers with the bytes from the storage, or, where an object store can send
+them itself, leads there by an address that is good for some minutes. The client asks for large
+files in ranges, several at once, goes on with `Range` and `If-Range` after an interruption, and
+compares the SHA-256 of the whole file in the end: nobody on the way has to be believed.
+"""
 
 from __future__ import annotations
 

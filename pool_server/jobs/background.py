@@ -20,7 +20,7 @@ log = logging.getLogger("pool_server.workers")
 
 
 @asynccontextmanager
-async def working(
+async def run_in_background(
     name: str,
     step: Callable[[threading.Event], bool],
     *,
@@ -72,7 +72,9 @@ def lease_end(settings: PoolSettings) -> datetime:
 
 
 @contextmanager
-def renewing(settings: PoolSettings, subject: str, renew: Callable[[], object]) -> Iterator[None]:
+def keep_renewed(
+    settings: PoolSettings, subject: str, renew: Callable[[], object]
+) -> Iterator[None]:
     """Call `renew` in a thread, well before each lease ends, while the block runs."""
     ended = threading.Event()
 

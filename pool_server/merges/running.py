@@ -41,7 +41,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller, caller_of, require_valid
 from pool_server.http.session import ServerParts
-from pool_server.jobs.background import lease_end, renewing, working
+from pool_server.jobs.background import keep_renewed, lease_end, run_in_background
 from pool_server.jobs.limited import StoppedError
 from pool_server.jobs.merging import merge_by_recipe
 from pool_server.merges import repository
@@ -251,7 +251,7 @@ class MergeWorker:
 
         try:
             # However long a step takes: fetching inputs, publishing.
-            with renewing(self.parts.settings, f"merge {job.key}", renew):
+            with keep_renewed(self.parts.settings, f"merge {job.key}", renew):
                 upload = self.carry_out(MergeRun(self.parts, job, self.name, stopping))
             self._end(job, repository.FINISHED, version_id=upload.version_id)
         except StoppedError:
@@ -329,7 +329,7 @@ def recover_merges(parts: ServerParts) -> None:
 
 
 @asynccontextmanager
-async def carrying_out_merges(
+async def merge_in_background(
     parts: ServerParts, carry_out: CarryOut = carry_out_merge, *, of_rounds: bool = False
 ) -> AsyncIterator[None]:
     """Carry merges out in a thread of their own while the block runs.
@@ -339,7 +339,7 @@ async def carrying_out_merges(
     if not (parts.settings.central_merges or of_rounds):
         yield
         return
-    async with working(
+    async with run_in_background(
         "rounds" if of_rounds else "merges",
         MergeWorker(parts, carry_out, of_rounds).run_next,
         interval_s=parts.settings.poll_interval_s,

@@ -87,12 +87,12 @@ def check_pool(
         problems = list(_database_problems(connection))
         versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
         unfound = find_wrong_entries(connection)
-    problems += _mended_entries(pool, unfound)
+    problems += _mend_entries(pool, unfound)
     # The storage is asked for each: what is listed may have lost its bytes, and what came in while
     # the list was made is not on it. What is not there may have been deleted since.
     whole = {digest for digest in known if pool.storage.has_content(digest)}
-    missing = _still_known(pool, known.keys() - whole)
-    problems += _missing_files(pool, missing, names)
+    missing = _keep_known(pool, known.keys() - whole)
+    problems += _find_missing_files(pool, missing, names)
     problems += [
         Problem(
             "file-unknown",
@@ -103,11 +103,11 @@ def check_pool(
         for digest in sorted(there - known.keys() - arriving)
     ]
     if read_files:
-        problems += _damaged_files(pool, known, whole, names, report)
+        problems += _find_damaged_files(pool, known, whole, names, report)
     return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
 
 
-def _mended_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
+def _mend_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
     if versions:
         write_entries(pool.database, versions)
         yield Problem(
@@ -157,7 +157,7 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
     return names
 
 
-def _still_known(pool: Pool, digests: Set[str]) -> set[str]:
+def _keep_known(pool: Pool, digests: Set[str]) -> set[str]:
     """Return those of some files that the database still speaks of."""
     if not digests:
         return set()
@@ -165,7 +165,7 @@ def _still_known(pool: Pool, digests: Set[str]) -> set[str]:
         return digests & known_files(connection).keys()
 
 
-def _missing_files(pool: Pool, missing: set[str], names: dict[str, str]) -> Iterator[Problem]:
+def _find_missing_files(pool: Pool, missing: set[str], names: dict[str, str]) -> Iterator[Problem]:
     for digest in sorted(missing):
         yield Problem(
             "file-missing",
@@ -189,7 +189,7 @@ def _remedy(pool: Pool, digest: str, name: str) -> str:
     return way + copy
 
 
-def _damaged_files(
+def _find_damaged_files(
     pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], report: Progress
 ) -> Iterator[Problem]:
     total, done = max(1, sum(known.values())), 0
@@ -201,7 +201,7 @@ def _damaged_files(
         try:
             found, count = _hash_file(pool, digest)
         except (ContentMissingError, StorageFailedError, OSError) as error:
-            if _still_known(pool, {digest}):
+            if _keep_known(pool, {digest}):
                 yield Problem("file-unreadable", names[digest], f"{error}")
             continue
         if (found, count) != (digest, size_bytes):

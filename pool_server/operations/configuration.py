@@ -61,7 +61,7 @@ def check_configuration(**given: Any) -> tuple[PoolSettings | None, list[Finding
         None where they cannot be read at all.
     list of Finding
     """
-    found = [*_unknown_variables(os.environ), *_readable_secrets(os.environ)]
+    found = [*_find_unknown_variables(os.environ), *_readable_secrets(os.environ)]
     try:
         settings = PoolSettings(**given)
     except ValidationError as error:
@@ -80,7 +80,7 @@ def wrong_values(error: ValidationError) -> Iterator[Finding]:
         yield Finding("problem", setting_name(field), text)
 
 
-def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+def _find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
     known = {f"{ENVIRONMENT_PREFIX}{field.upper()}" for field in PoolSettings.model_fields}
     known.add(CONFIG_VARIABLE)
     for name in sorted(environment):

@@ -67,7 +67,7 @@ def announce_contribution(
         found = service.get_round(session, caller, key)
     _require_participant(caller, found, request.site)
     destination = Contributions(parts, found, _check_sum_of_servers(parts, found, request))
-    with _noting_lateness(parts, found, request.site):
+    with _note_lateness(parts, found, request.site):
         upload, is_new = announce_upload(destination, caller, request)
     return describe_upload(parts, upload), is_new
 
@@ -87,7 +87,7 @@ def complete_contribution(
     with parts.database.read() as session:
         found = service.get_round(session, caller, key)
         site = get_upload(session, caller, upload_id).site.name
-    with _noting_lateness(parts, found, site):
+    with _note_lateness(parts, found, site):
         upload = complete_upload(Contributions(parts, found), caller, upload_id)
     return describe_upload(parts, upload)
 
@@ -321,7 +321,7 @@ def _require_participant(caller: Caller, found: RoundRecord, site: str) -> None:
 
 
 @contextmanager
-def _noting_lateness(parts: ServerParts, found: RoundRecord, site: str) -> Iterator[None]:
+def _note_lateness(parts: ServerParts, found: RoundRecord, site: str) -> Iterator[None]:
     """Record that a site came after the round had ended."""
     try:
         yield

@@ -291,7 +291,7 @@ def _require_same_inputs(found: RoundRecord, recipe: Recipe) -> None:
     # Counted, for two sites may contribute the same bytes, and both count.
     there = Counter(each.digest for each in recipe_of(found).inputs)
     if there != Counter(each.digest for each in recipe.inputs):
-        raise _changed(found)
+        raise _round_changed(found)
 
 
 def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
@@ -299,10 +299,10 @@ def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
     _require_same_inputs(found, Recipe.model_validate(recipe))
     # Another process may have kept the state of other contributions meanwhile.
     if recipe["output"].get("state") != found.state_digest:
-        raise _changed(found)
+        raise _round_changed(found)
 
 
-def _changed(found: RoundRecord) -> ConflictError:
+def _round_changed(found: RoundRecord) -> ConflictError:
     return ConflictError(
         f"a contribution to round {found.key} was taken back or sent while the pool combined",
         code="round_changed",

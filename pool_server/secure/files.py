@@ -24,7 +24,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.file_response import send_content
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.jobs.background import working
+from pool_server.jobs.background import run_in_background
 from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
@@ -169,14 +169,14 @@ def delete_ended_sessions(parts: ServerParts) -> int:
 
 
 @asynccontextmanager
-async def deleting_ended_sessions(parts: ServerParts) -> AsyncIterator[None]:
+async def delete_ended_sessions_in_background(parts: ServerParts) -> AsyncIterator[None]:
     """Delete ended sessions from time to time while the block runs."""
 
     def step(_stopping: threading.Event) -> bool:
         delete_ended_sessions(parts)
         return False
 
-    async with working(
+    async with run_in_background(
         "secure sessions", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S
     ):
         yield

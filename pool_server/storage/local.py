@@ -269,14 +269,14 @@ class LocalPartWriter:
 
     def write(self, chunk: bytes) -> None:
         file = self._open_file()
-        with self._discarded_when_refused():
+        with self._discard_when_refused():
             self._check.take(chunk)
         with translate_errors("write a part"):
             write_all(file, chunk)
 
     def finish(self, digest: str | None = None) -> None:
         file = self._open_file()
-        with self._discarded_when_refused():
+        with self._discard_when_refused():
             self._check.require_whole(digest)
         with translate_errors("keep a part"):
             os.fdatasync(file.fileno())
@@ -300,7 +300,7 @@ class LocalPartWriter:
         return self._file
 
     @contextmanager
-    def _discarded_when_refused(self) -> Iterator[None]:
+    def _discard_when_refused(self) -> Iterator[None]:
         try:
             yield
         except PartMismatchError:

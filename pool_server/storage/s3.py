@@ -48,7 +48,7 @@ from pool_server.storage.s3_bucket import (
     MultipartGoneError,
     S3Bucket,
     S3Connection,
-    encoded,
+    encode_checksum,
 )
 from pool_server.storage.s3_objects import (
     ObjectReader,
@@ -120,10 +120,10 @@ class S3Storage:
                     f"its {upload.checksum} in hexadecimal",
                     hint="The upload's `part_checksum` says which one is wanted.",
                 )
-            arguments[CHECKSUM_FIELDS[upload.checksum]] = encoded(checksum)
-            headers[CHECKSUM_HEADERS[upload.checksum]] = encoded(checksum)
+            arguments[CHECKSUM_FIELDS[upload.checksum]] = encode_checksum(checksum)
+            headers[CHECKSUM_HEADERS[upload.checksum]] = encode_checksum(checksum)
         expires_at = datetime.now(UTC) + self._lifetime
-        url = self.bucket.signed_url(
+        url = self.bucket.sign_url(
             "upload_part",
             self._lifetime,
             self.places.blob(upload.upload_id),
@@ -193,7 +193,7 @@ class S3Storage:
 
     def content_url(self, digest: str, file_name: str) -> str | None:
         known = self._require_published(digest)
-        return self.bucket.signed_url(
+        return self.bucket.sign_url(
             "get_object",
             self._lifetime,
             self.places.blob(known.upload_id),

@@ -47,30 +47,34 @@ def require_settings(settings: PoolSettings) -> None:
     key_id = settings.s3_access_key_id.get_secret_value()
     secret = settings.s3_secret_access_key.get_secret_value()
     if not _BUCKET.fullmatch(settings.s3_bucket):
-        raise _refused(
+        raise _refuse_setting(
             "S3_BUCKET", f"{settings.s3_bucket!r}", "the name of a bucket that is there already"
         )
     for name in ("s3_endpoint_url", "s3_public_endpoint_url"):
         address = str(getattr(settings, name))
         parts = urlsplit(address)
         if address and (parts.scheme not in {"http", "https"} or not parts.hostname):
-            raise _refused(name.upper(), f"{address!r}", "http://HOST:PORT or https://HOST")
+            raise _refuse_setting(name.upper(), f"{address!r}", "http://HOST:PORT or https://HOST")
         if parts.username or parts.password:
-            raise _refused(name.upper(), "one with a password in it", "the address alone")
+            raise _refuse_setting(name.upper(), "one with a password in it", "the address alone")
     if bool(key_id) != bool(secret):
         missing = "S3_SECRET_ACCESS_KEY" if key_id else "S3_ACCESS_KEY_ID"
-        raise _refused(missing, "nothing", "a value, because the other half of the key is given")
+        raise _refuse_setting(
+            missing, "nothing", "a value, because the other half of the key is given"
+        )
     if settings.s3_sse_kms_key_id and not settings.s3_sse.startswith("aws:kms"):
-        raise _refused("S3_SSE", f"{settings.s3_sse!r}", "aws:kms, because a key for it is given")
+        raise _refuse_setting(
+            "S3_SSE", f"{settings.s3_sse!r}", "aws:kms, because a key for it is given"
+        )
     if settings.part_bytes < settings.s3_least_part_bytes:
-        raise _refused(
+        raise _refuse_setting(
             "PART_BYTES",
             f"{settings.part_bytes:,}",
             f"at least the {settings.s3_least_part_bytes:,} bytes of S3_LEAST_PART_BYTES",
         )
 
 
-def _refused(name: str, found: str, expected: str) -> StartError:
+def _refuse_setting(name: str, found: str, expected: str) -> StartError:
     return StartError(
         f"{setting_name(name.lower())} is {found}, expected {expected}",
         code="storage_settings",
@@ -231,7 +235,7 @@ class StoredPart:
     naming: dict[str, Any]
 
 
-def encoded(checksum: str) -> str:
+def encode_checksum(checksum: str) -> str:
     """Return a hexadecimal checksum as S3 writes it."""
     return base64.b64encode(bytes.fromhex(checksum)).decode("ascii")
 
@@ -330,7 +334,7 @@ class S3Bucket:
                     **self._at(key), UploadId=multipart_id
                 )
                 for page in pages:
-                    found += [_stored_part(each) for each in page.get("Parts", ())]
+                    found += [_read_part(each) for each in page.get("Parts", ())]
             except ClientError as error:
                 raise _gone_or(error) from error
         return found
@@ -372,7 +376,7 @@ class S3Bucket:
                 if error_code(error) not in _NO_SUCH_UPLOAD:
                     raise
 
-    def signed_url(self, operation: str, lifetime: timedelta, key: str, **arguments: Any) -> str:
+    def sign_url(self, operation: str, lifetime: timedelta, key: str, **arguments: Any) -> str:
         """Return an address good for one request; sends nothing."""
         with translate_errors("sign an address"):
             return cast(
@@ -393,7 +397,7 @@ class S3Bucket:
         return self.connection.arguments(key)
 
 
-def _stored_part(each: dict[str, Any]) -> StoredPart:
+def _read_part(each: dict[str, Any]) -> StoredPart:
     naming = {"PartNumber": each["PartNumber"], "ETag": each["ETag"]}
     if each.get("ChecksumSHA256"):
         naming["ChecksumSHA256"] = each["ChecksumSHA256"]

@@ -24,7 +24,7 @@ from pool_server.storage.s3_bucket import (
     MultipartGoneError,
     S3Bucket,
     S3Connection,
-    encoded,
+    encode_checksum,
     translate_errors,
 )
 from pool_server.storage.scratch import ScratchFolder, write_all
@@ -208,7 +208,7 @@ class S3PartWriter:
 
     def write(self, chunk: bytes) -> None:
         file = self._open_file()
-        with self._discarded_when_refused():
+        with self._discard_when_refused():
             self._check.take(chunk)
         self._md5.update(chunk)
         try:
@@ -218,13 +218,13 @@ class S3PartWriter:
 
     def finish(self, digest: str | None = None) -> None:
         file = self._open_file()
-        with self._discarded_when_refused():
+        with self._discard_when_refused():
             self._check.require_whole(digest)
         file.seek(0)
         arguments = {}
         if self._upload.checksum is not None:
             checksums = {"md5": self._md5.hexdigest(), "sha256": self._check.digest}
-            arguments[CHECKSUM_FIELDS[self._upload.checksum]] = encoded(
+            arguments[CHECKSUM_FIELDS[self._upload.checksum]] = encode_checksum(
                 checksums[self._upload.checksum]
             )
         try:
@@ -250,7 +250,7 @@ class S3PartWriter:
         return self._file
 
     @contextmanager
-    def _discarded_when_refused(self) -> Iterator[None]:
+    def _discard_when_refused(self) -> Iterator[None]:
         try:
             yield
         except PartMismatchError:
@@ -323,16 +323,16 @@ class S3Places:
         return cls(f"{prefix.rstrip('/')}/" if prefix else "")
 
     def mark(self, upload_id: str) -> str:
-        return f"{self.marks}{_required(_UPLOAD_ID, upload_id)}"
+        return f"{self.marks}{_require_match(_UPLOAD_ID, upload_id)}"
 
     def verified(self, upload_id: str) -> str:
-        return f"{self.prefix}verified/{_required(_UPLOAD_ID, upload_id)}"
+        return f"{self.prefix}verified/{_require_match(_UPLOAD_ID, upload_id)}"
 
     def blob(self, upload_id: str) -> str:
-        return f"{self.blobs}{_required(_UPLOAD_ID, upload_id)[:2]}/{upload_id}"
+        return f"{self.blobs}{_require_match(_UPLOAD_ID, upload_id)[:2]}/{upload_id}"
 
     def published(self, digest: str) -> str:
-        return f"{self.all_published}{_required(_DIGEST, digest)[:2]}/{digest}"
+        return f"{self.all_published}{_require_match(_DIGEST, digest)[:2]}/{digest}"
 
     @property
     def marks(self) -> str:
@@ -351,7 +351,7 @@ class S3Places:
         return f"{self.prefix}probe"
 
 
-def _required(pattern: re.Pattern[str], word: str) -> str:
+def _require_match(pattern: re.Pattern[str], word: str) -> str:
     # They come from the database or the bucket; a wrong one must still never be a key.
     if not pattern.fullmatch(word):
         raise StorageFailedError(f"{word!r} is no identifier or digest of the pool")

@@ -20,8 +20,8 @@ Who may lie, or die, and which step finds it:
   are judged by the announcement. About the digest: it is computed from the bytes that the storage
   gives back. About the kind of file: the destination reads the file itself. About whose it is:
   the destination, at the announcement and again in the last transaction.
-- A slow or dying uploader holds nothing but its record, which expires (`sweeping`); of those a
-  site may have so many at once.
+- A slow or dying uploader holds nothing but its record, which expires (`service.sweep_uploads`);
+  the number of those is limited for each site.
 - A second uploader of the same file to the same place: one record by a unique index, one check
   by the claim, and the last transaction finds what the first has made of it.
 - A full disk is found when the storage prepares for the file, and again at each part; the upload

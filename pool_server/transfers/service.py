@@ -25,7 +25,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_moment_cursor
 from pool_server.http.session import ServerParts
-from pool_server.jobs.background import lease_end, renewing, working
+from pool_server.jobs.background import keep_renewed, lease_end, run_in_background
 from pool_server.people.sites import get_site
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter
@@ -165,7 +165,7 @@ def lease_upload(parts: ServerParts, upload_id: str) -> Iterator[None]:
         with parts.database.write() as session:
             repository.renew_claim(session, upload_id, lease_end(parts.settings))
 
-    with renewing(parts.settings, f"upload {upload_id}", renew):
+    with keep_renewed(parts.settings, f"upload {upload_id}", renew):
         try:
             yield
         except BaseException:
@@ -327,12 +327,14 @@ def recover_uploads(parts: ServerParts) -> None:
 
 
 @asynccontextmanager
-async def sweeping(parts: ServerParts) -> AsyncIterator[None]:
+async def sweep_in_background(parts: ServerParts) -> AsyncIterator[None]:
     """Sweep from time to time while the block runs."""
 
     def step(_stopping: threading.Event) -> bool:
         sweep_uploads(parts)
         return False
 
-    async with working("sweeps", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S):
+    async with run_in_background(
+        "sweeps", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S
+    ):
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from pool_server.errors import DatabaseUnavailableError
-from pool_server.jobs.background import renewing
+from pool_server.jobs.background import keep_renewed
 from pool_server.settings import PoolSettings
 
 
@@ -20,6 +20,6 @@ def test_a_lease_is_renewed_also_after_a_failure() -> None:
             first = False
             raise DatabaseUnavailableError("the database does not answer")
 
-    with renewing(PoolSettings.model_construct(lease_s=0.03), "a test", renew):
+    with keep_renewed(PoolSettings.model_construct(lease_s=0.03), "a test", renew):
         for _ in range(3):
             assert renewed.acquire(timeout=60)

@@ -118,5 +118,5 @@ def test_forms_of_addresses(style: str, endpoint_url: str, expected: str, tmp_pa
             s3_secret_access_key="secret",
         )
     )
-    url = storage.bucket.signed_url("get_object", storage._lifetime, "blobs/01/0123")
+    url = storage.bucket.sign_url("get_object", storage._lifetime, "blobs/01/0123")
     assert url.startswith(f"{expected}blobs/01/0123?")
