@@ -126,7 +126,7 @@ TAGS = [
     },
     {
         "name": "audit",
-        "description": "What was done, by whom and when. For admins of the pool and of sites.",
+        "description": "Who did what, and when. For admins of the pool and of sites.",
     },
     {"name": "sites", "description": "The labs that share this pool, and who one is oneself."},
     {

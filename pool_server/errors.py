@@ -104,7 +104,7 @@ class DigestMismatchError(RefusedError):
 
 
 class FormatRefusedError(RefusedError):
-    """No well-formed model file, or one that could not be checked within the limits."""
+    """Not a well-formed model file, or one that could not be checked within the limits."""
 
 
 class KeyRefusedError(RefusedError):

@@ -1,4 +1,4 @@
-"""How lines of the log look: for people, or one JSON object a line for programs.
+"""The log: lines for people, or one JSON object a line for programs.
 
 Whatever is logged while a request is served carries the request's identifier, also from the
 threads that serve it: `request_id` is set around the request, and a thread that works on its
@@ -62,10 +62,10 @@ class JsonFormatter(logging.Formatter):
 
 def set_up_logging(settings: PoolSettings) -> None:
     """Send the log of this process to its error output, in the form that the settings name."""
-    logging.basicConfig(handlers=[prepared(logging.StreamHandler(), settings)])
+    logging.basicConfig(handlers=[prepare_handler(logging.StreamHandler(), settings)])
 
 
-def prepared(handler: logging.Handler, settings: PoolSettings) -> logging.Handler:
+def prepare_handler(handler: logging.Handler, settings: PoolSettings) -> logging.Handler:
     """Give a handler the form that the settings name, with identifiers of requests."""
     as_json = settings.log_format == "json"
     handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(TEXT))

@@ -59,7 +59,7 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
         The database cannot be used.
     """
     raise_descriptor_limit()
-    with held_data(settings), listening_socket(settings) as listener:
+    with hold_data_folder(settings), listening_socket(settings) as listener:
         secret = prepare_database(settings)
         server = ReportingServer(settings, lambda: on_ready(url, secret))
         url = socket_url(settings, listener)
@@ -83,7 +83,7 @@ def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
     >>> with running_pool(PoolSettings(data_folder=folder, port=0)) as (url, token):
     ...     print(url)  # doctest: +SKIP
     """
-    with held_data(settings), listening_socket(settings) as listener:
+    with hold_data_folder(settings), listening_socket(settings) as listener:
         secret = prepare_database(settings)
         ready = threading.Event()
         server = ReportingServer(settings, ready.set)
@@ -104,7 +104,7 @@ def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
 
 
 class ReportingServer(uvicorn.Server):
-    """Tells when it answers, and that it stops while it finishes what is under way."""
+    """A uvicorn server that reports when it answers, and that answers until it has finished."""
 
     def __init__(self, settings: PoolSettings, on_ready: Callable[[], None]) -> None:
         app = create_app(settings)
@@ -205,17 +205,17 @@ def socket_url(settings: PoolSettings, listener: socket.socket) -> str:
 
 
 @contextmanager
-def held_data(settings: PoolSettings) -> Iterator[None]:
+def hold_data_folder(settings: PoolSettings) -> Iterator[None]:
     """Keep other servers from a data folder that is for one; several may share PostgreSQL."""
     if settings.uses_postgresql:
         yield
         return
-    with locked_folder(settings):
+    with lock_folder(settings):
         yield
 
 
 @contextmanager
-def locked_folder(settings: PoolSettings) -> Iterator[None]:
+def lock_folder(settings: PoolSettings) -> Iterator[None]:
     """Make the data folder and hold it for this process alone.
 
     The lock is the system's: it ends with the process, however that ends.

@@ -88,12 +88,12 @@ def upgrade(
     only once. A missing text index is created.
     """
     from pool_server.app import set_up_database
-    from pool_server.server import held_data
+    from pool_server.server import hold_data_folder
 
     settings = database.settings()
     if dry_run:
         return _planned(settings)
-    with held_data(settings):
+    with hold_data_folder(settings):
         change, secret = set_up_database(settings)
         has_text_index = _make_text_index(invocation, settings)
     facts: dict[str, Any] = {

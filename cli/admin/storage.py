@@ -119,7 +119,7 @@ def restore(
     """
     from pool_server.operations.backup import list_snapshots
     from pool_server.operations.restore import restore_snapshot
-    from pool_server.server import held_data
+    from pool_server.server import hold_data_folder
 
     there = list_snapshots(folder)
     chosen = next((each for each in reversed(there) if snapshot in {"", each.name}), None)
@@ -129,7 +129,7 @@ def restore(
     settings = database.settings()
     with (
         goes_on_when_repeated(),
-        held_data(settings),
+        hold_data_folder(settings),
         invocation.progress("restore") as report,
     ):
         restored = restore_snapshot(settings, chosen, progress=report)

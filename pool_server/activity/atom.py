@@ -16,7 +16,7 @@ MEDIA_TYPE = "application/atom+xml"
 
 _NAMESPACE = UUID("0b9d4f3e-6f0c-4c6e-9a51-7a1d2f8f1c55")
 _MOST_LISTED = 20
-# What XML 1.0 has no way to write; names and reasons come from other sites.
+# XML 1.0 cannot write these characters; names and reasons come from other sites.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 TITLES = {

@@ -154,14 +154,14 @@ def describe_entry(entry: AuditRecord, caller: Caller) -> AuditEntry:
         outcome=entry.outcome,
         details=entry.details
         if caller.has_role("admin")
-        else _without_names_of_others(caller.site, entry.details),
+        else _drop_names_of_others(caller.site, entry.details),
         token_id=entry.token_id if knows_actor else "",
         address=entry.address if knows_actor else "",
         request_id=entry.request_id,
     )
 
 
-def _without_names_of_others(site: str, details: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_names_of_others(site: str, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return details without the names of other sites' models that a withdrawal has flagged."""
     if "flagged" not in details:
         return dict(details)

@@ -1,1 +1,1 @@
-"""What all endpoints share: sessions, identities, errors, paging."""
+"""HTTP: the parts that all routes share, such as sessions, identities, errors and pages."""

@@ -60,8 +60,8 @@ OUTCOME = "refused"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_MESSAGE = 500
 _MOST_PATH = 256
-# What a name, an identifier, a digest or a reference may be made of. An address with other values
-# in it is none of this pool, and no words of whoever sent it go into the audit.
+# What a name, an identifier, a digest or a reference may be made of. Paths with other values are
+# not recorded, so that nobody can write words of their own into the audit.
 _VALUE = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 _UNSHOWN = re.compile(f"[{UNSHOWN}]")
 
@@ -69,8 +69,8 @@ _UNSHOWN = re.compile(f"[{UNSHOWN}]")
 async def record_refusal(request: Request, error: PoolError) -> None:
     """Append an entry if an act was refused to somebody who is signed in.
 
-    The audit is only ever appended to, so nobody may fill it at will: where one token is refused
-    all the time, some of it is told in the log alone.
+    Entries are never deleted, so nobody may fill the audit at will: where one token is refused
+    all the time, the rest goes to the log alone.
     """
     if request.method in _READING or entry_of(error).status != HTTPStatus.FORBIDDEN:
         return
@@ -103,12 +103,12 @@ def _record(request: Request, caller: Caller, error: PoolError) -> None:
             method=request.method,
             path=request.url.path[:_MOST_PATH],
             code=entry_of(error).code,
-            message=written_out(error.message[:_MOST_MESSAGE]),
+            message=escape_unshown(error.message[:_MOST_MESSAGE]),
         ),
     )
 
 
-def written_out(text: str) -> str:
+def escape_unshown(text: str) -> str:
     """Return text with the characters escaped that would not be seen as what they are."""
     return _UNSHOWN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

@@ -21,7 +21,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pool_server.http.error_responses import REQUEST_TIMEOUT, error_response
-from pool_server.http.rate_limits import limited_by
+from pool_server.http.rate_limits import rate_limit_key
 
 log = logging.getLogger("pool_server.connections")
 
@@ -102,7 +102,7 @@ class WatchedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.holder = limited_by(self.client[0] if self.client else "")
+        self.holder = rate_limit_key(self.client[0] if self.client else "")
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""Every answer of 400 and more has one form: `ErrorResponse`."""
+"""Refusals: every answer with a status of 400 or more is an `ErrorResponse`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pool_server.http.error_table import ERROR_TABLE, ErrorEntry, entry_of
 from pool_server.wire.errors import ErrorBody, ErrorResponse, problem_words
 
 MOST_FIELDS_NAMED = 5
-# What passes by itself, and when it may have.
+# Faults that pass by themselves, and the seconds after which they may have.
 RETRY_AFTER_S = {"upload_busy": "1", "write_conflict": "1", "database_unavailable": "2"}
 INVALID_REQUEST = ErrorEntry(
     422, "invalid_request", "A field of the request is missing, unknown or not as described."
@@ -142,12 +142,12 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, on_http_error)
 
 
-def documented(*errors: type[PoolError]) -> dict[int | str, dict[str, Any]]:
+def document_errors(*errors: type[PoolError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route with errors that few other routes have."""
-    return _described([ERROR_TABLE[error] for error in errors])
+    return _describe_entries([ERROR_TABLE[error] for error in errors])
 
 
-def _described(entries: Iterable[ErrorEntry]) -> dict[int | str, dict[str, Any]]:
+def _describe_entries(entries: Iterable[ErrorEntry]) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {}
     for entry in entries:
         example = {"error": {"code": entry.code, "message": entry.text, "hint": "", "details": {}}}
@@ -159,7 +159,7 @@ def _described(entries: Iterable[ErrorEntry]) -> dict[int | str, dict[str, Any]]
     return responses
 
 
-USUAL_RESPONSES = _described(
+USUAL_RESPONSES = _describe_entries(
     [
         *(
             ERROR_TABLE[kind]

@@ -1,4 +1,4 @@
-"""Which status and code each error of the server has on the wire.
+"""Status, code and text of each error of the server on the wire.
 
 A class that is not here has the entry of its parent; an error may have a code of its own.
 """
@@ -77,7 +77,7 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
         422, "digest_mismatch", "The file has another SHA-256 than was announced."
     ),
     errors.FormatRefusedError: ErrorEntry(
-        422, "format_refused", "The file is no model in a format that the pool takes."
+        422, "format_refused", "The file is not a model in a format that the pool takes."
     ),
     errors.RecipeRefusedError: ErrorEntry(
         422, "recipe_refused", "The recipe cannot be read or belongs to another file."

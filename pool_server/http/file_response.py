@@ -22,7 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from pool_server.errors import VersionWithdrawnError
-from pool_server.http.error_responses import documented, error_response
+from pool_server.http.error_responses import document_errors, error_response
 from pool_server.http.session import ServerParts
 from pool_server.wire.errors import ErrorResponse
 
@@ -139,7 +139,7 @@ class OpenFileResponse(Response):
             await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})
 
 
-CONTENT_RESPONSES = documented(VersionWithdrawnError) | {
+CONTENT_RESPONSES = document_errors(VersionWithdrawnError) | {
     200: {
         "description": "The whole file.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},

@@ -1,6 +1,6 @@
-"""Who is asking, and whether they may: tokens, roles and scopes.
+"""Identity and permission of a caller: tokens, roles and scopes.
 
-A token without scopes may all that its role may; one with scopes only what they name, and never
+A token without scopes may do all that its role may; one with scopes only what they name, and never
 more than its role. Every route that takes a token declares what it needs, where the router or the
 route itself is made::
 
@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
 from pool_server.errors import NotAllowedError, NotAuthenticatedError
-from pool_server.http.rate_limits import Limits, RateLimits, client_address, limited_by
+from pool_server.http.rate_limits import Limits, RateLimits, client_address, rate_limit_key
 from pool_server.http.session import Parts, ServerParts
 from pool_server.wire.people import TokenKind
 from pool_server.wire.sites import ROLES, Role, Scope
@@ -63,7 +63,7 @@ def hash_secret(secret: str) -> str:
 
 
 def rank(role: str) -> int:
-    """Return how much a role may: each may all that the one before it may."""
+    """Return the place of a role: each role may do all that the one before it may."""
     return ROLES.index(cast("Role", role))
 
 
@@ -100,7 +100,7 @@ class Caller:
         return self.has_role("admin")
 
     def has_role(self, role: Role, site: str | None = None) -> bool:
-        """Tell whether the caller has at least `role` at `site`, or in the whole pool if None."""
+        """Return whether the caller has at least `role` at `site`; None: in the whole pool."""
         if site != self.site and not self.pool_wide:
             return False
         return rank(self.role) >= rank(role)
@@ -142,7 +142,8 @@ class Caller:
         )
 
 
-# Asked with every request, and therefore made once and for no more than is looked at.
+# Every request runs this query: building it anew would take longer than running it, and it loads
+# only the columns that are looked at.
 _TOKEN_BEHIND = (
     select(TokenRecord)
     .join(TokenRecord.site)
@@ -163,7 +164,7 @@ def find_token(session: Session, secret: str) -> TokenRecord:
     Raises
     ------
     NotAuthenticatedError
-        Unknown, revoked or expired; the three are told apart only to those who know the secret.
+        Unknown, revoked or expired; only the holder of the secret learns which of the three.
     NotAllowedError
         The site is suspended, or the user disabled.
     """
@@ -208,7 +209,7 @@ def require_valid(token: TokenRecord) -> None:
         )
 
 
-def look_again(session: Session, caller: Caller) -> Caller:
+def refresh_caller(session: Session, caller: Caller) -> Caller:
     """Return what a caller may at this moment, for work that takes longer than asking for it.
 
     Raises
@@ -256,7 +257,7 @@ def signed_in(
     limits: Limits,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
-    """Return who is asking; every role may."""
+    """Return the caller behind the token; every role may."""
     if credentials is None:
         raise NotAuthenticatedError(
             "this needs a token: send `Authorization: Bearer TOKEN`",
@@ -287,7 +288,7 @@ def _admit(
         with parts.database.look() as session:
             token = find_token(session, secret)
     except NotAuthenticatedError:
-        limits.failed_logins.take(limited_by(address), "refused tokens from your address")
+        limits.failed_logins.take(rate_limit_key(address), "refused tokens from your address")
         raise
     if token.kind != kind:
         raise NotAllowedError(

@@ -1,7 +1,7 @@
-"""What the server counts of itself, in the form that Prometheus reads.
+"""Counters and gauges of the server, in the form that Prometheus reads.
 
 Each process counts for itself, and is asked by itself; what all share (uploads under way, merges
-that wait) every process tells alike. Routes are counted by their template, never by the path
+that wait) every process reports alike. Routes are counted by their template, never by the path
 asked for, and methods that no route has as one: names of sites and models stay out, and nobody
 can make an endless number of series.
 """

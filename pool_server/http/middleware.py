@@ -25,7 +25,7 @@ from pool_server.http.error_responses import (
 )
 from pool_server.http.error_table import ErrorEntry
 from pool_server.http.metrics import PoolMetrics, route_of
-from pool_server.http.rate_limits import limited_by
+from pool_server.http.rate_limits import rate_limit_key
 from pool_server.http.traffic import Traffic
 from pool_server.logs import request_id
 
@@ -88,7 +88,7 @@ class RequestContext:
 
 
 def is_unicode(body: bytes) -> bool:
-    """Return whether JSON is UTF-8, and its escapes stand for whole characters.
+    """Return whether JSON is UTF-8 and its escapes stand for whole characters.
 
     JSON can spell half of a surrogate pair. Python reads it, and no answer could hold it.
     """
@@ -175,13 +175,13 @@ class Exchange:
         if self._limit is None or self.scope["path"] in HEALTH_PATHS:
             return None
         client = self.scope.get("client")
-        return limited_by(client[0]) if client else ""
+        return rate_limit_key(client[0]) if client else ""
 
     async def _run_until_settled(self, app: ASGIApp) -> None:
         """Handle the request; anew when its transaction met that of another request.
 
         The loser's transaction has left nothing behind, and with what the winner wrote before its
-        eyes, the second attempt ends as it should: mostly in telling that something is there
+        eyes, the second attempt ends as it should: mostly by reporting that something is there
         already.
 
         Raises

@@ -1,11 +1,11 @@
-"""Limits on how often something may be tried, for what strangers could try without end.
+"""Limits on how often something may be tried that strangers could try without end.
 
 Buckets are kept in the memory of one process and forgotten when it ends: where N processes serve
 a pool, somebody may try up to N times as often as the setting says. That stops floods
 and guessing, and needs nothing that could fail; a strict limit for the pool as a whole belongs
 into the reverse proxy.
 
-Who has a valid token is never turned away because others at the same address guessed.
+The holder of a valid token is never refused because others at the same address guessed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fastapi import Depends, Request
 from pool_server.errors import TooManyRequestsError
 
 MOST_KEYS = 10_000
-# What a proxy says is not looked at more closely, but it has to fit into the audit.
+# The address comes from a trusted proxy unchecked, but it has to fit into the audit.
 LONGEST_ADDRESS = 64
 REFUSALS_PER_MINUTE = 60
-# Whoever has one address of IPv6 has all that begin like it.
+# A client with one IPv6 address usually has the whole network of that prefix.
 IPV6_PREFIX_BITS = 64
 
 
@@ -108,11 +108,11 @@ def rate_limits(request: Request) -> RateLimits:
     return cast("RateLimits", request.app.state.rate_limits)
 
 
-async def given_limits(request: Request) -> RateLimits:
+async def get_limits(request: Request) -> RateLimits:
     return rate_limits(request)
 
 
-Limits = Annotated[RateLimits, Depends(given_limits)]
+Limits = Annotated[RateLimits, Depends(get_limits)]
 
 
 def client_address(request: Request) -> str:
@@ -124,7 +124,7 @@ def client_address(request: Request) -> str:
     return request.client.host[:LONGEST_ADDRESS] if request.client else ""
 
 
-def limited_by(address: str) -> str:
+def rate_limit_key(address: str) -> str:
     """Return the key of an address: itself, or the network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)

@@ -1,4 +1,4 @@
-"""What a request works with: settings, database, storage, and a session of its own.
+"""The parts that a request works with: settings, database, storage, and a session of its own.
 
 Dependencies that wait for nothing are ``async``, here and elsewhere: for every other one FastAPI
 asks a thread, which takes longer than most of them do.
@@ -33,11 +33,11 @@ def server_parts(request: Request) -> ServerParts:
     return cast("ServerParts", request.app.state.parts)
 
 
-async def given_parts(request: Request) -> ServerParts:
+async def get_parts(request: Request) -> ServerParts:
     return server_parts(request)
 
 
-Parts = Annotated[ServerParts, Depends(given_parts)]
+Parts = Annotated[ServerParts, Depends(get_parts)]
 
 
 def reading_session(parts: Parts) -> Iterator[Session]:
@@ -46,8 +46,8 @@ def reading_session(parts: Parts) -> Iterator[Session]:
 
 
 async def looking_session(parts: Parts) -> AsyncIterator[Session]:
-    # PostgreSQL is told nothing at the end, for there is no transaction; SQLite ends one that only
-    # read without touching its disk. So nothing is waited for here, but at a forced stop.
+    # Nothing here waits, so it may run in the event loop: PostgreSQL has no transaction to end, and
+    # SQLite ends one that only read without touching its disk.
     with parts.database.look() as session:
         yield session
 
@@ -57,8 +57,8 @@ def writing_session(parts: Parts) -> Iterator[Session]:
         yield session
 
 
-# The scope "function" ends the dependency, and so commits, before the answer is sent: nobody is
-# told of something that could still fail.
+# The scope "function" ends the dependency, and so commits, before the answer is sent: an answer
+# must not report something that could still fail.
 ReadingSession = Annotated[Session, Depends(reading_session, scope="function")]
 LookingSession = Annotated[Session, Depends(looking_session, scope="function")]
 """For a request that makes few queries and can do with each seeing a moment of its own."""

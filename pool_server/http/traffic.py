@@ -1,4 +1,4 @@
-"""What a server process is busy with, and whether it is about to end."""
+"""Requests under way in a server process, its readiness for more, and its graceful end."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
 
 
 class Readiness:
-    """Whether database and storage answer; however many ask at a time, it is looked at once."""
+    """Whether database and storage answer; one look answers all who ask at the same time."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._parts = parts

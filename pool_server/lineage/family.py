@@ -49,7 +49,7 @@ from pool_server.http.session import ReadingSession
 from pool_server.registry.access import curates_pool, readable, readable_by
 from pool_server.registry.repository import among, bare_versions, visible_addresses
 from pool_server.registry.service import resolve_version
-from pool_server.wire.merges import named_digests, without_names
+from pool_server.wire.merges import list_named_digests, strip_names
 from pool_server.wire.models import (
     CONTRIBUTION,
     OPTIMISER_STATE,
@@ -85,7 +85,7 @@ def read_lineage(  # noqa: PLR0917 - FastAPI gives them by name
     were withdrawn, or flagged because of what they hold.
     """
     version = resolve_version(session, caller, site, name, reference, versions=bare_versions)
-    return _answer(
+    return _respond(
         trace_lineage(session, caller, version.digest, version_id=version.id, with_recipes=recipes)
     )
 
@@ -104,17 +104,17 @@ def read_lineage_of_digest(
     recipes: WithRecipes = False,
 ) -> Response:
     """Return the family of a file by its digest: of one in the pool, or in a recipe only."""
-    return _answer(trace_digest(session, caller, digest, with_recipes=recipes))
+    return _respond(trace_digest(session, caller, digest, with_recipes=recipes))
 
 
-def _answer(lineage: Lineage) -> Response:
+def _respond(lineage: Lineage) -> Response:
     return Response(to_json(lineage, inf_nan_mode="null"), media_type="application/json")
 
 
 Lineage = dict[str, Any]
 
 _NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
-"""The fields of a `LineageNode` of which the pool knows nothing but the digest."""
+"""The fields of a `LineageNode` whose digest is all that the pool knows."""
 
 
 def trace_lineage(
@@ -132,13 +132,13 @@ def trace_lineage(
     Several sites may have published the file of the root, each with a recipe that it signed: the
     recipe is that of `version_id`, and the oldest where no version was asked for.
     """
-    above, below = steps_around(session, root)
+    above, below = find_steps_around(session, root)
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
     shown = places_of(session, caller, family)
-    telling = {each.version_id for each in shown}
-    above = [each for each in above if each.version_id in telling]
-    below = [each for each in below if each.version_id in telling]
-    # What is reached only through a recipe that is not for the caller stays unsaid.
+    shown_ids = {each.version_id for each in shown}
+    above = [each for each in above if each.version_id in shown_ids]
+    below = [each for each in below if each.version_id in shown_ids]
+    # What is reached only through recipes that the caller may not see is left out.
     depths = {
         **_distances(root, ((each.parent, each.child) for each in below), sign=1),
         **_distances(root, ((each.child, each.parent) for each in above), sign=-1),
@@ -158,7 +158,7 @@ def trace_lineage(
             node["withdrawn"] = node["withdrawn"] or each.withdrawn
             node["flagged"] = node["flagged"] or bool(each.flagged)
     if unplaced := [digest for digest in nodes if digest not in placed]:
-        for digest, kind in round_files_among(session, unplaced).items():
+        for digest, kind in find_round_files(session, unplaced).items():
             nodes[digest]["kind"] = kind
     recipes = (
         recipes_of_all(session, caller, list(depths), version_id)
@@ -166,11 +166,11 @@ def trace_lineage(
         else recipes_of(session, caller, root, version_id)
     )
     foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
-    named = {digest for document in foreign for digest in named_digests(document)} - placed
+    named = {digest for document in foreign for digest in list_named_digests(document)} - placed
     placed.update(visible_addresses(session, caller, named))
     for digest, document, knows_inputs in recipes:
-        told = document if knows_inputs else without_names(document, placed)
-        nodes[digest]["recipe"] = told
+        shown_recipe = document if knows_inputs else strip_names(document, placed)
+        nodes[digest]["recipe"] = shown_recipe
     recipe = nodes[root]["recipe"]
     if not with_recipes:
         nodes[root]["recipe"] = None
@@ -218,7 +218,7 @@ def _distances(root: str, steps: Iterable[tuple[str, str]], sign: int) -> dict[s
 
 
 class Step(NamedTuple):
-    """A step from a parent to what was made of it, as the recipe of one version tells of it."""
+    """A step from a parent to what was made of it, as the recipe of one version states it."""
 
     parent: str
     child: str
@@ -267,13 +267,13 @@ def descendants_of(digest: ColumnElement[str]) -> CTE:
     )
 
 
-def steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:
+def find_steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:
     """Return every step from `digest` to its ancestors, and every one to its descendants.
 
-    Whoever asks: what is shown to whom, the places of the children tell. A step of several
-    versions comes several times.
+    All of them, whoever asks; the caller drops steps of versions that may not be shown. A step
+    of several versions comes several times.
     """
-    rows = session.connection().execute(_steps_around(), {"digest": digest}).all()
+    rows = session.connection().execute(_steps_statement(), {"digest": digest}).all()
     above = [Step(*row[1:]) for row in rows if row.is_above]
     below = [Step(*row[1:]) for row in rows if not row.is_above]
     return above, below
@@ -286,7 +286,7 @@ def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[
     return list(map(Place._make, rows))
 
 
-def round_files_among(session: Session, digests: Sequence[str]) -> dict[str, str]:
+def find_round_files(session: Session, digests: Sequence[str]) -> dict[str, str]:
     """Return which of these files rounds keep, whose ever they are, with their kinds."""
     columns = {
         CONTRIBUTION: RoundContributionRecord.digest,
@@ -342,7 +342,7 @@ def recipes_of(session: Session, caller: Caller, digest: str, version_id: int) -
 
 
 def knows(session: Session, caller: Caller, digest: str) -> bool:
-    """Return whether the caller may see a version of this digest, or a recipe that names it."""
+    """Return whether the caller may see a version with this digest, or a recipe that names it."""
     version = (
         select(ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
@@ -366,7 +366,7 @@ def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
 
 
 def _edges(caller: Caller) -> Select[int]:
-    """Select the versions whose recipes name parents that the caller may be told of."""
+    """Select the versions whose recipes the caller may see, with the parents that they name."""
     return (
         select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
@@ -375,11 +375,11 @@ def _edges(caller: Caller) -> Select[int]:
     )
 
 
-# To make these statements takes as long as to find a large family.
+# Building one of these statements takes as long as finding a large family, so it is done once.
 
 
 @cache
-def _steps_around() -> Any:
+def _steps_statement() -> Any:
     root = bindparam("digest", type_=String)
     steps = select(
         ParentRecord.parent_digest,

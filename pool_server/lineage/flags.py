@@ -1,4 +1,4 @@
-"""Following a withdrawal: what contains the withdrawn file is flagged, and its owners notified.
+"""Flags of a withdrawal: set on all that contains the withdrawn file; the owners are notified.
 
 Recipes name their inputs by digest, and a file's whole ancestry may be known to the pool before
 or after the file itself. So flags are set at two moments: when something is withdrawn, for all
@@ -38,7 +38,7 @@ class _SitePart:
 
 
 class Reach:
-    """What a withdrawal of one file reaches: versions to be flagged, sites to be notified."""
+    """The reach of a withdrawal: versions to be flagged, sites to be notified."""
 
     def __init__(self, session: Session, root: ModelVersionRecord) -> None:
         self.root = root
@@ -69,32 +69,32 @@ class Reach:
             key=lambda each: each.site,
         )
 
-    def news(self, withdrawal: WithdrawalRecord) -> list[NewEvent]:
+    def events(self, withdrawal: WithdrawalRecord) -> list[NewEvent]:
         """Return the events for the owner, owners of flagged versions, and downloaders."""
-        told = []
+        events = []
         for site_id, part in self._parts.items():
             subject = name_for_site(site_id, self.root)
-            facts = facts_for(site_id, withdrawal, self.root)
+            facts = describe_for_site(site_id, withdrawal, self.root)
             if part.has_withdrawn:
                 details = facts | {"flagged_total": len(self.flagged)}
-                told.append(NewEvent(site_id, WITHDRAWN_EVENT, subject, details))
+                events.append(NewEvent(site_id, WITHDRAWN_EVENT, subject, details))
             fetched = [each for each in part.downloaded if each.id != self.root.id]
             if part.own or fetched:
                 details = facts | {
-                    "versions": named(part.own),
-                    "downloaded": named(fetched),
+                    "versions": list_addresses(part.own),
+                    "downloaded": list_addresses(fetched),
                 }
-                told.append(NewEvent(site_id, FLAGGED_EVENT, subject, details))
-        return told
+                events.append(NewEvent(site_id, FLAGGED_EVENT, subject, details))
+        return events
 
     def _part(self, site_id: int, name: str) -> _SitePart:
         return self._parts.setdefault(site_id, _SitePart(name))
 
 
-def facts_for(
+def describe_for_site(
     site_id: int, withdrawal: WithdrawalRecord, source: ModelVersionRecord
 ) -> dict[str, object]:
-    """Return what an event about a withdrawal, of `source`, tells a site."""
+    """Return the details of an event about a withdrawal of `source`, as one site may know them."""
     is_named = name_for_site(site_id, source) == address_of(source)
     return {
         "digest": withdrawal.digest,
@@ -106,7 +106,7 @@ def facts_for(
     }
 
 
-def named(versions: Sequence[ModelVersionRecord]) -> list[str]:
+def list_addresses(versions: Sequence[ModelVersionRecord]) -> list[str]:
     """Return the addresses of the first of these versions."""
     return [address_of(version) for version in versions[:MOST_NAMED]]
 
@@ -185,7 +185,7 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
         return
     known = repository.flagged_pairs(session, [each.id for each in withdrawals])
     family = repository.family_below(session, version.digest)
-    news: list[NewEvent] = []
+    events: list[NewEvent] = []
     for withdrawal in withdrawals:
         fresh = [
             each
@@ -196,14 +196,14 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
         owned: dict[int, list[ModelVersionRecord]] = defaultdict(list)
         for each in fresh:
             owned[each.model.site_id].append(each)
-        news += [
+        events += [
             NewEvent(
                 site_id,
                 FLAGGED_EVENT,
                 name_for_site(site_id, withdrawal.version),
-                facts_for(site_id, withdrawal, withdrawal.version)
-                | {"versions": named(versions), "downloaded": []},
+                describe_for_site(site_id, withdrawal, withdrawal.version)
+                | {"versions": list_addresses(versions), "downloaded": []},
             )
             for site_id, versions in owned.items()
         ]
-    write_events(session, news)
+    write_events(session, events)

@@ -266,7 +266,7 @@ def downloaders_of(session: Session, version_id: int) -> set[int]:
 
 
 def _named_to(caller: Caller) -> Label[bool]:
-    """Select whether the caller may be told the name of a version."""
+    """Select whether the caller may know the name of a version."""
     return and_(readable_by(caller)).label("is_named")
 
 

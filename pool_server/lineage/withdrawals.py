@@ -53,11 +53,11 @@ from pool_server.registry.service import resolve_version
 from pool_server.registry.withdrawal_status import (
     address_of,
     describe_withdrawal,
-    flag_without_name,
     flags_of,
+    hide_flag_name,
+    hide_name,
     subject_of,
     successors_of,
-    without_name,
 )
 from pool_server.wire.names import Name
 from pool_server.wire.withdrawals import (
@@ -98,7 +98,7 @@ def preview_withdrawal(
     For those who may withdraw the version. Sites are named even where their models are not for
     the caller to see: who withdraws something has to know who has it.
     """
-    version = find_own(session, caller, site, name, reference)
+    version = find_withdrawable(session, caller, site, name, reference)
     reach = Reach(session, version)
     return WithdrawalPreview(
         address=address_of(version),
@@ -132,7 +132,7 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     withdrawn bytes are refused or carry a warning, as the reason demands; those of a version in
     quarantine are always refused. A draft is not withdrawn but deleted.
     """
-    version = find_own(session, caller, site, name, reference)
+    version = find_withdrawable(session, caller, site, name, reference)
     registry.hold_families(session)
     registry.lock_state(session, version)
     effect = choose_effect(request, version.state)
@@ -147,7 +147,7 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     if request.successor is not None:
         successor = _find_successor(session, caller, version, request.successor)
         if successor.id in {each.id for each in reach.flagged}:
-            raise _unfit(successor, version)
+            raise _unfit(successor, version, "it was made from the withdrawn file")
         link_successor(session, caller, version, successor)
     record_act(
         session,
@@ -161,7 +161,7 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
         flagged=[subject_of(each) for each in reach.flagged[:MOST_NAMED]],
         flagged_total=len(reach.flagged),
     )
-    write_events(session, reach.news(withdrawal))
+    write_events(session, reach.events(withdrawal))
     session.flush()
     session.expire(version)
     current = registry.get_version(session, version.id)
@@ -239,8 +239,8 @@ def list_withdrawals(
 def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest) -> CheckResponse:
     """Return which of the files with these digests were withdrawn, or hold something that was.
 
-    Meant for copies that were downloaded before, and therefore told whoever may see the models
-    now; to others than those without names, explanations and successors. Files in good standing,
+    Meant for copies that were downloaded before, so it answers everybody; callers who may not see
+    a model get its withdrawal without names, explanation and successors. Files in good standing,
     and files that the pool does not know, are both left out.
     """
     digests = request.digests
@@ -254,12 +254,12 @@ def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest
             others.append(described)
             successors[record.digest] += successors_of(record.version)
         elif not others:
-            others.append(without_name(described))
+            others.append(hide_name(described))
     for version, is_named in repository.flagged_versions(session, caller, wanted):
         for flag in flags_of(version, viewing_site(caller)):
             # The same bytes under another name count as withdrawn, not as holding it.
             if flag.digest != version.digest or not withdrawals[version.digest]:
-                shown = flag if is_named else flag_without_name(flag)
+                shown = flag if is_named else hide_flag_name(flag)
                 flags[version.digest].setdefault(flag.digest, shown)
         if is_named:
             successors[version.digest] += successors_of(version)
@@ -280,7 +280,7 @@ def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest
 _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
 
 
-def find_own(
+def find_withdrawable(
     session: Session, caller: Caller, site: str, name: str, reference: str
 ) -> ModelVersionRecord:
     """Return a version that the caller may withdraw."""
@@ -315,11 +315,11 @@ def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
 
 
 def _require_first(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    """Raise unless it is for the version's site to withdraw its bytes.
+    """Raise unless the version's site published its bytes first.
 
-    A withdrawal follows the bytes to whoever has them. Whoever copies another site's file could
-    else take it, and all that was made of it, from everybody. A copy that the site knows nothing
-    of does not count.
+    A withdrawal follows the bytes to everybody who has them. Otherwise a site could copy another
+    site's file and, by withdrawing its copy, take the file and all that was made of it from
+    everybody. Copies that the site cannot know of do not count.
     """
     site_id = version.model.site_id
     first = registry.find_original(session, site_id, version.digest) or version
@@ -386,27 +386,23 @@ def _find_successor(
             f"{address} is no address; expected SITE/NAME@VERSION", code="withdrawal_refused"
         )
     successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
-    if successor.id == version.id or successor.state != states.AVAILABLE or successor.flags:
-        raise _unfit(successor, version)
+    if successor.id == version.id:
+        raise _unfit(successor, version, "it is that version itself")
+    if successor.state != states.AVAILABLE:
+        raise _unfit(successor, version, f"it is {successor.state}, expected available")
+    if successor.flags:
+        withdrawn = successor.flags[0].withdrawal.digest
+        raise _unfit(successor, version, f"it holds the withdrawn file with digest {withdrawn}")
     if successor.kind != version.kind:
-        raise RefusedError(
-            f"{address_of(successor)} is of kind {successor.kind} and cannot replace "
-            f"{address_of(version)}, which is of kind {version.kind}",
-            code="withdrawal_refused",
-        )
+        raise _unfit(successor, version, f"it is of kind {successor.kind}, not {version.kind}")
     if successor.id in repository.successor_pairs(session, version.id):
-        raise RefusedError(
-            f"{address_of(version)} replaces {address_of(successor)}; it cannot be the other way "
-            "round as well",
-            code="withdrawal_refused",
-        )
+        raise _unfit(successor, version, "it was itself replaced by that version")
     return successor
 
 
-def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord) -> RefusedError:
+def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord, why: str) -> RefusedError:
     return RefusedError(
-        f"{address_of(successor)} cannot replace {address_of(version)}: it is that itself, "
-        "withdrawn, flagged, or not available",
+        f"{address_of(successor)} cannot replace {address_of(version)}: {why}",
         code="withdrawal_refused",
         hint="Name a version that holds nothing of what is withdrawn, or none.",
     )

@@ -92,7 +92,7 @@ class MergeRun:
         if not self.report(progress, activity):
             raise StoppedError
 
-    def look_again(self) -> Caller:
+    def refresh_caller(self) -> Caller:
         """Return the caller who asked for the merge, with the rights of this moment.
 
         Hours may have passed, and a token that was revoked meanwhile must not publish anything.
@@ -117,9 +117,9 @@ class MergeRun:
         return caller
 
     def look_again_to_publish(self) -> Caller:
-        """Report that the result is being published, and return the caller as `look_again` does."""
+        """Report that the result is being published; return the caller as `refresh_caller`."""
         self.go_on(0.99, "publishing")
-        return self.look_again()
+        return self.refresh_caller()
 
     def fetch(self, recipe: Recipe, names: Mapping[str, str], stack: ExitStack) -> dict[str, Path]:
         """Return a local file for each input, by digest; `names` are for the progress."""
@@ -181,7 +181,7 @@ def carry_out_merge(run: MergeRun) -> UploadRecord:
     parts = run.parts
     request = MergeRequest.model_validate(run.job.request)
     recipe = Recipe.model_validate(request.recipe)
-    caller = run.look_again()
+    caller = run.refresh_caller()
     with parts.database.read() as session:
         # As things are now: an input may have been withdrawn since the merge was asked for.
         inputs = find_inputs(session, caller, recipe)

@@ -20,7 +20,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, read_cursor, write_cursor
 from pool_server.http.session import Parts, ReadingSession, ServerParts, WritingSession
-from pool_server.lineage.family import round_files_among
+from pool_server.lineage.family import find_round_files
 from pool_server.lineage.flags import require_good_standing
 from pool_server.lineage.repository import find_refusal
 from pool_server.merges import repository
@@ -282,7 +282,7 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
     for entry in recipe.inputs:
         versions = seen.get(entry.digest, [])
         known_as = f"{entry.digest}" + (f" ({entry.address})" if entry.address else "")
-        if not versions and (found := round_files_among(session, [entry.digest])):
+        if not versions and (found := find_round_files(session, [entry.digest])):
             what = ROUND_FILES[found[entry.digest]]
             raise MergeRefusedError(
                 f"input {known_as} is {what}, which only rounds combine",

@@ -77,7 +77,7 @@ def queue(
     Those of one's own site, or of all sites for curators of the whole pool.
     """
     before_id = None if cursor is None else read_cursor(cursor)
-    found = list_waiting(
+    found = find_waiting(
         session,
         caller,
         site_id=None if caller.has_role("curator") else caller.site_id,
@@ -130,7 +130,7 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelVersionResponse:
     """Hide a published version from other sites until it has been looked into.
 
-    Its site is told why.
+    Its site is notified of the reason.
     """
     version = resolve_version(session, caller, site, name, reference)
     reason = request.reason
@@ -183,7 +183,7 @@ def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
     # First the model, whose aliases go with the version.
     registry.lock_model(session, version.model)
     registry.lock_state(session, version)
-    heirs = heirs_of(session, version.digest)
+    heirs = find_descendants(session, version.digest)
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
     _delete(session, caller, version)
     if caller.site != site:
@@ -217,7 +217,11 @@ def delete_model(
     for version in versions:
         version.model = model
     heirs = sorted(
-        {digest for version in versions for digest in heirs_of(session, version.digest, model.id)}
+        {
+            digest
+            for version in versions
+            for digest in find_descendants(session, version.digest, model.id)
+        }
     )
     ids = [version.id for version in versions]
     _require_deletable(session, f"{site}/{name}", ids, heirs, force=force)
@@ -277,7 +281,9 @@ def _require_not_doubted(session: Session, caller: Caller, version: ModelVersion
     own = f"{version.model.site.name}/"
     others = [
         each
-        for each in registry.quarantined_by(session, version.model.site_id, version.digest)
+        for each in registry.find_quarantining_actors(
+            session, version.model.site_id, version.digest
+        )
         if not each.startswith(own)
     ]
     if others and not curates_pool(caller):
@@ -304,7 +310,7 @@ def _require_deletable(
             f"{len(heirs)} files in the pool were made from {subject}",
             code="has_descendants",
             hint="If it must not be used any more, withdraw it: then all of them are flagged and "
-            "their owners told. To delete it all the same, give `force`.",
+            "their owners notified. To delete it all the same, give `force`.",
             details={"descendants": len(heirs)},
         )
 
@@ -312,7 +318,7 @@ def _require_deletable(
 OPEN_ROUNDS = ("open", "closed")
 
 
-def list_waiting(
+def find_waiting(
     session: Session, caller: Caller, *, site_id: int | None, before_id: int | None, limit: int
 ) -> Sequence[ModelVersionRecord]:
     """Return drafts and quarantined versions, newest first, one more than `limit`."""
@@ -336,7 +342,9 @@ def living_versions(session: Session, model_id: int) -> Sequence[ModelVersionRec
     ).all()
 
 
-def heirs_of(session: Session, digest: str, other_than_model: int | None = None) -> Sequence[str]:
+def find_descendants(
+    session: Session, digest: str, other_than_model: int | None = None
+) -> Sequence[str]:
     """Return the digests of what was made from a file and is in the pool, whoever may see it."""
     tree = descendants_of(literal(digest))
     query = (

@@ -1,4 +1,4 @@
-"""The card of a model that nobody wrote one for: all that the pool knows, in the usual order.
+"""The card of a model without a written one: all that the pool knows, in the usual order.
 
 The front matter has the keys and the nesting that Hugging Face's tools read (``modelcard.md`` in
 huggingface/hub-docs). A model that was evaluated has a ``model-index`` with one result for each
@@ -46,7 +46,7 @@ def make_card(
 
 
 def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:
-    """Return the section of a card that shows privacy receipts; empty where there are none."""
+    """Return the section of a card that shows privacy receipts; empty without receipts."""
     if not receipts:
         return ""
     columns = ["attack", "measure", "found (95 % interval)", "chance", "positive control"]
@@ -58,8 +58,8 @@ def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:
             f"({each.held_out_samples}); seed {each.seed}, {each.seconds:.0f} s, {each.compute}."
         )
         table = _table(title, columns, rows)
-        lines += [f"#{table[0]}", "", *(_escaped(text) for text in (each.what_left, words)), ""]
-        lines += [f"Attacker: {_escaped(each.attacker)}", "", *table[2:]]
+        lines += [f"#{table[0]}", "", *(_escape(text) for text in (each.what_left, words)), ""]
+        lines += [f"Attacker: {_escape(each.attacker)}", "", *table[2:]]
     return "\n".join(lines)
 
 
@@ -164,7 +164,7 @@ def _body(
 ) -> str:
     _, title = TASKS.get(version.kind, ("", version.kind))
     lines = [f"# {version.site}/{version.name}, version {version.version}", ""]
-    lines += [_escaped(version.description), ""] if version.description else []
+    lines += [_escape(version.description), ""] if version.description else []
     lines += [
         f"{title}; format `{version.format}`, {version.size_bytes:,} bytes.",
         "",
@@ -208,7 +208,7 @@ def _score(score: Score) -> str:
 
 
 def _term_line(term: Any) -> str:
-    detail = f": {_escaped(term.detail)}" if term.detail else ""
+    detail = f": {_escape(term.detail)}" if term.detail else ""
     inherited = " (inherited)" if term.inherited else ""
     code = "" if term.code == "text" else f" ({term.code})"
     return f"{term.label}{code}{detail}{inherited}"
@@ -218,7 +218,7 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
     if not rows:
         return []
     lines = [f"## {title}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows]
     return [*lines, ""]
 
 
@@ -226,7 +226,7 @@ def _list(title: str, items: Sequence[str]) -> list[str]:
     return [f"## {title}", "", *(f"- {item}" for item in items), ""] if items else []
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return words of others such that Markdown takes them for words."""
     for sign in "\\`*_{}[]<>#|":
         text = text.replace(sign, f"\\{sign}")

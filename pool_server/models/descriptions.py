@@ -58,8 +58,8 @@ def change_description(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelVersionResponse:
     """Replace description, labels and metrics. The file stays as it is.
 
-    Sites that downloaded the version are told by an event. A signed version needs a new statement,
-    as its signature covers them.
+    Sites that downloaded the version are notified by an event. A signed version needs a new
+    statement, because its signature covers them.
     """
     version = resolve_version(session, caller, site, name, reference)
     caller.require_upload_to(version.model.site.name)
@@ -72,12 +72,12 @@ def change_description(  # noqa: PLR0917 - FastAPI gives them by name
             details={"found": WITHDRAWN},
         )
     require_resigned(version, request.statement)
-    before = _said(
+    before = _list_fields(
         version.description,
         {each.key: each.value for each in version.labels},
         {each.name: each.value for each in version.metrics},
     )
-    after = _said(request.description, request.labels, request.metrics)
+    after = _list_fields(request.description, request.labels, request.metrics)
     changes = {
         name: [before.get(name), after.get(name)]
         for name in dict.fromkeys([*before, *after])
@@ -95,7 +95,7 @@ def change_description(  # noqa: PLR0917 - FastAPI gives them by name
     subject = subject_of(version)
     record_act(session, caller, "version.change", subject, digest=version.digest, changes=changes)
     session.flush()
-    _tell(session, caller, version, changes)
+    _notify(session, caller, version, changes)
     session.expire(version)
     return describe_version(session, version.id, viewing_site(caller))
 
@@ -114,7 +114,7 @@ def require_labels(labels: Mapping[str, str]) -> None:
         )
 
 
-def _said(
+def _list_fields(
     description: str, labels: Mapping[str, str], metrics: Mapping[str, float]
 ) -> dict[str, Any]:
     return {
@@ -137,10 +137,10 @@ def _replace(
     session.add_all(MetricRecord(**key, name=name, value=x) for name, x in metrics.items())
 
 
-def _tell(
+def _notify(
     session: Session, caller: Caller, version: ModelVersionRecord, changes: Mapping[str, Any]
 ) -> None:
-    """Tell the owner, if another did it, and sites that downloaded the version and may see it."""
+    """Notify the owner, if another did it, and sites that downloaded the version and see it."""
     owner = version.model.site_id
     site_ids = {
         site_id
@@ -149,14 +149,14 @@ def _tell(
     }
     if caller.site_id != owner:
         site_ids.add(owner)
-    told = [
+    listed = [
         name if name == "description" else f"{name}: {before} -> {after}"
         for name, (before, after) in changes.items()
     ]
     write_events(
         session,
         [
-            NewEvent(site_id, CHANGED_EVENT, address_of(version), {"changes": told})
+            NewEvent(site_id, CHANGED_EVENT, address_of(version), {"changes": listed})
             for site_id in sorted(site_ids)
         ],
     )

@@ -47,7 +47,7 @@ from pool_server.wire.bundles import (
     PortableTerm,
     PortableVersion,
 )
-from pool_server.wire.merges import named_digests, without_names
+from pool_server.wire.merges import list_named_digests, strip_names
 from pool_server.wire.models import Right
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.keys import Envelope
@@ -64,7 +64,7 @@ def grant_export(
 
     Each must be in good standing; its owner must have granted `download` and `redistribute`, and
     its terms must not forbid it. Ancestors that one may not see, or that the pool does not have,
-    stay known by their digest. The owners are told.
+    stay known by their digest. The owners are notified.
     """
     versions = _find_asked(session, caller, [_place_of(text) for text in request.addresses])
     if request.with_parents:
@@ -81,7 +81,7 @@ def grant_export(
             together=len(ordered),
         )
     session.flush()
-    write_events(session, _news(caller, ordered))
+    write_events(session, _export_events(caller, ordered))
     return ExportResponse(
         items=[
             GrantedVersion(
@@ -272,8 +272,8 @@ def _recipe_for(
     document = version.recipe.document
     if curates_pool(caller) or version.model.site_id == caller.site_id:
         return document
-    placed = visible_addresses(session, caller, set(named_digests(document)))
-    return without_names(document, placed)
+    placed = visible_addresses(session, caller, set(list_named_digests(document)))
+    return strip_names(document, placed)
 
 
 def _portable_statement(found: StatementRecord | None) -> PortableStatement | None:
@@ -288,7 +288,7 @@ def _portable_statement(found: StatementRecord | None) -> PortableStatement | No
     )
 
 
-def _news(caller: Caller, versions: Sequence[ModelVersionRecord]) -> list[NewEvent]:
+def _export_events(caller: Caller, versions: Sequence[ModelVersionRecord]) -> list[NewEvent]:
     by_site: Mapping[int, list[str]] = defaultdict(list)
     for version in versions:
         if version.model.site_id != caller.site_id:

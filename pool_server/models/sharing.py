@@ -38,7 +38,7 @@ from pool_server.wire.names import ModelAddress
 router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
 
 
-@router.get("", dependencies=[needs("models:read")], summary="Show whom a model is shared with")
+@router.get("", dependencies=[needs("models:read")], summary="Show who a model is shared with")
 def show(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
 ) -> SharingResponse:
@@ -79,7 +79,7 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
     before = {site.id: rights_of_site(site.id, model) for site in sites.values()}
     rights = settings.rights_of_new_models if request.rights is None else request.rights
     model.visibility = request.visibility
-    model.rights = without_see(rights)
+    model.rights = drop_see(rights)
     _replace_grants(session, model, _read_list(request, rights, address, sites))
     session.flush()
     record_act(
@@ -91,7 +91,7 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
         rights=model.rights,
         sites={each.site: each.rights for each in request.sites},
     )
-    _tell_gains(session, model, before, sites.values())
+    _notify_of_gains(session, model, before, sites.values())
     return describe_sharing(session, caller, model)
 
 
@@ -99,7 +99,7 @@ SHARED_EVENT = "model.shared"
 
 
 def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> SharingResponse:
-    """Return whom a model is shared with, as far as the caller may know.
+    """Return the sharing of a model, as far as the caller may know.
 
     `model` was loaded with its site and grants.
     """
@@ -108,16 +108,16 @@ def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> Sh
     names = {site.id: site.name for site in sites}
     knows_all = model.site_id == caller.site_id or curates_pool(caller)
     listed = [
-        ListedSite(site=names[grant.site_id], rights=in_order({"see", *grant.rights}))
+        ListedSite(site=names[grant.site_id], rights=sort_rights({"see", *grant.rights}))
         for grant in model.grants
         if knows_all or grant.site_id == caller.site_id
     ]
     return SharingResponse(
         address=str(ModelAddress(model.site.name, model.name)),
         visibility=cast("Visibility", model.visibility),
-        rights=in_order(set() if model.visibility == PRIVATE else {"see", *model.rights}),
+        rights=sort_rights(set() if model.visibility == PRIVATE else {"see", *model.rights}),
         sites=sorted(listed, key=lambda each: each.site),
-        your_rights=in_order(rights_of(caller, model)),
+        your_rights=sort_rights(rights_of(caller, model)),
     )
 
 
@@ -136,13 +136,13 @@ def share_alike(model: ModelRecord, original: ModelRecord | None) -> None:
     )
 
 
-def in_order(rights: Iterable[str]) -> list[Right]:
+def sort_rights(rights: Iterable[str]) -> list[Right]:
     return [right for right in RIGHTS if right in set(rights)]
 
 
-def without_see(rights: Iterable[str]) -> list[str]:
+def drop_see(rights: Iterable[str]) -> list[str]:
     """Return rights as tables keep them: who has any sees the model."""
-    return [right for right in in_order(rights) if right != "see"]
+    return [right for right in sort_rights(rights) if right != "see"]
 
 
 def _read_list(
@@ -176,7 +176,7 @@ def _read_list(
                 hint="`poolctl admin sites ls` lists the sites.",
                 details={"site": each.site},
             )
-        listed[site.id] = without_see(rights if each.rights is None else each.rights)
+        listed[site.id] = drop_see(rights if each.rights is None else each.rights)
     return listed
 
 
@@ -194,7 +194,7 @@ def _replace_grants(session: Session, model: ModelRecord, wanted: dict[int, list
     session.refresh(model, ["grants"])
 
 
-def _tell_gains(
+def _notify_of_gains(
     session: Session,
     model: ModelRecord,
     before: dict[int, frozenset[Right]],
@@ -202,11 +202,11 @@ def _tell_gains(
 ) -> None:
     """Notify sites that are listed by name and gained a right."""
     listed = {grant.site_id for grant in model.grants}
-    news: list[NewEvent] = []
+    events: list[NewEvent] = []
     for site in sites:
         rights = rights_of_site(site.id, model)
         if site.id in listed and rights - before[site.id]:
-            details: dict[str, Any] = {"rights": in_order(rights), "by": model.site.name}
+            details: dict[str, Any] = {"rights": sort_rights(rights), "by": model.site.name}
             subject = str(ModelAddress(model.site.name, model.name))
-            news.append(NewEvent(site.id, SHARED_EVENT, subject, details))
-    write_events(session, news)
+            events.append(NewEvent(site.id, SHARED_EVENT, subject, details))
+    write_events(session, events)

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session, contains_eager
 from pool_server.database.records import InvitationRecord, UserRecord, now_utc
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
 from pool_server.http.audit import record_act
-from pool_server.http.error_responses import documented, request_id_of
+from pool_server.http.error_responses import document_errors, request_id_of
 from pool_server.http.identity import Caller, SiteAdmin, caller_of, hash_secret, needs, new_secret
-from pool_server.http.rate_limits import Limits, client_address, limited_by
+from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
 from pool_server.people.tokens import (
@@ -59,7 +59,7 @@ def list_invitations(caller: SiteAdmin, session: ReadingSession) -> InvitationLi
     status_code=201,
     dependencies=[needs("admin")],
     summary="Invite somebody",
-    responses=documented(TooManyRequestsError),
+    responses=document_errors(TooManyRequestsError),
 )
 def invite(
     caller: SiteAdmin, session: WritingSession, limits: Limits, request: InvitationRequest
@@ -105,7 +105,7 @@ def invite(
     "/accept",
     status_code=201,
     summary="Accept an invitation",
-    responses=documented(TooManyRequestsError),
+    responses=document_errors(TooManyRequestsError),
 )
 def accept(
     http_request: Request, session: WritingSession, limits: Limits, request: AcceptanceRequest
@@ -115,7 +115,7 @@ def accept(
     An invitation is used once.
     """
     address = client_address(http_request)
-    limits.acceptances.take(limited_by(address), "invitations from your address")
+    limits.acceptances.take(rate_limit_key(address), "invitations from your address")
     request_id = request_id_of(http_request)
     now = now_utc()
     invitation = find_invitation(session, hash_secret(request.secret))
@@ -170,7 +170,7 @@ def accept(
     status_code=204,
     dependencies=[needs("admin")],
     summary="Revoke an invitation",
-    responses=documented(TooManyRequestsError),
+    responses=document_errors(TooManyRequestsError),
 )
 def revoke_invitation(
     caller: SiteAdmin,
@@ -238,11 +238,11 @@ def _problem(session: Session, invitation: InvitationRecord | None) -> str:
         return f"this invitation was used on {invitation.used_at:%Y-%m-%d %H:%M} UTC"
     if invitation.expires_at <= now_utc():
         return f"this invitation expired on {invitation.expires_at:%Y-%m-%d %H:%M} UTC"
-    return _shut_out(session, invitation)
+    return _find_shut_out(session, invitation)
 
 
-def _shut_out(session: Session, invitation: InvitationRecord) -> str:
-    """Return who of those that invite is shut out; empty for nobody."""
+def _find_shut_out(session: Session, invitation: InvitationRecord) -> str:
+    """Return why nobody may join by an invitation any more; empty where somebody may."""
     if invitation.site.suspended_at is not None:
         return f"site {invitation.site.name!r} is suspended"
     maker = find_creators(session).invitations.get(invitation.id)
@@ -272,7 +272,7 @@ def get_invitation(session: Session, caller: Caller, invitation_id: str) -> Invi
     Raises
     ------
     MissingError
-        There is none; one to a site that the caller does not look after looks the same.
+        No such one, or one to a site that the caller does not administer: the two look the same.
     """
     invitation = session.scalar(
         _looked_after(whole_invitations(), caller).where(InvitationRecord.id == invitation_id)

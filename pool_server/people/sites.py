@@ -140,7 +140,7 @@ def get_site(session: Session, name: str) -> SiteRecord:
     Raises
     ------
     MissingError
-        There is none.
+        The pool has no such site.
     """
     site = find_site(session, name)
     if site is None:

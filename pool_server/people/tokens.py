@@ -19,7 +19,7 @@ from pool_server.database.records import AuditRecord, SiteRecord, TokenRecord, U
 from pool_server.database.records.activity import FIRST_SITE, local_act
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
 from pool_server.http.audit import record_act
-from pool_server.http.error_responses import documented
+from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import (
     SECRET_PREFIX,
     Caller,
@@ -61,7 +61,7 @@ def list_tokens(caller: SiteAdmin, session: ReadingSession) -> TokenList:
     "",
     status_code=201,
     summary="Create a token",
-    responses=documented(TooManyRequestsError),
+    responses=document_errors(TooManyRequestsError),
 )
 def create_token(
     caller: SiteAdmin, session: WritingSession, limits: Limits, request: TokenRequest
@@ -103,7 +103,7 @@ def create_token(
     "/{token_id}",
     status_code=204,
     summary="Revoke a token",
-    responses=documented(TooManyRequestsError),
+    responses=document_errors(TooManyRequestsError),
 )
 def revoke_token(
     caller: SiteAdmin,
@@ -312,7 +312,7 @@ def get_token(session: Session, caller: Caller, token_id: str) -> TokenRecord:
     Raises
     ------
     MissingError
-        There is none; one of a site that the caller does not look after looks the same.
+        No such one, or one of a site that the caller does not administer: the two look the same.
     """
     token = session.scalar(
         whole_tokens(caller)

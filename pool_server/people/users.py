@@ -93,7 +93,7 @@ def get_user(session: Session, caller: Caller, site: str, name: str) -> UserReco
     Raises
     ------
     MissingError
-        There is none; one of a site that the caller does not look after looks the same.
+        No such one, or one of a site that the caller does not administer: the two look the same.
     """
     user = session.scalar(
         whole_users(caller)

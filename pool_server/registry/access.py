@@ -1,4 +1,4 @@
-"""Who sees a model or version, and what they may do with it: nothing that nobody granted.
+"""The one rule of access: who sees a model or version, and what they may do with it.
 
 ==================  ==============================================================================
 right               what it allows
@@ -12,7 +12,7 @@ right               what it allows
 
 The site of a model, and curators and admins of the whole pool, have all rights. To everybody else
 a model that is not shared with them does not exist: the answer is the same as for one that is not
-there. Whoever may see it but not, say, download it is told which right is missing and whom to ask.
+there. A refusal of, say, a download names the missing right and the site to ask for it.
 
 A version's state narrows this further: drafts and quarantined versions are shown to their own site
 and to the pool's curators only, deleted ones to nobody (`pool_server.registry.states`).
@@ -69,7 +69,8 @@ def viewing_site(caller: Caller) -> int | None:
 def visible_to(caller: Caller) -> ColumnElement[bool]:
     """Return a condition on `ModelRecord`: the models that the caller may see.
 
-    A model of which other sites may see no version is none for them.
+    Other sites see a model only while it has a version that they may see; a model with nothing
+    but drafts looks to them as if it did not exist.
     """
     if curates_pool(caller):
         return true()
@@ -152,11 +153,11 @@ def rights_of_site(site_id: int, model: ModelRecord) -> frozenset[Right]:
     if site_id == model.site_id:
         return ALL_RIGHTS
     if model.visibility == CONSORTIUM:
-        return _with_seeing(model.rights)
+        return _add_see(model.rights)
     if model.visibility == SITES:
         for grant in model.grants:
             if grant.site_id == site_id:
-                return _with_seeing(grant.rights)
+                return _add_see(grant.rights)
     return NO_RIGHTS
 
 
@@ -181,7 +182,7 @@ def require_right(caller: Caller, model: ModelRecord, right: Right) -> None:
     )
 
 
-def _with_seeing(rights: Iterable[str]) -> frozenset[Right]:
+def _add_see(rights: Iterable[str]) -> frozenset[Right]:
     return frozenset({"see", *cast("Iterable[Right]", rights)}) & ALL_RIGHTS
 
 

@@ -21,7 +21,7 @@ from pool_server.registry.parameters import (
     ListingCursor,
     ModelFilters,
     Sort,
-    paged,
+    page_query,
 )
 from pool_server.registry.repository import hold_families
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
@@ -46,14 +46,14 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     `mergeable_with` or `mergeable_key`, `mergeable_by` names the methods that can merge each
     version with the given model.
     """
-    return service.list_models(session, caller, paged(filters, sort, limit, cursor))
+    return service.list_models(session, caller, page_query(filters, sort, limit, cursor))
 
 
 @router.get("/models/facets", summary="Count what models have in common")
 def list_facets(caller: SignedIn, session: LookingSession, filters: ModelFilters) -> FacetsResponse:
     """Return kinds, sites, states and core labels of the versions that pass all filters.
 
-    Of large listings only the newest versions are counted; `complete` tells.
+    Of large listings only the newest versions are counted; `complete` is false then.
     """
     return service.list_facets(session, caller, filters)
 
@@ -68,7 +68,7 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     cursor: ListingCursor = None,
 ) -> ModelPage:
     """Return the versions of one model, newest first, a page at a time."""
-    query = paged(ModelQuery(site=site, name=name), "-created", limit, cursor)
+    query = page_query(ModelQuery(site=site, name=name), "-created", limit, cursor)
     return service.list_versions_of(session, caller, site, name, query)
 
 

@@ -94,12 +94,12 @@ class Finder:
             keys = ["o.value", "o.version_id"]
         else:
             source += " AS e"
-        conditions = [*self._conditions(plan, values), *_compared(plan.ranges, values)]
+        conditions = [*self._conditions(plan, values), *_compare_ranges(plan.ranges, values)]
         return self._read(plan, source, conditions, keys, values)
 
     def _gather_postgresql(self, plan: SearchPlan) -> list[Found]:
         values = Values()
-        conditions = [*self._conditions(plan, values), *_members(plan.ranges, values)]
+        conditions = [*self._conditions(plan, values), *_match_ranges(plan.ranges, values)]
         # Materialized: how it is found does not depend on the order or the limit.
         gathered = (
             f"(WITH g AS MATERIALIZED (SELECT e.* FROM search_entries AS e "
@@ -126,7 +126,7 @@ class Finder:
         if is_long:
             # All are long, and yet few versions are in all of them: look them up in sets.
             conditions += [f"(s.id + 0) IN ({each(values)})" for each in others]
-        conditions += _compared(plan.ranges, values)
+        conditions += _compare_ranges(plan.ranges, values)
         return self._read(plan, source, conditions, keys, values)
 
     def _count(self, sources: Sequence[Source]) -> list[int]:
@@ -215,7 +215,7 @@ def _sources(plan: SearchPlan) -> list[Source]:
     return [by_terms, *parts, *map(by_range, plan.ranges)]
 
 
-def _compared(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
+def _compare_ranges(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
     """Return ranges as conditions that are looked up for one version after the other."""
     return [
         f"(SELECT r.{each.number} FROM {each.table} AS r WHERE r.version_id = e.version_id "
@@ -224,7 +224,7 @@ def _compared(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
     ]
 
 
-def _members(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
+def _match_ranges(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
     """Return ranges as conditions that the database may begin with."""
     return [
         f"e.version_id IN (SELECT version_id FROM {each.table} WHERE {_in_range(each, values)})"

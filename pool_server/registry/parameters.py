@@ -1,4 +1,4 @@
-"""The words of an address that narrow and order a listing."""
+"""Query parameters that narrow and order a listing."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def read_filters(  # noqa: PLR0917 - FastAPI gives them by name
 ModelFilters = Annotated[ModelQuery, Depends(read_filters)]
 
 
-def paged(query: ModelQuery, sort: str, limit: int, cursor: str | None) -> ModelQuery:
+def page_query(query: ModelQuery, sort: str, limit: int, cursor: str | None) -> ModelQuery:
     """Return `query` with its order, and where its page begins and ends."""
     order = Order.parse(sort)
     after = None if cursor is None else order.read_cursor(cursor)

@@ -255,7 +255,7 @@ def are_older(session: Session, digests: Collection[str], version_id: int) -> bo
     return newest is None or newest < version_id
 
 
-def quarantined_by(session: Session, site_id: int, digest: str) -> Sequence[str]:
+def find_quarantining_actors(session: Session, site_id: int, digest: str) -> Sequence[str]:
     """Return who quarantined a file, under whatever name, as ``SITE/TOKEN``.
 
     Not what a site quarantined of its own that `site_id` knows nothing of.

@@ -1,4 +1,4 @@
-"""Finding, listing and describing models and versions."""
+"""Models and versions: look them up, list them, count what they have in common."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
     groups, other_than = _merge_groups(session, caller, query)
     if any(not group for group in groups):
         return ModelPage(items=[])
-    # One more tells whether there is another page.
+    # One more than the page holds, to see whether another page follows.
     plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
     found = Finder(session).find(plan)
     page = found[: query.limit]
@@ -115,7 +115,7 @@ def list_facets(session: Session, caller: Caller, query: ModelQuery) -> FacetsRe
         query,
         groups,
         other_than=other_than,
-        limit=MOST_COUNTED + 1,  # one more tells whether those are all
+        limit=MOST_COUNTED + 1,  # one more, to see whether those are all
         with_facets=True,
     )
     found = Finder(session).find(plan)

@@ -11,7 +11,7 @@ state           who sees it                                 how it comes about
 ``available``   everybody who may see the model             uploaded, published, or released
 ``quarantined`` its own site, and curators of the pool      a curator doubts what was available
 ``withdrawn``   everybody who asks for it by number,        withdrawn with a reason, once it was
-                digest or state; no listing shows it        available; who has it is told
+                digest or state; no listing shows it        available; who has it is notified
 ``deleted``     nobody; family trees keep its digest        deleted; number and name stay taken
 ==============  ==========================================  ====================================
 

@@ -2,7 +2,7 @@
 
 The rules stand in `pool_server.wire.data_use_rules`. The terms of a version count for a site
 that may see it, or has fetched it: an input that a site does not know of is as one that the pool
-does not have, and tells nothing of itself.
+does not have, and reveals nothing.
 
 The same file may stand in the pool at several sites. The terms count that the site gave it which
 published it first, of those that are known; what others lay on their copies binds themselves alone.

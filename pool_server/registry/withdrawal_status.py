@@ -1,4 +1,4 @@
-"""How a version stands: withdrawn, flagged because of what it holds, replaced.
+"""The standing of a version: withdrawn, flagged because of what it holds, replaced.
 
 ========================  ======================================================================
 standing                  what becomes of its downloads
@@ -98,13 +98,13 @@ def describe_withdrawal(record: WithdrawalRecord, version: ModelVersionRecord) -
     )
 
 
-def without_name(withdrawal: Withdrawal) -> Withdrawal:
+def hide_name(withdrawal: Withdrawal) -> Withdrawal:
     """Return a withdrawal for who has the file and may not see what it is called in the pool."""
     hidden = {"explanation": "", "withdrawn_by": "", "successors": []}
     return withdrawal.model_copy(update={"address": f"sha256:{withdrawal.digest}", **hidden})
 
 
-def flag_without_name(flag: WithdrawalFlag) -> WithdrawalFlag:
+def hide_flag_name(flag: WithdrawalFlag) -> WithdrawalFlag:
     """Return a flag for who has the file and may not see what it is called in the pool."""
     return flag.model_copy(update={"address": f"sha256:{flag.digest}"})
 

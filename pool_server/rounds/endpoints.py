@@ -10,7 +10,7 @@ from pool_server.errors import (
     StorageFullError,
     TooLargeError,
 )
-from pool_server.http.error_responses import documented
+from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, SiteName, read_cursor
 from pool_server.http.session import Parts, ReadingSession, WritingSession
@@ -94,7 +94,7 @@ def cancel(caller: Uploader, session: WritingSession, round_id: RoundId) -> Roun
     "/{round_id}/contributions",
     status_code=201,
     summary="Announce a contribution",
-    responses=documented(TooLargeError, StorageFullError) | _UNDER_WAY,
+    responses=document_errors(TooLargeError, StorageFullError) | _UNDER_WAY,
 )
 def contribute(
     caller: Uploader,
@@ -118,7 +118,7 @@ def contribute(
     "/{round_id}/contributions/uploads/{upload_id}/complete",
     status_code=201,
     summary="Complete a contribution",
-    responses=documented(StorageFullError),
+    responses=document_errors(StorageFullError),
 )
 async def complete_sent_contribution(
     caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, upload_id: UploadId

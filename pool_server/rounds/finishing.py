@@ -113,7 +113,7 @@ def finish_round(run: MergeRun) -> UploadRecord:
     asked = dict(job.request)
     recipe = Recipe.model_validate(asked.pop("recipe"))
     request = FinishRequest.model_validate(asked)
-    run.look_again()
+    run.refresh_caller()
     with parts.database.read() as session:
         found = repository.get_round(session, job.round_id or 0)
     # The job combines what was there when it was asked for, or nothing: whoever asked has seen it.

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from pool_server.database.engine import write_with_retry
 from pool_server.errors import StorageFullError, TooLargeError
-from pool_server.http.error_responses import documented
+from pool_server.http.error_responses import document_errors
 from pool_server.http.file_response import CONTENT_RESPONSES
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, read_cursor
@@ -123,7 +123,7 @@ def list_posts(
     "/{session_id}/files",
     status_code=201,
     summary="Announce a file",
-    responses=documented(TooLargeError, StorageFullError) | _known(UploadResponse),
+    responses=document_errors(TooLargeError, StorageFullError) | _known(UploadResponse),
 )
 def announce(
     caller: Uploader,
@@ -143,7 +143,7 @@ def announce(
     "/{session_id}/files/uploads/{upload_id}/complete",
     status_code=201,
     summary="Complete a file",
-    responses=documented(StorageFullError),
+    responses=document_errors(StorageFullError),
 )
 async def complete(
     caller: Uploader, parts: Parts, checks: Checks, session_id: SessionId, upload_id: UploadId

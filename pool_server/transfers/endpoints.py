@@ -11,7 +11,7 @@ from pool_server.errors import (
     StorageFullError,
     TooLargeError,
 )
-from pool_server.http.error_responses import documented
+from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, read_moment_cursor
 from pool_server.http.session import Parts, ReadingSession
@@ -45,7 +45,7 @@ UploadId = Annotated[
     "",
     status_code=201,
     summary="Announce a file",
-    responses=documented(TooLargeError, StorageFullError)
+    responses=document_errors(TooLargeError, StorageFullError)
     | {
         200: {
             "model": UploadResponse,
@@ -112,7 +112,7 @@ def address(
     "/{upload_id}/parts/{number}",
     status_code=204,
     summary="Send a part",
-    responses=documented(StorageFullError),
+    responses=document_errors(StorageFullError),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -150,7 +150,7 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
     "/{upload_id}/complete",
     status_code=201,
     summary="Complete an upload",
-    responses=documented(StorageFullError),
+    responses=document_errors(StorageFullError),
 )
 async def complete(
     caller: Uploader, parts: Parts, checks: Checks, upload_id: UploadId

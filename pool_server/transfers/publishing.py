@@ -198,7 +198,7 @@ def _sharing_of_first(upload: UploadRecord) -> dict[str, Any]:
 
 def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord) -> None:
     """Keep a version a draft whose very bytes are quarantined under another name."""
-    if repository.quarantined_by(session, site_id, version.digest):
+    if repository.find_quarantining_actors(session, site_id, version.digest):
         version.state, version.state_reason = DRAFT, "the same file is quarantined elsewhere"
 
 

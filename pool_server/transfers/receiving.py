@@ -260,7 +260,7 @@ def complete_upload(
 
 def receive(
     destination: Destination[OfferT, Any],
-    look_again: Callable[[], Caller],
+    refresh_caller: Callable[[], Caller],
     offer: OfferT,
     file: Path,
 ) -> UploadRecord:
@@ -270,17 +270,17 @@ def receive(
 
     Parameters
     ----------
-    look_again : callable
+    refresh_caller : callable
         Returns the caller with the rights of that moment, or raises: storing a large file takes
         long.
     """
-    caller = look_again()
+    caller = refresh_caller()
     upload, _ = announce_upload(destination, caller, offer)
     if upload.state == repository.COMPLETE:
         return upload
     if upload.state == repository.RECEIVING:
         store_parts(destination.parts, upload, file)
-        caller = look_again()
+        caller = refresh_caller()
     return complete_upload(destination, caller, upload.id)
 
 

@@ -1,4 +1,4 @@
-"""What follows from terms of use: what may be merged, and what handed on.
+"""Rules of the terms of use: which models may be merged, and which passed on.
 
 Terms are checked at three moments, always with today's date:
 

@@ -1,4 +1,4 @@
-"""Evaluations: how models do on the private data of the sites.
+"""Evaluations: scores of models on the private data of the sites.
 
 What travels is scores. There is no field for an image, a path or a value of one image, and names
 of data sets are checked to be names.

@@ -130,7 +130,7 @@ class UploadPart(BaseModel):
 
 
 class UploadResponse(BaseModel):
-    """State of an upload; `parts` tells which bytes are still wanted."""
+    """State of an upload; `parts` lists the parts that are still missing."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_UPLOAD_EXAMPLE]})
 

@@ -1,4 +1,4 @@
-"""Withdrawals: what was withdrawn and why, what is touched by it, and what replaces it."""
+"""Withdrawals: versions that were withdrawn and why, what holds them, and what replaces them."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class SuccessorResponse(BaseModel):
     digest: Digest
     successor: str = Field(description="Address of the version that was named just now.")
     successors: list[str] = Field(
-        description="Addresses that are told to everybody who sees the replaced version, newest "
+        description="Addresses that are shown to everybody who sees the replaced version, newest "
         "first; those that are not shared with all of them are left out."
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.logs import prepared
+from pool_server.logs import prepare_handler
 from pool_server.settings import PoolSettings
 from tests.pool_server.pool_driver import announce, pool_in_thread
 
@@ -20,7 +20,7 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
     """Also what a thread writes that serves the request, and of two at once each its own."""
     written = io.StringIO()
     settings = PoolSettings(data_folder=tmp_path, log_format="json" if form == "json" else "text")
-    handler = prepared(logging.StreamHandler(written), settings)
+    handler = prepare_handler(logging.StreamHandler(written), settings)
     logging.getLogger("pool_server").addHandler(handler)
     try:
         with pool_in_thread(tmp_path) as pool:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from pool_server.errors import TooManyRequestsError
-from pool_server.http.rate_limits import MOST_KEYS, RateLimiter, limited_by
+from pool_server.http.rate_limits import MOST_KEYS, RateLimiter, rate_limit_key
 from pool_server.settings import PoolSettings
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread
 
@@ -62,7 +62,7 @@ def test_buckets_are_forgotten_when_there_are_too_many() -> None:
     ],
 )
 def test_an_address_counts_with_its_network(address: str, key: str) -> None:
-    assert limited_by(address) == key
+    assert rate_limit_key(address) == key
 
 
 def test_who_guesses_tokens_has_to_wait_and_others_need_not(tmp_path: Path) -> None:

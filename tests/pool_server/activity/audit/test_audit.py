@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pool_server.http.audit import written_out
+from pool_server.http.audit import escape_unshown
 from tests.pool_server.lineage.withdrawals.families import three_merges
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
@@ -127,4 +127,4 @@ def test_no_words_of_a_refused_request_get_into_the_audit(pool: PoolDriver) -> N
 
 
 def test_a_refusal_is_escaped_in_the_audit() -> None:
-    assert written_out("a\x1b[31m\u202eb") == r"a\u001b[31m\u202eb"
+    assert escape_unshown("a\x1b[31m\u202eb") == r"a\u001b[31m\u202eb"

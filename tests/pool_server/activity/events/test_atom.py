@@ -17,7 +17,7 @@ import pytest
 import pool_server
 from pool_server.activity.atom import TITLES, describe_event, write_feed
 from pool_server.database.records import EventRecord, SiteRecord, now_utc
-from pool_server.logs import prepared
+from pool_server.logs import prepare_handler
 from pool_server.registry.states import PUBLISH, QUARANTINE, RELEASE
 from pool_server.settings import PoolSettings
 from site_agent.pool.client import PoolClient
@@ -201,7 +201,7 @@ def test_only_a_feed_token_may_stand_in_the_address(pool: PoolDriver) -> None:
 
 def test_no_log_holds_the_address_of_a_feed(tmp_path: Path) -> None:
     written = io.StringIO()
-    handler = prepared(logging.StreamHandler(written), PoolSettings(data_folder=tmp_path))
+    handler = prepare_handler(logging.StreamHandler(written), PoolSettings(data_folder=tmp_path))
     root = logging.getLogger()
     root.addHandler(handler)
     level = root.level
