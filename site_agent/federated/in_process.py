@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from aggregators.methods.registry import find_method
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples
-from site_agent.errors import TrainingFailedError
+from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.combining import CombinedRound, combine, first_model
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan
@@ -60,12 +61,14 @@ def run_rounds(
         Alters what sites send, to study hostile updates.
     secure : bool
         Combine the secure sum of the contributions, not each of them; the only update of a round
-        is then the sum, under the name of `SUM`. Only for methods that need no single update.
+        is then the sum, under the name of `SUM`.
 
     Raises
     ------
     TrainingDataError, TrainingFailedError
         A site cannot train; the message of the latter names the site.
+    InvalidInputError
+        `secure` with a method that needs each contribution.
     AggregatorError
         The method refuses the contributions.
 
@@ -75,6 +78,11 @@ def run_rounds(
     >>> for held in run_rounds(new_network("gaze-lenet"), sites, plan):  # doctest: +SKIP
     ...     print(held.number, held.model.digest)
     """
+    if secure and find_method(plan.method).needs_each:
+        raise InvalidInputError(
+            f"{plan.method} compares the contributions with one another, and a secure sum shows "
+            "none of them"
+        )
     model = first_model(base)
     for number in range(1, plan.rounds + 1):
         contributions = {}

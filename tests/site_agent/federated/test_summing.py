@@ -9,6 +9,7 @@ import pytest
 
 from aggregators.errors import ConversionError
 from aggregators.models import NetworkContribution
+from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import SUM, run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
@@ -44,3 +45,9 @@ def test_an_update_out_of_range_is_refused() -> None:
     )
     with pytest.raises(ConversionError, match="magnitude at most 256"):
         list(rounds)
+
+
+def test_no_secure_sum_serves_a_method_that_compares_contributions() -> None:
+    plan = make_plan("geometric-median", OPTIONS, rounds=1)
+    with pytest.raises(InvalidInputError, match="geometric-median compares the contributions"):
+        next(run_rounds(new_network("gaze-lenet"), small_sites(), plan, secure=True))
