@@ -86,7 +86,7 @@ def simulate(
 ) -> Reply:
     """Hold the rounds of several sites on this machine, to choose a method before a federation.
 
-    Each person is a site, with a process of its own. The table compares the methods after the
+    Each person is a site. The table compares the methods after the
     last round, on samples with which no site has trained. Rounds of real sites with these names,
     data and options give the same networks.
 
@@ -145,14 +145,14 @@ def _simulated(
     network: StateDict,
     report: Report,
 ) -> list[History]:
-    from site_agent.federated.engines.simulator import SiteProcesses, open_run, simulate
+    from site_agent.federated.engines.simulator import open_run, simulate, simulator_workers
     from site_agent.runs.progress import part_of
 
     done = []
-    with open_run(output, data, network) as run, SiteProcesses(list(data.sites)) as processes:
+    with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:
         for number, plan in enumerate(plans):
             part = part_of(report, number / len(plans), (number + 1) / len(plans))
-            done.append(simulate(plan, run, data, processes, part))
+            done.append(simulate(plan, run, data, workers, part))
     return done
 
 

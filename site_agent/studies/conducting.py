@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.datasets import FaceDataset, ReadingOptions
+from site_agent.runs.jobs import hold_folder
 from site_agent.runs.progress import Progress
 from site_agent.studies.model_study import (
     StepOutcome,
     StudyRun,
-    holding,
     plan_study,
     program_versions,
     refuse_other_study,
@@ -94,7 +94,7 @@ def conduct_study(
     data = describe_parts(place.parts, name, rounded, test, test_reading)
     settings = with_named_landmarks(data, settings)
     plan_study(data, settings)  # refuses before anything is written
-    with holding(place):
+    with hold_folder(folder, place.hidden / "lock", what="study"):
         if not redo:
             refuse_other_study(place, data, settings)
         place.prepare()

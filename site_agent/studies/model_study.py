@@ -8,29 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any
+from pathlib import Path
 
 from site_agent.datasets import expand_parts, part_names
-from site_agent.errors import BusyError, InvalidInputError, TrainingDataError
-from site_agent.runs.lock import locked
-from site_agent.runs.progress import Progress
-from site_agent.runs.worker_pool import run_jobs, workers_that_fit
-from site_agent.runs.worker_process import processor_count
+from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.runs.jobs import Job, JobOutcome, Schedule, State, do_jobs
+from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 from site_agent.studies.parts import StudyData, read_union
 from site_agent.studies.protocol import Protocol, StudySettings, plan_protocol
-from site_agent.studies.schedule import Schedule, State, step_cost
-from site_agent.studies.step_jobs import StepJob
+from site_agent.studies.step_jobs import StepJob, run_job
 from site_agent.studies.step_records import StepRecord, StudyFolder
-from site_agent.studies.steps import Contribute, Step, Train, step_digests, title
+from site_agent.studies.steps import Contribute, Score, Step, Train, step_digests, title
 from site_agent.training import ErtSettings
-from site_agent.training.progress_lines import duration_words
-
-_EARLIEST_ESTIMATE = 0.03
-_LEAST_FOR_ESTIMATE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -160,14 +153,14 @@ def run_study(
     Parameters
     ----------
     folder : StudyFolder
-        Held (`holding`) and with the parts in it.
+        Held (`hold_folder`) and with the parts in it.
     workers : int
         Steps at once; 0: as many as processors, shared with the threads of a training, and no
         more than memory allows.
     redo : bool
         Do finished steps, too.
     on_outcome : callable, optional
-        Told of every step that ends.
+        Called with every step that ends.
     progress : callable, optional
         Called with the fraction done and a text; an exception that it raises stops the study.
 
@@ -186,65 +179,83 @@ def run_study(
         if not redo and (record := folder.finished(step, digests[step.key])) is not None
     }
     faces = {part.name: part.faces for part in (*data.parts, data.test)}
-    costs = {step.key: step_cost(step, faces) for step in protocol.steps}
-    schedule = Schedule(protocol.steps, frozenset(kept), costs)
-    count = workers or _worker_count(data, settings, schedule)
-    run = _Run(
-        folder,
-        data,
-        schedule,
-        digests,
-        max(1, processor_count() // count),
-        on_outcome or (lambda _outcome: None),
-        progress or (lambda _fraction, _text: None),
-    )
-    for step in protocol.steps:
-        if step.key in kept:
-            run.outcomes[step.key] = StepOutcome(step, "kept", record=kept[step.key])
-    run.drop_used_up()
-    run_jobs(
-        run.next_job,
-        count,
-        run.on_event,
-        module="site_agent.studies.step_worker",
-        advice="run the study again with fewer workers",
-    )
-    for step in protocol.steps:
-        if schedule.states[step.key] == "left out":
-            reason = schedule.reasons[step.key]
-            run.outcomes[step.key] = StepOutcome(step, "left out", reason)
-    ordered = {
-        step.key: run.outcomes[step.key] for step in protocol.steps if step.key in run.outcomes
-    }
-    return StudyRun(folder, data, settings, protocol, ordered, digests, versions, count)
+    steps = {step.key: step for step in protocol.steps}
+    schedule = Schedule(plan_jobs(protocol.steps, faces), frozenset(kept))
+    count = workers or _worker_count(data, settings, [steps[k] for k in schedule.keys("waiting")])
+    threads = max(1, processor_count() // count)
+
+    def work_of(key: str) -> Path:
+        return folder.work / key.replace(" ", "-")
+
+    def make_task(job: Job) -> Task:
+        inputs = {key: folder.result_of(steps[key]) for key in job.needs}
+        payload = StepJob(steps[job.key], work_of(job.key), data.by_name, inputs, threads)
+        return Task(job.key, run_job, payload)
+
+    def keep(key: str, warnings: Sequence[str], took_s: float) -> StepRecord:
+        return folder.adopt(steps[key], digests[key], work_of(key), took_s, warnings)
+
+    def end(outcome: JobOutcome) -> None:
+        if on_outcome is not None:
+            on_outcome(_step_outcome(steps, outcome))
+        _drop_used_up(folder, steps, schedule)
+
+    _drop_used_up(folder, steps, schedule)
+    with Workers(count, advice="run the study again with fewer workers") as pool:
+        found = do_jobs(
+            schedule,
+            pool,
+            make_task,
+            kept=kept,
+            keep=keep,
+            on_outcome=end,
+            noun="steps",
+            progress=progress or no_progress,
+        )
+    outcomes = {key: _step_outcome(steps, each) for key, each in found.items()}
+    return StudyRun(folder, data, settings, protocol, outcomes, digests, versions, count)
 
 
-@contextlib.contextmanager
-def holding(folder: StudyFolder) -> Iterator[None]:
-    """Keep other runs away from a study; the system lets go when this process dies.
+def _step_outcome(steps: Mapping[str, Step], found: JobOutcome) -> StepOutcome:
+    return StepOutcome(steps[found.key], found.state, found.reason, found.result)
 
-    Raises
-    ------
-    BusyError
-        Another run is at work there.
-    InvalidInputError
-        The folder cannot be written.
+
+def _drop_used_up(folder: StudyFolder, steps: Mapping[str, Step], schedule: Schedule) -> None:
+    """Delete what parts sent in rounds that are combined: it is large, and can be made again."""
+    for key, step in steps.items():
+        if not isinstance(step, Contribute) or not schedule.is_used_up(key):
+            continue
+        if schedule.states[key] in ("kept", "done") or folder.result_of(step).exists():
+            folder.forget(step)
+
+
+def plan_jobs(steps: Sequence[Step], faces: Mapping[str, int]) -> list[Job]:
+    """Return the steps of a study as jobs; `faces` by part.
+
+    What parts send in a round is deleted when it is combined, and is not wanted again.
     """
-    if folder.path.exists() and not folder.path.is_dir():
-        raise InvalidInputError(f"{folder.path}: is a file, expected a folder for the study")
-    busy = BusyError(
-        f"{folder.path}: another study is at work here; wait for it, or choose another folder "
-        "with -o"
-    )
-    with contextlib.ExitStack() as stack:
-        try:
-            folder.hidden.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(folder.hidden / "lock", busy=busy))
-        except OSError as error:
-            raise InvalidInputError(
-                f"{error.filename or folder.path}: cannot be written: {error.strerror or error}"
-            ) from error
-        yield
+    return [
+        Job(
+            step.key,
+            tuple(step.inputs),
+            step_cost(step, faces),
+            title(step),
+            lasting=not isinstance(step, Contribute),
+        )
+        for step in steps
+    ]
+
+
+def step_cost(step: Step, faces: Mapping[str, int]) -> float:
+    """Return about how long a step takes beside others, in faces trained on."""
+    count = float(sum(faces[part] for part in step.parts))
+    if isinstance(step, Train):
+        return count + 5
+    if isinstance(step, Contribute):
+        return 0.2 * count + 1
+    if isinstance(step, Score):
+        return 0.02 * count + 1
+    return 0.5 + 0.5 * len(step.inputs)
 
 
 def refuse_other_study(folder: StudyFolder, data: StudyData, settings: StudySettings) -> None:
@@ -262,93 +273,11 @@ def refuse_other_study(folder: StudyFolder, data: StudyData, settings: StudySett
         )
 
 
-@dataclass
-class _Run:
-    """One run: hands out jobs, and takes what comes back."""
-
-    folder: StudyFolder
-    data: StudyData
-    schedule: Schedule
-    digests: Mapping[str, str]
-    threads: int
-    on_outcome: Callable[[StepOutcome], None]
-    progress: Progress
-    outcomes: dict[str, StepOutcome] = field(default_factory=dict)
-    started_s: dict[str, float] = field(default_factory=dict)
-    begun_s: float = field(default_factory=time.monotonic)
-
-    def next_job(self) -> StepJob | None:
-        step = self.schedule.next_step()
-        if step is None:
-            return None
-        self.started_s[step.key] = time.monotonic()
-        by_key = {other.key: other for other in self.schedule.steps}
-        return StepJob(
-            step,
-            self.folder.work / step.key.replace(" ", "-"),
-            self.data.by_name,
-            {key: self.folder.result_of(by_key[key]) for key in step.inputs},
-            self.threads,
-        )
-
-    def on_event(self, job: StepJob, event: dict[str, Any]) -> None:
-        step = job.step
-        if "progress" in event:
-            if event["progress"] is not None:
-                self.schedule.shares[step.key] = min(1.0, float(event["progress"]))
-            self._tell(f"{title(step)}: {event['text']}")
-            return
-        took_s = time.monotonic() - self.started_s[step.key]
-        if "failed" in event:
-            self._failed(step, str(event["failed"]))
-            return
-        try:
-            record = self.folder.adopt(
-                step, self.digests[step.key], job.folder, took_s, event["done"]
-            )
-        except OSError as error:
-            self._failed(
-                step, f"{error.filename or step.key}: cannot be written: {error.strerror or error}"
-            )
-            return
-        self.schedule.finish(step)
-        self._ended(StepOutcome(step, "done", record=record))
-        self.drop_used_up()
-
-    def drop_used_up(self) -> None:
-        """Delete what parts sent in rounds that are combined: it is large, and can be remade."""
-        for step in self.schedule.steps:
-            if not isinstance(step, Contribute) or not self.schedule.is_used_up(step.key):
-                continue
-            if self.outcomes.get(step.key) or self.folder.result_of(step).exists():
-                self.folder.forget(step)
-
-    def _failed(self, step: Step, reason: str) -> None:
-        self.schedule.fail(step, reason)
-        self._ended(StepOutcome(step, "failed", reason))
-
-    def _ended(self, outcome: StepOutcome) -> None:
-        self.outcomes[outcome.step.key] = outcome
-        self.on_outcome(outcome)
-        self._tell(f"{outcome.title}: {outcome.state}")
-
-    def _tell(self, text: str) -> None:
-        schedule = self.schedule
-        ended = schedule.count("kept", "done", "failed", "left out")
-        total = len(schedule.states) - schedule.count("not needed")
-        share = schedule.share
-        words = [f"{ended} of {total} steps"]
-        elapsed_s = time.monotonic() - self.begun_s
-        if share > _EARLIEST_ESTIMATE and elapsed_s > _LEAST_FOR_ESTIMATE_S and share < 1:
-            words.append(f"about {duration_words(elapsed_s / share * (1 - share))} left")
-        self.progress(share, ", ".join(words) + f"  {text}")
-
-
-def _worker_count(data: StudyData, settings: StudySettings, schedule: Schedule) -> int:
+def _worker_count(data: StudyData, settings: StudySettings, steps: Sequence[Step]) -> int:
     training = settings.training
     threads = training.threads
     wanted = max(1, processor_count() // max(1, threads))
-    trainings = [step for step in schedule.to_do if isinstance(step, Train)]
+    trainings = [step for step in steps if isinstance(step, Train)]
     return workers_that_fit(wanted, [_needed_bytes(data, step) for step in trainings])
 
 

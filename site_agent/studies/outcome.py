@@ -13,11 +13,12 @@ from typing import Any
 from aggregators.methods import recipe_path
 from aggregators.whole_file import write_whole
 from site_agent.evaluation import DetectionScores
+from site_agent.runs.jobs import write_json
 from site_agent.studies.model_study import StudyRun
 from site_agent.studies.parts import StudyData
 from site_agent.studies.pictures import draw_pictures
 from site_agent.studies.protocol import Row, StudySettings
-from site_agent.studies.step_records import StudyFolder, write_json
+from site_agent.studies.step_records import StudyFolder
 from site_agent.studies.stored_scores import read_scores
 from site_agent.studies.table import StudyTable, TableLine
 from site_agent.tables import Table, columns_of

@@ -36,23 +36,23 @@ class StepJob:
     threads: int
 
 
-def run_job(job: StepJob, tell: Progress) -> tuple[str, ...]:
+def run_job(job: StepJob, tell: Progress) -> list[str]:
     """Do a step.
 
     Returns
     -------
-    tuple of str
+    list of str
         Warnings.
     """
     job.folder.mkdir(parents=True)
     output = job.folder / result_name(job.step)
     if isinstance(job.step, Train):
-        return _train(job, job.step, output, tell)
+        return list(_train(job, job.step, output, tell))
     if isinstance(job.step, Merge):
-        return _merge(job, job.step, output, tell)
+        return list(_merge(job, job.step, output, tell))
     if isinstance(job.step, Contribute):
-        return _contribute(job, job.step, output, tell)
-    return _score(job, job.step, output, tell)
+        return list(_contribute(job, job.step, output, tell))
+    return list(_score(job, job.step, output, tell))
 
 
 def _train(job: StepJob, step: Train, output: Path, tell: Progress) -> tuple[str, ...]:

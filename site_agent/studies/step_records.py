@@ -1,4 +1,4 @@
-"""What a study keeps of its finished steps, and how it tells them again.
+"""The files of a study, and the records of its finished steps.
 
 ::
 
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from aggregators.formats import file_digest
-from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
+from site_agent.runs.jobs import write_json
 from site_agent.studies.steps import Contribute, Score, Step
 
 SCHEMA = "poolctl-study-step/1"
@@ -43,7 +42,7 @@ class StepFile:
     mtime_ns: int
 
     def is_still(self, study: Path) -> bool:
-        """Tell whether the file is there with the content that the digest is of."""
+        """Return whether the file is there with the content that the digest is of."""
         path = study / self.path
         try:
             now = path.stat()
@@ -192,11 +191,6 @@ def result_name(step: Step) -> str:
     if isinstance(step, Score):
         return f"{step.model}{step.suffix}"
     return f"{step.key}{step.suffix}"
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, whole or not at all."""
-    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _step_file(path: Path, study: Path) -> StepFile:

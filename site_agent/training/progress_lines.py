@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from site_agent.wording import duration_words
+
 _TREES = re.compile(r"Progress: (\d+)/(\d+) .*Time remaining: (.*?)\.?\s*$")
 _RISK_GAP = re.compile(r"risk gap:\s+(\S+)")
 _ITERATION = re.compile(r"iter:\s+(\d+)")
@@ -23,13 +25,6 @@ _MOST_BEFORE_END = 0.99
 _FIRST_ESTIMATE = 10
 _LEAST_KNOWN = 0.25
 _FARTHEST = 50.0
-
-
-def duration_words(seconds: float) -> str:
-    """Return a length of time for people ("40 s", "3 min", "2.5 h")."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True)

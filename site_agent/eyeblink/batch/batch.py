@@ -9,12 +9,10 @@ made from the same files with the same settings, is left as it is.
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from site_agent.errors import (
     BlinkAnalysisError,
@@ -25,7 +23,7 @@ from site_agent.errors import (
 from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome, State
 from site_agent.eyeblink.batch.sessions import BatchSession, name_problem
 from site_agent.eyeblink.batch.settings import with_overrides
-from site_agent.eyeblink.batch.worker import SessionJob
+from site_agent.eyeblink.batch.worker import SessionJob, run_job
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER
 from site_agent.eyeblink.study.record import (
@@ -37,9 +35,9 @@ from site_agent.eyeblink.study.record import (
     write_record,
 )
 from site_agent.eyeblink.study.tables import write_batch_table
+from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.runs.lock import locked
-from site_agent.runs.worker_pool import run_jobs, workers_that_fit
-from site_agent.runs.worker_process import processor_count
+from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 
 # What a worker takes besides its landmark model: libraries, frames read ahead, a long trace.
 _WORKER_BYTES = 700_000_000
@@ -163,8 +161,6 @@ class _Batch:
     on_outcome: Callable[[SessionOutcome], None]
     progress: Callable[[float, str], None]
     outcomes: dict[str, SessionOutcome] = field(default_factory=dict)
-    shares: dict[str, float] = field(default_factory=dict)
-    started_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def state(self) -> Path:
@@ -180,21 +176,27 @@ class _Batch:
 
     def run(self, workers: int | None, redo: bool) -> BatchResult:
         self._tidy()
-        jobs = [job for session in self.sessions if (job := self._job(session, redo)) is not None]
-        models = [Path(job.session.landmarks) for job in jobs if job.session.is_video]
+        jobs = {
+            session.name: job
+            for session in self.sessions
+            if (job := self._job(session, redo)) is not None
+        }
+        models = [Path(job.session.landmarks) for job in jobs.values() if job.session.is_video]
         count = worker_count(
             workers, len(jobs), max((path.stat().st_size for path in models), default=0)
         )
-        self._report("")
+        self.progress(0.0, f"{len(self.outcomes)} of {len(self.sessions)} sessions")
         try:
-            waiting = self._started(jobs)
-            run_jobs(
-                lambda: next(waiting, None),
-                count,
-                self._on_event,
-                module="site_agent.eyeblink.batch.worker",
-                advice="run the batch again with fewer workers",
-            )
+            with Workers(count, advice="run the batch again with fewer workers") as pool:
+                do_jobs(
+                    Schedule([Job(name) for name in jobs]),
+                    pool,
+                    lambda job: Task(job.key, run_job, jobs[job.key]),
+                    keep=lambda name, _result, _s: self._put_in_place(jobs[name].folder, name),
+                    on_outcome=self._end,
+                    noun="sessions",
+                    progress=lambda share, text: self.progress(share or 0.0, text),
+                )
         finally:
             write_batch_table(self.study / "batch.csv", self._rows())
             shutil.rmtree(self.work, ignore_errors=True)
@@ -216,7 +218,7 @@ class _Batch:
         self.progress(0.0, f"looking at {session.name}")
         plan = plan_session(session, self.study, self.settings)
         if plan.problem:
-            self._set_outcome(session, "failed", plan.problem)
+            self._set_outcome(session.name, "failed", plan.problem)
             return None
         if plan.finished is not None and not redo:
             labelled = replace(
@@ -227,7 +229,7 @@ class _Batch:
             )
             if labelled != plan.finished:
                 write_record(labelled, folder)
-            self._set_outcome(session, "skipped", record=labelled)
+            self._set_outcome(session.name, "skipped", record=labelled)
             return None
         assert plan.request is not None
         roles = {"landmarks": session.landmarks, "detector": session.detector}
@@ -239,25 +241,11 @@ class _Batch:
         work = self.work / session.name
         return SessionJob(session, plan.settings, plan.request, work, known)
 
-    def _started(self, jobs: Sequence[SessionJob]) -> Iterator[SessionJob]:
-        for job in jobs:
-            self.started_s[job.session.name] = time.monotonic()
-            yield job
-
-    def _on_event(self, job: SessionJob, event: dict[str, Any]) -> None:
-        name = job.session.name
-        if "progress" in event:
-            self.shares[name] = float(event["progress"])
-            self._report(f"{name}: {event['text']}")
-            return
-        if "failed" in event:
-            self._set_outcome(job.session, "failed", str(event["failed"]))
-            return
-        try:
-            self._set_outcome(job.session, "done", record=self._put_in_place(job.folder, name))
-        except OSError as error:
-            text = f"{error.filename or name}: cannot be written: {error.strerror or error}"
-            self._set_outcome(job.session, "failed", text)
+    def _end(self, outcome: JobOutcome) -> None:
+        if outcome.state == "failed":
+            self._set_outcome(outcome.key, "failed", outcome.reason, took_s=outcome.took_s)
+        else:
+            self._set_outcome(outcome.key, "done", record=outcome.result, took_s=outcome.took_s)
 
     def _put_in_place(self, made: Path, name: str) -> SessionRecord:
         place, old = self.study / name, self.replaced / name
@@ -272,17 +260,15 @@ class _Batch:
 
     def _set_outcome(
         self,
-        session: BatchSession,
+        name: str,
         state: State,
         reason: str = "",
         *,
         record: SessionRecord | None = None,
+        took_s: float = 0.0,
     ) -> None:
-        now_s = time.monotonic()
-        took_s = now_s - self.started_s.get(session.name, now_s)
-        outcome = SessionOutcome(session.name, state, reason, took_s, record)
-        self.outcomes[session.name] = outcome
-        self.shares[session.name] = 1.0
+        outcome = SessionOutcome(name, state, reason, took_s, record)
+        self.outcomes[name] = outcome
         write_batch_table(self.study / "batch.csv", self._rows())
         self.on_outcome(outcome)
 
@@ -291,11 +277,6 @@ class _Batch:
             self.outcomes.get(session.name, SessionOutcome(session.name, "pending"))
             for session in self.sessions
         ]
-
-    def _report(self, text: str) -> None:
-        count = len(self.outcomes)
-        share = sum(self.shares.values()) / max(1, len(self.sessions))
-        self.progress(share, f"{count} of {len(self.sessions)} sessions  {text}")
 
 
 def _other_files(place: Path, made: Path) -> Iterator[Path]:

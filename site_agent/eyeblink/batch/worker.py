@@ -1,7 +1,7 @@
-"""The child process that analyses sessions: ``python -m site_agent.eyeblink.batch.worker``.
+"""Analysing one session of a batch, in a worker process.
 
-It gets `SessionJob`s, see `site_agent.runs.worker_process`. A job's results are complete in its own
-folder before ``done`` is said; only the parent moves them to where they belong.
+A job's results are complete in its own folder before it is done; only the parent moves them to
+where they belong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from site_agent.eyeblink.session_folder import find_output
 from site_agent.eyeblink.study.record import Request, SessionRecord, source_paths, write_record
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.runs.progress import Progress
-from site_agent.runs.worker_process import do_jobs
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,6 @@ class SessionJob:
     request: Request
     folder: Path
     addresses: Mapping[str, str] = field(default_factory=dict)
-
-
-def main() -> None:
-    do_jobs(run_job, lambda job: job.session.source)
 
 
 def run_job(job: SessionJob, progress: Progress) -> str:
@@ -110,7 +105,3 @@ def _with_digests(job: SessionJob) -> dict[str, Any]:
 
 def _digest(path: Path) -> str:
     return file_digest(path) if path.is_file() else ""
-
-
-if __name__ == "__main__":
-    main()

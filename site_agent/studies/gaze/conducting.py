@@ -10,11 +10,9 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,17 @@ from typing import Any
 from site_agent.datasets.gaze import GazeDataset
 from site_agent.datasets.gaze.records import person_digest
 from site_agent.errors import InvalidInputError
+from site_agent.runs.jobs import (
+    Job,
+    JobOutcome,
+    JobRecords,
+    Schedule,
+    do_jobs,
+    hold_folder,
+    write_json,
+)
 from site_agent.runs.progress import Progress, part_of
-from site_agent.runs.worker_pool import run_jobs
-from site_agent.runs.worker_process import processor_count
+from site_agent.runs.workers import Task, Workers, processor_count
 from site_agent.studies.gaze.protocol import Run, plan_runs, plan_tuning
 from site_agent.studies.gaze.report import write_report, write_tuning
 from site_agent.studies.gaze.samples import (
@@ -34,12 +40,12 @@ from site_agent.studies.gaze.samples import (
     write_samples,
 )
 from site_agent.studies.gaze.settings import GazeStudySettings
-from site_agent.studies.gaze.working import RunJob, is_secure, rounds_of
-from site_agent.studies.model_study import holding
-from site_agent.studies.step_records import StudyFolder, write_json
+from site_agent.studies.gaze.working import RunJob, do_run, is_secure, rounds_of
+from site_agent.studies.step_records import StudyFolder
 
 SCHEMA = "poolctl-gaze-study/1"
 _READING = 0.02
+_ADVICE = "run the study again with fewer workers"
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def conduct_gaze_study(
     """
     place = StudyFolder(folder)
     runs = look_at_gaze_study(dataset, settings, tune=tune)
-    with holding(place):
+    with hold_folder(folder, place.hidden / "lock", what="study"):
         reading = part_of(progress, 0, _READING)
         if dataset is None:
             samples = draw_samples(settings, reading)
@@ -128,84 +134,31 @@ def conduct_gaze_study(
         kept_samples = place.hidden / "samples.npz"
         write_samples(samples, kept_samples)
         _describe(folder, samples, settings, repeat)
-        records = _Records(folder / "runs", digests)
-        done = {} if redo else {run.key: found for run in runs if (found := records.read(run))}
-        waiting = [run for run in runs if run.key not in done]
-        doing = part_of(progress, _READING, 1)
-        work = _Work(kept_samples, settings, waiting, records, on_run, doing)
-        run_jobs(
-            work.next_job,
-            workers or processor_count(),
-            work.on_event,
-            module="site_agent.studies.gaze.worker",
-            advice="run the study again with fewer workers",
-        )
-        results = {**done, **work.results}
+        facts = {run.key: asdict(run) for run in runs}
+        records = JobRecords(folder / "runs", SCHEMA, digests, facts)
+        kept = {} if redo else records.read_all()
+        by_key = {run.key: run for run in runs}
+
+        def notify(outcome: JobOutcome) -> None:
+            if outcome.state == "done":
+                on_run(by_key[outcome.key], outcome.took_s)
+
+        with Workers(workers or processor_count(), advice=_ADVICE) as pool:
+            outcomes = do_jobs(
+                Schedule([Job(run.key) for run in runs], frozenset(kept)),
+                pool,
+                lambda job: Task(job.key, do_run, RunJob(by_key[job.key], kept_samples, settings)),
+                kept=kept,
+                keep=records.keep,
+                on_outcome=notify,
+                noun="runs",
+                progress=part_of(progress, _READING, 1),
+            )
+        failed = {key: each.reason for key, each in outcomes.items() if each.state == "failed"}
+        results = {key: each.result for key, each in outcomes.items() if key not in failed}
         write = write_tuning if tune else write_report
         files, findings = write(folder, runs, results, repeat)
-    return GazeOutcome(runs, results, work.failed, len(done), tuple(files), tuple(findings))
-
-
-class _Records:
-    """The results of runs in a folder."""
-
-    def __init__(self, folder: Path, digests: Mapping[str, str]) -> None:
-        self._folder, self._digests = folder, digests
-
-    def read(self, run: Run) -> dict[str, Any] | None:
-        """Return the result of a run, None unless it is there and what is wanted now."""
-        try:
-            found = json.loads((self._folder / f"{run.key}.json").read_text(encoding="utf-8"))
-            return dict(found["result"]) if found["digest"] == self._digests[run.key] else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def write(self, run: Run, result: Mapping[str, Any], took_s: float) -> None:
-        content = {
-            "schema": SCHEMA, "digest": self._digests[run.key], "run": asdict(run),
-            "took_s": round(took_s, 2), "result": result,
-        }  # fmt: skip
-        write_json(self._folder / f"{run.key}.json", content)
-
-
-@dataclass
-class _Work:
-    """Hands out runs, and takes what comes back."""
-
-    samples: Path
-    settings: GazeStudySettings
-    waiting: list[Run]
-    records: _Records
-    on_run: Callable[[Run, float], None]
-    progress: Progress
-    total: int = 0
-    results: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    started_s: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.total = len(self.waiting)
-
-    def next_job(self) -> RunJob | None:
-        if not self.waiting:
-            return None
-        run = self.waiting.pop(0)
-        self.started_s[run.key] = time.monotonic()
-        return RunJob(run, self.samples, self.settings)
-
-    def on_event(self, job: RunJob, event: dict[str, Any]) -> None:
-        run = job.run
-        ended = len(self.results) + len(self.failed)
-        if "progress" in event:
-            self.progress(ended / self.total, f"{ended} of {self.total} runs  {run.key}")
-            return
-        if "failed" in event:
-            self.failed[run.key] = str(event["failed"])
-            return
-        took_s = time.monotonic() - self.started_s[run.key]
-        self.results[run.key] = event["done"]
-        self.records.write(run, event["done"], took_s)
-        self.on_run(run, took_s)
+    return GazeOutcome(runs, results, failed, len(kept), tuple(files), tuple(findings))
 
 
 def _digests(

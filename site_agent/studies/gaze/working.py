@@ -46,7 +46,7 @@ class RunJob:
     settings: GazeStudySettings
 
 
-def do_run(job: RunJob, tell: Progress) -> dict[str, Any]:
+def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     """Train and test the network of a run.
 
     Returns
@@ -67,7 +67,7 @@ def do_run(job: RunJob, tell: Progress) -> dict[str, Any]:
     rounds = rounds_of(job.run, job.settings)
     try:
         for number, module in enumerate(_train(job, train, everything), 1):
-            tell(number / (rounds + 1), f"round {number} of {rounds}")
+            progress(number / (rounds + 1), f"round {number} of {rounds}")
             if number * _POINTS // rounds > (number - 1) * _POINTS // rounds:
                 curve.append([number, *(_mean_error(module, part) for part in shown)])
     except TrainingFailedError as error:

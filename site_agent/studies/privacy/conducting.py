@@ -10,9 +10,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -23,9 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.datasets.gaze import GazeDataset
-from site_agent.errors import InvalidInputError
+from site_agent.errors import InvalidInputError, TrainingFailedError
+from site_agent.runs.jobs import (
+    Job,
+    JobOutcome,
+    JobRecords,
+    Schedule,
+    digest_of,
+    do_jobs,
+    hold_folder,
+    write_json,
+)
 from site_agent.runs.progress import Progress, part_of
-from site_agent.studies.model_study import holding
+from site_agent.runs.workers import Task, Workers, processor_count
 from site_agent.studies.privacy.persons import (
     StudyPersons,
     describe_persons,
@@ -35,7 +42,7 @@ from site_agent.studies.privacy.persons import (
 from site_agent.studies.privacy.report import write_report
 from site_agent.studies.privacy.running import run_seed
 from site_agent.studies.privacy.settings import PrivacySettings
-from site_agent.studies.step_records import StudyFolder, write_json
+from site_agent.studies.step_records import StudyFolder
 
 SCHEMA = "poolctl-privacy-study/1"
 _READING = 0.1
@@ -85,45 +92,56 @@ def conduct_privacy_study(
     InvalidInputError, BusyError, AnnotationFileError
         Nothing can be begun.
     """
-    with holding(StudyFolder(folder)):
+    with hold_folder(folder, StudyFolder(folder).hidden / "lock", what="study"):
         reading = part_of(progress, 0, _READING)
         if dataset is None:
             everyone = draw_persons(settings, reading)
         else:
             everyone = read_persons(dataset, settings, reading)
         digest = _describe(folder, everyone, settings, repeat)
-        (folder / "seeds").mkdir(exist_ok=True)
-        results: dict[int, Mapping[str, Any]] = {}
-        kept = 0
-        for seed in range(settings.seeds):
-            own = folder / "seeds" / f"{seed}.json"
-            found = _read(own, digest)
-            kept += found is not None
-            if found is None:
-                share = (1 - _READING) / settings.seeds
-                part = part_of(progress, _READING + share * seed, _READING + share * (seed + 1))
-                started_s = time.monotonic()
-                made = run_seed(everyone, settings, seed, _naming(part, seed))
-                found = made.scores
-                _write_pictures(own.with_suffix(".npz"), made.pictures)
-                write_json(own, {"schema": SCHEMA, "digest": digest, "scores": found})
-                on_seed(seed, time.monotonic() - started_s)
-            results[seed] = found
-        with np.load(folder / "seeds" / "0.npz") as pictures:
+        place = folder / "seeds"
+        place.mkdir(exist_ok=True)
+        seeds = [str(seed) for seed in range(settings.seeds)]
+        records = JobRecords(place, SCHEMA, dict.fromkeys(seeds, digest))
+        kept = records.read_all()
+
+        def notify(outcome: JobOutcome) -> None:
+            if outcome.state == "failed":
+                raise TrainingFailedError(f"seed {outcome.key}: {outcome.reason}")
+            on_seed(int(outcome.key), outcome.took_s)
+
+        with Workers(processor_count(), advice="take fewer persons") as pool:
+            outcomes = do_jobs(
+                Schedule([Job(key, title=f"seed {key}") for key in seeds], frozenset(kept)),
+                pool,
+                lambda job: Task(job.key, attack_seed, SeedJob(everyone, settings, job.key, place)),
+                kept=kept,
+                keep=records.keep,
+                on_outcome=notify,
+                noun="seeds",
+                progress=part_of(progress, _READING, 1),
+            )
+        results = {int(key): outcome.result for key, outcome in outcomes.items()}
+        with np.load(place / "0.npz") as pictures:
             files = write_report(folder, everyone, results, dict(pictures), repeat)
-    return PrivacyOutcome(results, kept, tuple(files))
+    return PrivacyOutcome(results, len(kept), tuple(files))
 
 
-def _naming(progress: Progress, seed: int) -> Progress:
-    return lambda share, text: progress(share, f"seed {seed}: {text}")
+@dataclass(frozen=True, eq=False)
+class SeedJob:
+    """A seed with all that it takes."""
+
+    everyone: StudyPersons
+    settings: PrivacySettings
+    seed: str
+    folder: Path
 
 
-def _read(path: Path, digest: str) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return dict(content["scores"]) if content["digest"] == digest else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def attack_seed(job: SeedJob, progress: Progress) -> dict[str, Any]:
+    """Write the pictures of a seed beside its results, and return its scores."""
+    made = run_seed(job.everyone, job.settings, int(job.seed), progress)
+    _write_pictures(job.folder / f"{job.seed}.npz", made.pictures)
+    return made.scores
 
 
 def _write_pictures(path: Path, pictures: Mapping[str, NDArray[np.uint8]]) -> None:
@@ -149,5 +167,4 @@ def _describe(
     # More seeds change nothing of those that are done.
     shared = {**content, "settings": {**asdict(settings), "seeds": 0}}
     write_json(file, {**content, "repeat": list(repeat)})
-    text = json.dumps(shared, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest_of(shared)

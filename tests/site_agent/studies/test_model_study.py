@@ -20,7 +20,7 @@ from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.evaluation import EvaluationSettings, evaluate_detector, evaluate_landmarks
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
-from site_agent.runs.worker_pool import workers_that_fit
+from site_agent.runs.workers import workers_that_fit
 from site_agent.studies import (
     CombinationSettings,
     RefinementSettings,

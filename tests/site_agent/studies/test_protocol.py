@@ -8,9 +8,10 @@ import pytest
 
 from site_agent.errors import InvalidInputError, TrainingSettingsError
 from site_agent.evaluation import EvaluationSettings
+from site_agent.runs.jobs import Schedule
 from site_agent.studies import CombinationSettings, Protocol, RefinementSettings, StudySettings
+from site_agent.studies.model_study import plan_jobs
 from site_agent.studies.protocol import plan_protocol
-from site_agent.studies.schedule import Schedule, step_cost
 from site_agent.studies.steps import Contribute, Merge, Score, step_digests, title
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -144,21 +145,21 @@ def test_a_digest_changes_with_whatever_the_result_depends_on() -> None:
 def schedule_of(settings: StudySettings, kept: set[str]) -> Schedule:
     steps = plan(settings).steps
     faces = dict.fromkeys([*SIX, "test"], 10)
-    return Schedule(steps, frozenset(kept), {step.key: step_cost(step, faces) for step in steps})
+    return Schedule(plan_jobs(steps, faces), frozenset(kept))
 
 
 def test_all_steps_get_their_turn_and_none_too_early() -> None:
     schedule = schedule_of(StudySettings(ErtSettings()), set())
     done: set[str] = set()
     share = -1.0
-    while (step := schedule.next_step()) is not None:
-        assert set(step.inputs) <= done
-        schedule.finish(step)
-        done.add(step.key)
+    while (job := schedule.next_job()) is not None:
+        assert set(job.needs) <= done
+        schedule.finish(job.key)
+        done.add(job.key)
         assert schedule.share > share
         share = schedule.share
     assert share == pytest.approx(1.0)
-    assert done == {step.key for step in schedule.steps}
+    assert done == set(schedule.jobs)
 
 
 def test_what_was_sent_in_a_round_is_used_up_when_it_is_combined() -> None:
@@ -167,31 +168,32 @@ def test_what_was_sent_in_a_round_is_used_up_when_it_is_combined() -> None:
     sent = {step.key for step in steps if isinstance(step, Contribute)}
     kept = {step.key for step in steps} - sent
     schedule = schedule_of(settings, kept)
-    assert schedule.next_step() is None, "it is not made again"
+    assert schedule.next_job() is None, "it is not made again"
     assert all(schedule.is_used_up(key) for key in sent)
     [last, *_] = [s for s in reversed(steps) if isinstance(s, Merge)]
     schedule = schedule_of(settings, kept - {last.key})
-    begun = [step.key for _ in range(6) if (step := schedule.next_step()) is not None]
+    begun = [job.key for _ in range(6) if (job := schedule.next_job()) is not None]
     assert set(begun) == set(last.inputs[1:])
-    assert schedule.next_step() is None
+    assert schedule.next_job() is None
     assert not any(schedule.is_used_up(key) for key in begun)
 
 
 def test_a_failure_takes_along_what_needs_it_and_nothing_else() -> None:
     schedule = schedule_of(StudySettings(HogSvmSettings()), set())
     done = set()
-    while (step := schedule.next_step()) is not None:
-        if step.key == "P3":
-            schedule.fail(step, "no faces")
+    while (job := schedule.next_job()) is not None:
+        if job.key == "P3":
+            schedule.fail(job.key, "no faces")
         else:
-            schedule.finish(step)
-            done.add(step.key)
+            schedule.finish(job.key)
+            done.add(job.key)
     assert {"P1", "P6", "Pall", "COM-P1+P2", "P1+P2+P3", "score P1+P2+P3"} <= done
-    lost = {step.key for step in schedule.steps} - done
+    lost = set(schedule.jobs) - done
     assert "COM-P1+P2+P3" in lost
     assert all("P3" in key for key in lost)
-    assert schedule.count("failed") == 1
+    assert schedule.keys("failed") == ["P3"]
     assert schedule.reasons["score P3"] == "needs the result of: train P3"
-    scores = [s for s in schedule.steps if isinstance(s, Score) and s.model == "COM-P1+P2+P3"]
+    steps = plan(StudySettings(HogSvmSettings())).steps
+    scores = [s for s in steps if isinstance(s, Score) and s.model == "COM-P1+P2+P3"]
     assert "merge COM-P1+P2+P3" in schedule.reasons[scores[0].key]
     assert schedule.share == pytest.approx(1.0)

@@ -1,27 +1,48 @@
-"""Holding the rounds of a plan on one machine."""
+"""Rounds of a plan on one machine: the worker processes train one site after the other.
+
+A round is a list of jobs, one a site. Each writes its contribution whole, so that those of an
+interrupted run can be used. There are as many workers as processors; each imports torch once,
+trains in one thread, and keeps the samples that it has read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 from aggregators import file_digest
+from aggregators.methods.networks import write_network_contribution
+from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.models import StateDict
+from site_agent.errors import TrainingFailedError
 from site_agent.federated.combining import combine_files
-from site_agent.federated.engines.simulator.data import DividedData
+from site_agent.federated.engines.simulator.data import DividedData, SiteData, read_once
 from site_agent.federated.engines.simulator.folder import MethodFolder, RunFolder
 from site_agent.federated.engines.simulator.history import History, Round, read_history
 from site_agent.federated.engines.simulator.scoring import score_network
-from site_agent.federated.engines.simulator.site_process import SiteProcesses, SiteRound
+from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan
 from site_agent.networks import read_network
+from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs.workers import (
+    Task,
+    Workers,
+    processor_count,
+    workers_that_fit,
+)
+
+_WORKER_BYTES = 400 * 1024**2
+"""What torch takes, without its code, and training a small network."""
 
 
 def simulate(
     plan: FederationPlan,
     run: RunFolder,
     data: DividedData,
-    processes: SiteProcesses,
+    workers: Workers,
     progress: Progress = no_progress,
 ) -> History:
     """Hold those rounds of a plan that the folder does not have yet, and return all.
@@ -45,7 +66,7 @@ def simulate(
         def report(share: float, text: str, done: int = number - 1) -> None:
             progress((done + share) / plan.rounds, f"{plan.method}, round {done + 1}: {text}")
 
-        held = _hold(plan, number, folder, data, processes, report=report)
+        held = _hold(plan, number, folder, data, workers, report=report)
         history = replace(history, rounds=(*history.rounds, held))
         history.write(folder.history)
     folder.tidy(len(history.rounds))
@@ -57,7 +78,7 @@ def _hold(
     number: int,
     folder: MethodFolder,
     data: DividedData,
-    processes: SiteProcesses,
+    workers: Workers,
     *,
     report: Callable[[float, str], None],
 ) -> Round:
@@ -66,20 +87,23 @@ def _hold(
     folder.contributions(number).mkdir(exist_ok=True)
     sites = plan.sites_in(number, data.sites)
     sent = {site: folder.contribution(number, site) for site in sites}
-    # Contributions are written whole, so that those of an interrupted run can be used.
-    missing = [
-        SiteRound(site, data.sites[site], base, base_digest, number, plan.training, target)
-        for site, target in sent.items()
-        if not target.exists()
-    ]
-    there = len(sites) - len(missing)
+    there = frozenset(site for site, target in sent.items() if target.exists())
 
-    def count(done: SiteRound) -> None:
-        nonlocal there
-        there += 1
-        report(there / (len(sites) + 1), f"{done.site} has trained ({there} of {len(sites)})")
+    def train(job: Job) -> Task:
+        own = data.sites[job.key]
+        payload = SiteRound(job.key, own, base, base_digest, number, plan.training, sent[job.key])
+        return Task(job.key, train_site, payload)
 
-    processes.train(missing, count)
+    def end(outcome: JobOutcome) -> None:
+        if outcome.state == "failed":
+            raise TrainingFailedError(f"site {outcome.key}: {outcome.reason}")
+
+    def show(share: float | None, text: str) -> None:
+        report((share or 0.0) * len(sites) / (len(sites) + 1), text)
+
+    # Sites with many samples first, so that no worker waits long for the last one.
+    jobs = [Job(site, cost=float(data.sites[site].samples)) for site in sites]
+    do_jobs(Schedule(jobs, there), workers, train, on_outcome=end, noun="sites", progress=show)
     merged = combine_files(plan, base, folder.state(number - 1), sent, result)
     assert merged.digest is not None, "it was written"
     output = merged.recipe.output
@@ -94,4 +118,46 @@ def _hold(
         updates={site: file_digest(path) for site, path in sent.items()},
         warnings=merged.warnings,
         errors_deg=errors,
+    )
+
+
+@dataclass(frozen=True)
+class SiteRound:
+    """One site's training in one round, and where its contribution goes."""
+
+    site: str
+    data: SiteData
+    base: Path
+    base_digest: str
+    round_number: int
+    training: LocalTraining
+    target: Path
+
+
+def train_site(job: SiteRound, _progress: Progress) -> str:
+    """Write the contribution of one site to one round, and return its digest."""
+    made = train_contribution(
+        read_network_once(job.base, job.base_digest),
+        job.base_digest,
+        read_once(job.data),
+        job.training,
+        site=job.site,
+        round_number=job.round_number,
+    )
+    return write_network_contribution(made, job.target)
+
+
+@lru_cache(maxsize=1)
+def read_network_once(path: Path, _digest: str) -> StateDict:
+    """Return a round's base, which stays in the worker's memory until the next round."""
+    return read_network(path)
+
+
+def simulator_workers(sites: int) -> Workers:
+    """Return workers for the rounds of a simulation: one a processor, if memory allows."""
+    count = min(processor_count(), sites)
+    return Workers(
+        workers_that_fit(count, [_WORKER_BYTES] * count),
+        advice="run the same command again to go on, or take fewer sites",
+        tasks_each=None,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg
 from site_agent.datasets.gaze.records import Float64
-from site_agent.runs.worker_process import processor_count
+from site_agent.runs.workers import processor_count
 
 
 @dataclass(frozen=True)

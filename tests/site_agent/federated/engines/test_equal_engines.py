@@ -1,4 +1,4 @@
-"""The same federation by processes on one machine and through a pool: equal digests."""
+"""The same federation by workers on one machine and through a pool: equal digests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.federated.engines.simulator import SiteProcesses, divide, open_run, simulate
+from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import new_network
 from site_agent.pool.cache import ModelCache
@@ -43,9 +43,9 @@ def simulated(gaze: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     run_folder = tmp_path_factory.mktemp("simulated") / "run"
     with (
         open_run(run_folder, data, new_network("gaze-lenet", 5)) as run,
-        SiteProcesses(SITES) as processes,
+        simulator_workers(len(SITES)) as workers,
     ):
-        found = [simulate(plan, run, data, processes).rounds for plan in PLANS]
+        found = [simulate(plan, run, data, workers).rounds for plan in PLANS]
         digests = [
             [(each.result, each.state, dict(each.updates)) for each in rounds] for rounds in found
         ]

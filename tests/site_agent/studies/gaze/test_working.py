@@ -26,15 +26,15 @@ def update() -> NetworkContribution:
 
 def test_hostile_updates_are_what_they_are_called(update: NetworkContribution) -> None:
     random = np.random.default_rng(0)
-    honest = update.network.tensors["fc1.weight"]
+    honest = update.network.tensors["conv2.weight"]
     assert np.array_equal(
-        attacked(update, "sign-flip", random).network.tensors["fc1.weight"], -honest
+        attacked(update, "sign-flip", random).network.tensors["conv2.weight"], -honest
     )
-    large = attacked(update, "x50", random).network.tensors["fc1.weight"]
+    large = attacked(update, "x50", random).network.tensors["conv2.weight"]
     assert np.allclose(large, 50 * honest, rtol=1e-6)
-    noise = attacked(update, "noise", random).network.tensors["fc1.weight"]
-    assert noise.std() == pytest.approx(10 * honest.std(), rel=0.02)
-    assert abs(np.corrcoef(noise.ravel(), honest.ravel())[0, 1]) < 0.01
+    noise = attacked(update, "noise", random).network.tensors["conv2.weight"]
+    assert noise.std() == pytest.approx(10 * honest.std(), rel=0.05)
+    assert abs(np.corrcoef(noise.ravel(), honest.ravel())[0, 1]) < 0.03
     assert attacked(update, "noise", random).samples == update.samples
 
 

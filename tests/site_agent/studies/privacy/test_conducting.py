@@ -35,7 +35,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -> None:
-    scores = json.loads((study / "seeds" / "0.json").read_text())["scores"]
+    scores = json.loads((study / "seeds" / "0.json").read_text())["result"]
     leaks, sweep = scores["leaks"], scores["sweep"]
     assert sweep["1"]["reidentified"] == leaks["plain"]["reidentified"]
     assert sweep["3"]["reidentified"] == leaks["secure"]["reidentified"]

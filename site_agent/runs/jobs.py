@@ -1,0 +1,327 @@
+"""Resumable work: jobs with digests, done side by side, of which none is done twice.
+
+How it works. Whoever has long work to do lists it as `Job`s, each with a key, the keys that it
+needs, and a digest of all that its result depends on. `JobRecords` (or the caller's own store) says
+which results an earlier run has left; `do_jobs` does the others in worker processes
+(`site_agent.runs.workers`), the most urgent first, and gives each result to the caller, who writes
+it whole before the next job counts on it. A job that fails leaves out those that need it, and no
+others. Ctrl-C ends the workers; the same call again goes on. The folder is held by one process at a
+time (`hold_folder`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from aggregators.whole_file import write_whole
+from site_agent.errors import BusyError, InvalidInputError
+from site_agent.runs.lock import locked
+from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs.workers import Task, Workers
+from site_agent.wording import duration_words
+
+State = Literal["kept", "done", "failed", "left out", "waiting", "running", "not needed"]
+
+_ENDED: frozenset[State] = frozenset({"kept", "done", "failed", "left out", "not needed"})
+_THERE: frozenset[State] = frozenset({"kept", "done"})
+_EARLIEST_ESTIMATE = 0.03
+_LEAST_FOR_ESTIMATE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work.
+
+    Attributes
+    ----------
+    key : str
+        Names its result.
+    needs : tuple of str
+        Keys of the jobs whose results it takes; they come before it in any list.
+    cost : float
+        How long it takes beside others, in any unit.
+    title : str
+        For people; the key where empty.
+    lasting : bool
+        False: its result is only wanted by those that need it.
+    """
+
+    key: str
+    needs: tuple[str, ...] = ()
+    cost: float = 1.0
+    title: str = ""
+    lasting: bool = True
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What became of a job.
+
+    Attributes
+    ----------
+    state : str
+        ``done``, ``kept`` from an earlier run, ``failed``, ``left out``.
+    result : object
+        What its task returned, or what the caller made of that.
+    reason : str
+        Why it failed or was left out.
+    """
+
+    key: str
+    state: State
+    result: Any = None
+    reason: str = ""
+    took_s: float = 0.0
+
+
+class Schedule:
+    """Which job comes next, what waits for what, and what cannot be done any more.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Each after those that it needs.
+    kept : collection of str
+        Keys of those whose results are there from before.
+    """
+
+    def __init__(self, jobs: Sequence[Job], kept: frozenset[str] = frozenset()) -> None:
+        self.jobs = {job.key: job for job in jobs}
+        self.reasons: dict[str, str] = {}
+        self.shares: dict[str, float] = {}
+        needed = self._needed(kept)
+        self.states: dict[str, State] = {
+            key: "kept" if key in kept else "waiting" if key in needed else "not needed"
+            for key in self.jobs
+        }
+        # What the longest chain of jobs hangs on goes first.
+        self._urgency: dict[str, float] = {}
+        for job in reversed(jobs):
+            own = self._urgency.get(job.key, 0.0) + job.cost
+            self._urgency[job.key] = own
+            for key in job.needs:
+                self._urgency[key] = max(self._urgency.get(key, 0.0), own)
+
+    def next_job(self) -> Job | None:
+        """Return the most urgent job that can begin, and count it as begun."""
+        ready = [
+            job
+            for job in self.jobs.values()
+            if self.states[job.key] == "waiting"
+            and all(self.states[key] in _THERE for key in job.needs)
+        ]
+        if not ready:
+            return None
+        chosen = max(ready, key=lambda job: self._urgency[job.key])
+        self.states[chosen.key] = "running"
+        return chosen
+
+    def finish(self, key: str) -> None:
+        """Note that a job has succeeded."""
+        self.states[key] = "done"
+
+    def fail(self, key: str, reason: str) -> None:
+        """Note that a job has failed, and leave out those that cannot be done without it."""
+        self.states[key], self.reasons[key] = "failed", reason
+        gone = {key}
+        for other in self.jobs.values():
+            missing = [need for need in other.needs if need in gone]
+            if missing and self.states[other.key] == "waiting":
+                cause = self.jobs[missing[0]]
+                self.states[other.key] = "left out"
+                self.reasons[other.key] = f"needs the result of: {cause.title or cause.key}"
+                gone.add(other.key)
+
+    def is_used_up(self, key: str) -> bool:
+        """Return whether no job will take the result of this one any more."""
+        takers = [job for job in self.jobs.values() if key in job.needs]
+        return all(self.states[job.key] in _ENDED for job in takers)
+
+    def keys(self, *states: State) -> list[str]:
+        """Return the jobs in these states, in their order."""
+        return [key for key, state in self.states.items() if state in states]
+
+    @property
+    def share(self) -> float:
+        """The part of the work of this run that is done, 0 to 1."""
+        total = done = 0.0
+        for key, job in self.jobs.items():
+            state = self.states[key]
+            if state in ("kept", "not needed"):
+                continue
+            total += job.cost
+            part = self.shares.get(key, 0.0) if state == "running" else float(state in _ENDED)
+            done += part * job.cost
+        return done / total if total else 1.0
+
+    def _needed(self, kept: frozenset[str]) -> set[str]:
+        needed: set[str] = set()
+        for job in reversed(self.jobs.values()):
+            if job.key not in kept and (job.lasting or job.key in needed):
+                needed.add(job.key)
+                needed.update(key for key in job.needs if key not in kept)
+        return needed
+
+
+def do_jobs(
+    schedule: Schedule,
+    workers: Workers,
+    make_task: Callable[[Job], Task],
+    *,
+    kept: Mapping[str, Any] | None = None,
+    keep: Callable[[str, Any, float], Any] = lambda _key, result, _took_s: result,
+    on_outcome: Callable[[JobOutcome], None] = lambda _outcome: None,
+    noun: str = "jobs",
+    progress: Progress = no_progress,
+) -> dict[str, JobOutcome]:
+    """Do what a schedule has not done yet.
+
+    Parameters
+    ----------
+    make_task : callable
+        Called when a job begins.
+    kept : mapping, optional
+        Results of an earlier run, by key.
+    keep : callable
+        Gets key, result and seconds of each job that is done, writes it whole and returns what is
+        kept of it. The job fails where it raises `OSError`.
+    on_outcome : callable
+        Called with every job that has ended, after `keep`. May raise to stop everything.
+    noun : str
+        What the jobs are called in the text of `progress`.
+
+    Returns
+    -------
+    dict of str to JobOutcome
+        In the order of the jobs, without those that were not needed.
+    """
+    found = {key: JobOutcome(key, "kept", result) for key, result in (kept or {}).items()}
+    began_s = time.monotonic()
+    started_s: dict[str, float] = {}
+
+    def report(text: str) -> None:
+        total = len(schedule.jobs) - len(schedule.keys("not needed"))
+        ended = len(schedule.keys("kept", "done", "failed", "left out"))
+        share, elapsed_s = schedule.share, time.monotonic() - began_s
+        left = ""
+        if _EARLIEST_ESTIMATE < share < 1 and elapsed_s > _LEAST_FOR_ESTIMATE_S:
+            left = f", about {duration_words(elapsed_s / share * (1 - share))} left"
+        progress(share, f"{ended} of {total} {noun}{left}  {text}")
+
+    def begin() -> Task | None:
+        job = schedule.next_job()
+        if job is None:
+            return None
+        started_s[job.key] = time.monotonic()
+        return make_task(job)
+
+    def on_event(key: str, event: dict[str, Any]) -> None:
+        title = schedule.jobs[key].title or key
+        if "progress" in event:
+            if event["progress"] is not None:
+                schedule.shares[key] = min(1.0, float(event["progress"]))
+            report(f"{title}: {event['text']}")
+            return
+        took_s = time.monotonic() - started_s[key]
+        reason, result = str(event.get("failed", "")), None
+        if "done" in event:
+            try:
+                result = keep(key, event["done"], took_s)
+            except OSError as error:
+                reason = f"{error.filename or key}: cannot be written: {error.strerror or error}"
+        if reason:
+            schedule.fail(key, reason)
+        else:
+            schedule.finish(key)
+        found[key] = JobOutcome(key, schedule.states[key], result, reason, took_s)
+        on_outcome(found[key])
+        report(f"{title}: {schedule.states[key]}")
+
+    workers.run(begin, on_event)
+    for key in schedule.keys("left out"):
+        found[key] = JobOutcome(key, "left out", reason=schedule.reasons[key])
+    return {key: found[key] for key in schedule.jobs if key in found}
+
+
+@dataclass(frozen=True)
+class JobRecords:
+    """Results of jobs as JSON files of a folder, each with the digest of what it depends on."""
+
+    folder: Path
+    schema: str
+    digests: Mapping[str, str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """More to write beside the result of a job, by key."""
+
+    def read_all(self) -> dict[str, Any]:
+        """Return the results that are there and what is wanted now, by key."""
+        found = {}
+        for key, digest in self.digests.items():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                content = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
+                if content["digest"] == digest:
+                    found[key] = content["result"]
+        return found
+
+    def keep(self, key: str, result: Any, took_s: float) -> Any:
+        """Write a result, and return it."""
+        content = {
+            "schema": self.schema,
+            "digest": self.digests[key],
+            "run": self.facts.get(key),
+            "took_s": round(took_s, 2),
+            "result": result,
+        }
+        write_json(self.folder / f"{key}.json", content)
+        return result
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path, lock: Path, *, what: str) -> Iterator[None]:
+    """Make a folder, and keep other processes away from it; the lock ends with this process.
+
+    Parameters
+    ----------
+    lock : Path
+        Within the folder; its own folder is made, too.
+    what : str
+        What is done there, such as "study".
+
+    Raises
+    ------
+    BusyError
+        Another process is at work there.
+    InvalidInputError
+        The folder is a file, or cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInputError(f"{folder}: is a file, expected a folder for the {what}")
+    busy = BusyError(
+        f"{folder}: another {what} is at work here; wait for it, or choose another folder with -o"
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(lock, busy=busy))
+        except OSError as error:
+            raise InvalidInputError(
+                f"{error.filename or folder}: cannot be written: {error.strerror or error}"
+            ) from error
+        yield
+
+
+def digest_of(content: Any) -> str:
+    """Return the SHA-256 of a value of JSON, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON, whole or not at all."""
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,214 @@
+"""Worker processes side by side, as their parent sees them; `site_agent.runs.worker` is inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import selectors
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from types import TracebackType
+from typing import IO, Any
+
+from site_agent.runs.child_process import available_memory_bytes, start_python, stop
+from site_agent.runs.progress import Progress
+
+_CHUNK_BYTES = 65536
+_KEPT_BYTES = 2000
+_THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is to do.
+
+    Attributes
+    ----------
+    do : callable
+        A function of a module, of payload and progress; what it returns has to fit into JSON.
+    payload : object
+        Is pickled.
+    """
+
+    key: str
+    do: Callable[[Any, Progress], Any]
+    payload: Any
+
+
+def processor_count() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def workers_that_fit(wanted: int, needed_bytes: Sequence[int]) -> int:
+    """Return how many of `wanted` workers memory allows, at least one.
+
+    Parameters
+    ----------
+    needed_bytes : sequence of int
+        Memory of each job; the largest are assumed to run at the same time.
+    """
+    available = available_memory_bytes()
+    if available is None:
+        return wanted
+    together = list(accumulate(sorted(needed_bytes, reverse=True)[:wanted]))
+    if not together or together[-1] <= available:
+        return wanted
+    return max(1, sum(total <= available for total in together))
+
+
+class Workers:
+    """At most `count` worker processes, which start when they are needed and end with the block.
+
+    Parameters
+    ----------
+    count : int
+        They share the threads of the machine.
+    advice : str
+        What to do when memory ran out, such as "run the study again with fewer workers".
+    tasks_each : int or None
+        A worker is replaced after so many tasks, so that what libraries leak does not add up;
+        None: never, where starting costs more.
+    """
+
+    def __init__(self, count: int, *, advice: str, tasks_each: int | None = 25) -> None:
+        self.count = max(1, count)
+        self._advice, self._tasks_each = advice, tasks_each
+        self._running: list[_Worker] = []
+
+    def run(
+        self,
+        next_task: Callable[[], Task | None],
+        on_event: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        """Do tasks until there are no more.
+
+        Parameters
+        ----------
+        next_task : callable
+            Called whenever a worker is free, because a finished task may have made others
+            possible. Returns None when none can begin now.
+        on_event : callable
+            Gets a task's key with ``{"progress": share, "text": text}`` and, once,
+            ``{"done": ...}`` or ``{"failed": text}``. A worker that dies fails its own task only.
+            May raise to stop everything.
+        """
+        with selectors.DefaultSelector() as selector:
+            for worker in self._running:
+                selector.register(worker.output, selectors.EVENT_READ, worker)
+            while True:
+                while sum(each.busy for each in self._running) < self.count:
+                    task = next_task()
+                    if task is None:
+                        break
+                    self._free_worker(selector).give(task)
+                if not any(each.busy for each in self._running):
+                    return
+                for key, _ in selector.select():
+                    worker = key.data
+                    for done, event in worker.read():
+                        on_event(done, event)
+                    worn_out = not worker.busy and worker.tasks_done == self._tasks_each
+                    if worker.dead or worn_out:
+                        selector.unregister(worker.output)
+                        self._running.remove(worker)
+                        worker.stop()
+
+    def _free_worker(self, selector: selectors.BaseSelector) -> _Worker:
+        worker = next((each for each in self._running if not each.busy), None)
+        if worker is None:
+            worker = _Worker(max(1, processor_count() // self.count), self._advice)
+            self._running.append(worker)
+            selector.register(worker.output, selectors.EVENT_READ, worker)
+        return worker
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for worker in self._running:
+            worker.kill()
+        for worker in self._running:
+            worker.stop()
+
+
+class _Worker:
+    """One worker process."""
+
+    def __init__(self, threads: int, advice: str) -> None:
+        self._key: str | None = None
+        self.tasks_done = 0
+        self.dead = False
+        self._advice = advice
+        self._rest = b""
+        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `stop`)
+        self._process: subprocess.Popen[bytes] = start_python(
+            "site_agent.runs.worker",
+            stdin=subprocess.PIPE,
+            stderr=self._printed,
+            environment={f"{name}_NUM_THREADS": str(threads) for name in _THREAD_VARIABLES},
+        )
+
+    @property
+    def busy(self) -> bool:
+        return self._key is not None
+
+    @property
+    def output(self) -> IO[bytes]:
+        """What to wait for: when there is something to read, call `read`."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def give(self, task: Task) -> None:
+        self._key = task.key
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(pickle.dumps((task.do, task.payload)))
+            self._process.stdin.flush()
+        except OSError:
+            pass  # it is dead already, which reading its output shows
+
+    def read(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return what it has said, and of which task; after the last word it is not busy."""
+        key = self._key
+        piece = os.read(self.output.fileno(), _CHUNK_BYTES)
+        if not piece:
+            self.dead, self._key = True, None
+            return [] if key is None else [(key, {"failed": self._last_words()})]
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        events = [json.loads(line) for line in lines]
+        if any("progress" not in event for event in events):
+            self._key = None
+            self.tasks_done += 1
+        assert key is not None, "a worker speaks of its task only"
+        return [(key, event) for event in events]
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        stop(self._process)
+        self._printed.close()
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return f"its process was killed; most likely memory ran out: {self._advice}"
+        size = self._printed.seek(0, os.SEEK_END)
+        self._printed.seek(max(0, size - _KEPT_BYTES))
+        lines = self._printed.read().decode("utf-8", "replace").split("\n")
+        said = " / ".join(line.strip() for line in lines[-4:] if line.strip())
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        return f"its process {how}{': ' + said if said else ''}"
