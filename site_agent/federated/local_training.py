@@ -30,6 +30,7 @@ def train_contribution(
     *,
     site: str,
     round_number: int,
+    guarded: bool = True,
 ) -> NetworkContribution:
     """Train a round's network on the samples of a site, and return the differences.
 
@@ -43,6 +44,9 @@ def train_contribution(
         SHA-256 of the base's file.
     round_number : int
         From 1.
+    guarded : bool
+        False only for the positive controls of attacks: nothing is kept back, and a step takes as
+        many samples as the round asks for.
 
     Raises
     ------
@@ -72,7 +76,7 @@ def train_contribution(
     with repeatable():
         data = to_tensors(samples)
         rows = DenseRows(module, data, settings.epochs)
-        batch_size = batch_size_for(settings, len(samples))
+        batch_size = batch_size_for(settings, len(samples)) if guarded else settings.batch_size
         for _ in range(settings.epochs):
             loss = train_epoch(module, optimiser, data, batch_size, generator)
             if not np.isfinite(loss):
@@ -83,7 +87,8 @@ def train_contribution(
         rows.close()
         trained = from_module(module, base.metadata["architecture"])
         differences = _differences(trained, base)
-        rows.keep_back(differences)
+        if guarded:
+            rows.keep_back(differences)
     return NetworkContribution(
         network=StateDict(differences, dict(base.infos)),
         holds="differences",
