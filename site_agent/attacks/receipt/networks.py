@@ -181,7 +181,7 @@ def attack_update(
     )
     attacker = _Attacker(base, sides, _training_of(sent), seed)
     memorised = _thinned(sides.own, _CONTROL_SAMPLES)
-    leaky = _train(base, memorised, _OVERFITTING, "control")
+    leaky = _train(base, memorised, _OVERFITTING, "control", guarded=False)
     found = attacker.memberships(network, sides.own)
     control = attacker.memberships(leaky, memorised)
     notes = {"loss at base": "of the base, which has not seen them: how the two sides differ"}
@@ -237,8 +237,17 @@ def _training_of(sent: NetworkContribution) -> LocalTraining:
         return LocalTraining()
 
 
-def _train(base: StateDict, samples: GazeSamples, training: LocalTraining, name: str) -> StateDict:
-    made = train_contribution(base, "0" * 64, samples, training, site=name, round_number=1)
+def _train(
+    base: StateDict,
+    samples: GazeSamples,
+    training: LocalTraining,
+    name: str,
+    *,
+    guarded: bool = True,
+) -> StateDict:
+    made = train_contribution(
+        base, "0" * 64, samples, training, site=name, round_number=1, guarded=guarded
+    )
     return apply_update(base, made)
 
 

@@ -180,7 +180,7 @@ def workers_of(parent: int) -> Iterator[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) == parent and b"batch.worker" in (folder / "cmdline").read_bytes():
+            if int(fields[1]) == parent and b"runs.worker" in (folder / "cmdline").read_bytes():
                 yield int(folder.name)
 
 
