@@ -15,8 +15,7 @@ from aggregators.methods.networks.geometric_median import GeometricMedian
 from aggregators.methods.networks.krum import Krum
 from aggregators.methods.networks.norm_clip import NormClip
 from aggregators.methods.networks.trimmed_mean import Median, TrimmedMean
-from aggregators.methods.wba_cascade import WbaCascade
-from aggregators.methods.wba_final import WbaFinal
+from aggregators.methods.wba import WbaCascade, WbaFinal
 
 _ALL: tuple[AggregationMethod[Any], ...] = (
     Mwma(),

@@ -21,7 +21,7 @@ from aggregators import (
 )
 from aggregators.errors import ConversionError, OptionError
 from aggregators.methods.joined_cascades import distribute_trees, measure_trees, thin_level
-from aggregators.methods.landmark_members import reanchor
+from aggregators.methods.wba import reanchor
 from aggregators.models import Float64, ForestEnsemble, ShapePredictor
 from tests.aggregators.drawn_faces import DrawnFace, draw_faces
 from tests.aggregators.small_models import make_ensemble, make_predictor

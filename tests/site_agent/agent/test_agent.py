@@ -15,7 +15,7 @@ import pytest
 
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge, read_recipe, recipe_path
-from aggregators.methods.landmark_members import reanchor
+from aggregators.methods.wba import reanchor
 from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
 from site_agent.agent import EVENTS, Stopped, plan_cycle, read_config, run_agent
