@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.blink.inputs import DetectorOption, LandmarksOption, NwbOption, OverlayOption
+from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
 from cli.blink.report import ReviewedOption, report_place
-from cli.blink.settings import ANALYSIS_SETTINGS
 from cli.frame.addresses import is_address, model_files
 from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
 from cli.frame.options import DryRunOption, command, single
@@ -79,8 +78,7 @@ def batch(
     ] = False,
     redo: Annotated[bool, typer.Option(help="Repeat finished sessions.")] = False,
     dry_run: DryRunOption = False,
-    overlay: OverlayOption = False,
-    nwb: NwbOption = False,
+    files: ExtraFiles,
     reviewed: ReviewedOption = False,
     task: Annotated[
         str,
@@ -116,7 +114,7 @@ def batch(
         else replace(session, frame_rate_hz=frame_rate_hz)
         for session in chosen
     ]
-    outputs = frozenset(name for name, wanted in (("overlay", overlay), ("nwb", nwb)) if wanted)
+    outputs = files.names
     own = _checked(replace(ANALYSIS_SETTINGS.take(values), outputs=outputs))
     if bids:
         chosen = list(with_bids_labels(chosen, task=task))

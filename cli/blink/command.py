@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.blink import batch, criteria, report, review, settings
+from cli.blink import batch, criteria, report, review
 from cli.blink.inputs import (
+    ANALYSIS_SETTINGS,
     BlinkInput,
     DetectorOption,
+    ExtraFiles,
     LandmarksOption,
-    NwbOption,
-    OverlayOption,
     run_input,
 )
-from cli.blink.settings import ANALYSIS_SETTINGS
 from cli.frame.default_command import group_with_default
 from cli.frame.errors import InputMissingError
 from cli.frame.options import command
@@ -51,14 +50,7 @@ app = group_with_default("analyse")
 )
 def analyse(
     invocation: Invocation,
-    video: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="VIDEO",
-            help="Any video, or a folder of images with a timestamps.csv (file, timestamp_s).",
-            show_default=False,
-        ),
-    ] = None,
+    chosen: BlinkInput,
     *,
     output: Annotated[
         Path | None,
@@ -66,46 +58,6 @@ def analyse(
     ] = None,
     detector: DetectorOption = "",
     landmarks: LandmarksOption = "",
-    from_trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Start from eye aspect ratios instead of a video."),
-    ] = None,
-    frame_rate_hz: Annotated[
-        float | None,
-        typer.Option(
-            help="Frame rate of a trace or of images without timestamps. For a video it "
-            "replaces the timestamps in the file, which are wrong for high-speed "
-            "video stored to play slowly.",
-            show_default=False,
-        ),
-    ] = None,
-    timestamps: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="CSV",
-            help="A CSV file with the times of the images (file, timestamp_s) or of the "
-            "video's frames (timestamp_s, one row for each frame).",
-        ),
-    ] = None,
-    camera: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|DEVICE", help="Use a camera instead of a video; 0 is the first."
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Stop the camera after this many seconds.", show_default=False),
-    ] = None,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the camera's video (.mkv, .mp4).")
-    ] = None,
-    all_faces: Annotated[
-        bool,
-        typer.Option(
-            help="Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay.",
-        ),
-    ] = False,
     trials: Annotated[
         Path | None,
         typer.Option(
@@ -114,8 +66,7 @@ def analyse(
             "us_onset_s, or a log of TTL pulses. Not for a --camera.",
         ),
     ] = None,
-    overlay: OverlayOption = False,
-    nwb: NwbOption = False,
+    files: ExtraFiles,
     subject: Annotated[
         str, typer.Option(metavar="LABEL", help="Give the files BIDS names: sub-01_task-ebc_...")
     ] = "",
@@ -135,10 +86,7 @@ def analyse(
     """
     from site_agent.eyeblink.session_labels import SessionLabels
 
-    chosen = BlinkInput(
-        video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces
-    )
-    chosen.check(trials=trials is not None, overlay=overlay)
+    chosen.check(trials=trials is not None, overlay=files.overlay)
     if trials is not None and not trials.is_file():
         raise InputMissingError(f"--trials {trials}: no such file")
     named = replace(ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
@@ -146,7 +94,7 @@ def analyse(
     chosen.require_own_folder(folder)
     analysis = replace(
         ANALYSIS_SETTINGS.take(values, named),
-        outputs=frozenset(name for name, wanted in (("overlay", overlay), ("nwb", nwb)) if wanted),
+        outputs=files.names,
     )
     sessions = run_input(
         invocation,
@@ -154,7 +102,7 @@ def analyse(
         {"detector": detector, "landmarks": landmarks},
         {"out_dir": folder, "settings": analysis, "trials": trials},
     )
-    if all_faces:
+    if chosen.all_faces:
         return _reply_of_all(invocation, sessions, folder)
     return _reply(invocation, sessions[""], folder)
 
@@ -225,4 +173,3 @@ app.add_typer(batch.app)
 app.add_typer(criteria.app)
 app.add_typer(report.app)
 app.add_typer(review.app)
-app.add_typer(settings.app)

@@ -13,6 +13,9 @@ import typer
 from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.output import Invocation
+from cli.frame.settings_options import SettingsOptions
+from site_agent.eyeblink.batch.settings import LEFT_OUT
+from site_agent.eyeblink.session import BlinkAnalysisSettings
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.session import BlinkSession
@@ -34,24 +37,77 @@ SessionsArgument = Annotated[
         show_default=False,
     ),
 ]
-OverlayOption = Annotated[
-    bool, typer.Option(help="Write the video with landmarks and blinks drawn in.")
-]
-NwbOption = Annotated[bool, typer.Option(help="Write a file of Neurodata Without Borders.")]
+ANALYSIS_SETTINGS = SettingsOptions(BlinkAnalysisSettings(), "settings blink", leave_out=LEFT_OUT)
+
+
+@dataclass(frozen=True)
+class ExtraFiles:
+    """What an analysis writes besides tables and report."""
+
+    overlay: Annotated[
+        bool, typer.Option(help="Write the video with landmarks and blinks drawn in.")
+    ] = False
+    nwb: Annotated[bool, typer.Option(help="Write a file of Neurodata Without Borders.")] = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The outputs of an analysis that were asked for."""
+        wanted = {"overlay": self.overlay, "nwb": self.nwb}
+        return frozenset(name for name, given in wanted.items() if given)
 
 
 @dataclass(frozen=True)
 class BlinkInput:
-    """What was named on the command line; the names are those of the options."""
+    """What is analysed, and how it is read."""
 
-    video: Path | None = None
-    camera: str | None = None
-    from_trace: Path | None = None
-    timestamps: Path | None = None
-    frame_rate_hz: float | None = None
-    seconds: float | None = None
-    record: Path | None = None
-    all_faces: bool = False
+    video: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="VIDEO",
+            help="Any video, or a folder of images with a timestamps.csv (file, timestamp_s).",
+            show_default=False,
+        ),
+    ] = None
+    from_trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start from eye aspect ratios instead of a video."),
+    ] = None
+    frame_rate_hz: Annotated[
+        float | None,
+        typer.Option(
+            help="Frame rate of a trace or of images without timestamps. For a video it "
+            "replaces the timestamps in the file, which are wrong for high-speed "
+            "video stored to play slowly.",
+            show_default=False,
+        ),
+    ] = None
+    timestamps: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="A CSV file with the times of the images (file, timestamp_s) or of the "
+            "video's frames (timestamp_s, one row for each frame).",
+        ),
+    ] = None
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|DEVICE", help="Use a camera instead of a video; 0 is the first."
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Stop the camera after this many seconds.", show_default=False),
+    ] = None
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the camera's video (.mkv, .mp4).")
+    ] = None
+    all_faces: Annotated[
+        bool,
+        typer.Option(
+            help="Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay.",
+        ),
+    ] = False
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
         """Refuse what does not go together, and files that are not there."""

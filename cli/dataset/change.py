@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
-from cli.vision.face_files import (
+from cli.options.data import (
     BoxMarginOption,
     FacesArgument,
+    GroupingOptions,
     ImagesOption,
     PtsOriginOption,
     read_joined_faces,
@@ -26,64 +27,10 @@ from cli.vision.face_files import (
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset
-    from site_agent.datasets.split import GroupOf
 
 app = single()
 
 _MISSING_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class PersonOptions:
-    """Who is on an image: by its name, or by a table."""
-
-    person_pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="The first group of this pattern, applied to file names, is the person.",
-        ),
-    ] = None
-    persons: Annotated[
-        Path | None,
-        typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'."),
-    ] = None
-
-    @property
-    def given(self) -> bool:
-        return self.person_pattern is not None or self.persons is not None
-
-    def person_of(self, faces: FaceDataset, needed_by: str) -> GroupOf:
-        """Return the person of each image; `needed_by` names who wants to know."""
-        from site_agent.datasets import by_pattern, by_table
-
-        if self.person_pattern is not None and self.persons is None:
-            return by_pattern(faces, self.person_pattern)
-        if self.persons is None or self.person_pattern is not None:
-            raise UsageError(f"{needed_by}: give --person-pattern or --persons")
-        if not self.persons.is_file():
-            raise InputMissingError(f"--persons {self.persons}: no such file; expected a CSV table")
-        return by_table(faces, self.persons)
-
-
-@dataclass(frozen=True)
-class GroupingOptions(PersonOptions):
-    """What stays together where a data set is split."""
-
-    together: Annotated[
-        Literal["image", "person", "folder"],
-        typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
-    ] = "image"
-
-    def group_of(self, faces: FaceDataset) -> GroupOf | None:
-        """Return the group of each image; None where images stand alone."""
-        from site_agent.datasets import by_folder
-
-        if self.together == "person":
-            return self.person_of(faces, "--together person")
-        if self.given:
-            raise UsageError("--person-pattern and --persons: need --together person")
-        return by_folder if self.together == "folder" else None
 
 
 Target = Literal["imglab", "coco", "pts"]

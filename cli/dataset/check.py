@@ -14,8 +14,9 @@ from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
-from cli.vision.face_files import (
+from cli.options.data import (
     ImagesOption,
+    holds_gaze,
     read_face_file,
     read_joined_faces,
     reading_from,
@@ -91,7 +92,7 @@ def check(
 
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
-    if gaze.holds_gaze(datasets):
+    if holds_gaze(datasets):
         return gaze.check(invocation, datasets, report_file, strict=strict)
     reading = reading_from(images)
     read = [read_face_file(path, reading) for path in datasets]
@@ -145,7 +146,7 @@ def stats(
     """
     from site_agent.datasets import dataset_digest, dataset_statistics
 
-    if gaze.holds_gaze(datasets):
+    if holds_gaze(datasets):
         return gaze.stats(invocation, datasets)
     faces = read_joined_faces(datasets, reading_from(images))
     found = dataset_statistics(faces)
@@ -217,7 +218,7 @@ def preview(
     from site_agent.datasets import sheet_paths, write_contact_sheets
 
     output = output or Path(f"{datasets[0].stem}.png")
-    if gaze.holds_gaze(datasets):
+    if holds_gaze(datasets):
         return gaze.preview(invocation, datasets, output, columns or 10, rows or 30)
     faces = read_joined_faces(datasets, reading_from(images))
     laid_out: dict[str, Any] = {

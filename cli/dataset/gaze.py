@@ -103,16 +103,6 @@ def synth_eyes(
     return Reply(data, f"{table}  ({words})", [str(table)])
 
 
-def holds_gaze(paths: list[Path]) -> bool:
-    """Say whether data sets are of gaze; they are all, or none of them."""
-    from site_agent.datasets.gaze import is_gaze_data
-
-    found = [path for path in paths if is_gaze_data(path)]
-    if found and len(found) < len(paths):
-        raise UsageError(f"{found[0]} is gaze data, and other data are not: give them one by one")
-    return bool(found)
-
-
 def check(
     invocation: Invocation, paths: list[Path], report_file: Path | None, *, strict: bool
 ) -> Reply:

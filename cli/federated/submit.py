@@ -14,8 +14,8 @@ from cli.frame.addresses import model_file
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.merge.command import MethodOption, method_options
-from cli.transfers.upload import model_address
+from cli.options.methods import MethodOption, method_options
+from cli.options.versions import model_address
 
 if TYPE_CHECKING:
     from site_agent.federated.engines.flare.federation import FederationFolder
@@ -79,7 +79,7 @@ def submit(
     from site_agent.federated.plan import make_plan
 
     found = read_kit(kit, "submitter")
-    options = {"seed": seed, **method_options(option, step=None, thin=None)}
+    options = {"seed": seed, **method_options(option)}
     plan = make_plan(method, options, rounds=rounds, cohort=cohort)
     network = model_file(invocation, base).path
     federation = FederationFolder(output, plan, network)

@@ -81,6 +81,7 @@ COMMANDS = (
         "Train a face detector, a landmark model or a gaze network.",
         _MAKE,
     ),
+    CommandEntry("settings", "cli.settings", "Print a file of all settings of a command.", _MAKE),
     CommandEntry("merge", "cli.merge.command", "Merge models of several sites into one.", _MAKE),
     CommandEntry("merges", "cli.merge.central", "Merge models on the pool.", _MAKE),
     CommandEntry(

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cli.frame.addresses import is_address
 from cli.frame.errors import UsageError
 from cli.frame.options import (
-    DespiteWithdrawalOption,
     DryRunOption,
-    LabelOption,
     LimitOption,
     command,
     group,
-    key_value_pairs,
-    numbers,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge.central_order import Order, plan_again
-from cli.merge.command import (
-    MethodOption,
-    ReplayOption,
-    StepOption,
-    ThinOption,
-    WeightOption,
-    WithoutOption,
-    method_options,
-)
-from cli.models.records import question_label_keys
-from cli.models.sharing import VisibilityOption
-from cli.models.terms import PurposeOption, TermOption, read_purposes, read_terms
-from cli.transfers.upload import DraftOption, model_address
+from cli.options.methods import MergeOptions
+from cli.options.versions import NewVersionOptions, model_address, question_label_keys
 
 if TYPE_CHECKING:
     from aggregators import Recipe
@@ -73,19 +58,8 @@ def start(
         str,
         typer.Option(metavar="[SITE/]NAME", help="Name of the merged model.", show_default=False),
     ],
-    weight: WeightOption = "",
-    step: StepOption = None,
-    thin: ThinOption = None,
-    option: MethodOption = (),
-    replay: ReplayOption = "",
-    without: WithoutOption = (),
-    label: LabelOption = (),
-    description: Annotated[str, typer.Option(help="A description.")] = "",
-    term: TermOption = (),
-    purpose: PurposeOption = (),
-    draft: DraftOption = False,
-    visibility: VisibilityOption = None,
-    despite_withdrawal: DespiteWithdrawalOption = False,
+    how: MergeOptions,
+    version: NewVersionOptions,
     wait: Annotated[bool, typer.Option(help="Wait for the result.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -98,30 +72,19 @@ def start(
     from site_agent.pool.client import parse_address
     from site_agent.pool.rebuilding import plan_replay
 
-    labels = key_value_pairs(label, "--label")
-    given = {
-        "labels": labels,
-        "description": description,
-        "terms": read_terms(term),
-        "intended_use": read_purposes(purpose),
-        "draft": draft,
-        "visibility": visibility,
-        "despite_withdrawal": despite_withdrawal,
-    }
-    if replay and (words or weight or option or (step, thin) != (None, None)):
-        raise UsageError("--replay takes method, inputs and options from the recipe")
-    if without and not replay:
-        raise UsageError("--without goes with --replay RECIPE")
+    given = version.read()
+    how.require_consistent()
+    if how.replay and words:
+        raise UsageError("--replay takes method and inputs from the recipe")
     with invocation.pool() as pool:
         target = parse_address(model_address(pool, name))
-        if labels:
-            question_label_keys(invocation, pool.models.vocabulary(), labels)
+        if given["labels"]:
+            question_label_keys(invocation, pool.models.vocabulary(), given["labels"])
         order = Order(target, given, wait=wait)
-        if replay:
-            plan_again(invocation, pool, order, replay, without)
+        if how.replay:
+            plan_again(invocation, pool, order, how.replay, how.without)
         else:
-            options = method_options(option, step=step, thin=thin)
-            order.plan = plan_replay(_recipe_of_words(pool, words or [], weight, options))
+            order.plan = plan_replay(_recipe_of_words(pool, words or [], how))
         if dry_run:
             return order.planned()
         order.send(invocation, pool)
@@ -189,9 +152,7 @@ def _checked_id(text: str) -> str:
     return text
 
 
-def _recipe_of_words(
-    pool: PoolClient, words: list[str], weight: str, options: dict[str, Any]
-) -> Recipe:
+def _recipe_of_words(pool: PoolClient, words: list[str], how: MergeOptions) -> Recipe:
     """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
     from aggregators import Recipe, find_method
     from aggregators.methods import RecipeInput, RecipeMethod
@@ -207,13 +168,13 @@ def _recipe_of_words(
                 f"{word}: expected an address in the pool such as site-a/face-68@2; "
                 "files are merged at home, with 'poolctl merge'"
             )
-    weights = numbers(weight, "--weight") if weight else [1.0] * (len(words) - 1)
+    weights = how.weights() or [1.0] * (len(words) - 1)
     if len(weights) != len(words) - 1:
         raise UsageError(f"--weight: {len(weights)} numbers for {len(words) - 1} models")
     versions = [pool.version(word) for word in words[1:]]
     return Recipe(
         method=RecipeMethod(name=method.name, version=method.version),
-        options=options,
+        options=how.options(),
         inputs=tuple(
             RecipeInput(
                 digest=version.digest,

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cli.frame.addresses import ModelFile, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
-from cli.frame.options import DryRunOption, ForceOption, command, key_value_pairs, numbers, single
+from cli.frame.options import DryRunOption, ForceOption, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words
 from cli.merge.inputs import weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
-from cli.models.terms import PurposeOption, check_terms, read_purposes
+from cli.options.methods import MergeOptions
+from cli.options.versions import PurposeOption, check_terms, read_purposes
 
 app = single()
-
-WeightOption = Annotated[
-    str, typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal.")
-]
-StepOption = Annotated[
-    float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
-]
-ThinOption = Annotated[
-    int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
-]
-MethodOption = Annotated[
-    Sequence[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
-]
-ReplayOption = Annotated[
-    str,
-    typer.Option(
-        metavar="RECIPE|ADDRESS",
-        help="Repeat a merge from this recipe file, or from the recipe of this model.",
-    ),
-]
-WithoutOption = Annotated[
-    Sequence[str],
-    typer.Option(
-        metavar="DIGEST|ADDRESS",
-        help="With --replay: leave this model out, also from inputs that contain it.",
-    ),
-]
 
 
 @command(
@@ -75,22 +48,17 @@ def merge(
         Path | None,
         typer.Option(metavar="FILE", help="The file to write. Default: merged.SUFFIX."),
     ] = None,
-    weight: WeightOption = "",
+    how: MergeOptions,
     weight_by: Annotated[
         str,
         typer.Option(metavar="LABEL", help="Take the weights from a label, for example images."),
     ] = "",
-    step: StepOption = None,
-    thin: ThinOption = None,
-    option: MethodOption = (),
     output_format: Annotated[
         str,
         typer.Option(
             "--format", metavar="NAME", help="Format of the output. Default: by its suffix."
         ),
     ] = "",
-    replay: ReplayOption = "",
-    without: WithoutOption = (),
     purpose: PurposeOption = (),
     despite_terms: Annotated[
         bool,
@@ -109,15 +77,13 @@ def merge(
     contain it are made again first. The new recipe names the model that the result replaces, and
     the pool links the two after the upload.
     """
-    if replay:
-        settings = [weight, weight_by, step, thin, option, output_format]
-        if any(setting not in (None, "", []) for setting in settings):
+    how.require_consistent()
+    if how.replay:
+        if weight_by or output_format:
             raise UsageError("--replay takes method, weights and options from the recipe")
-        request = ReplayRequest(replay, words or [], without, output, force, dry_run)
+        request = ReplayRequest(how.replay, words or [], how.without, output, force, dry_run)
         return replay_merge(invocation, request)
-    if without:
-        raise UsageError("--without goes with --replay RECIPE")
-    if weight and weight_by:
+    if how.weight and weight_by:
         raise UsageError("--weight and --weight-by cannot both be given")
     if not words or len(words) < 2:
         raise UsageError("expected METHOD INPUT..., for example: mwma siteA.svm siteB.svm")
@@ -131,10 +97,10 @@ def merge(
     target = choose_target(output, format_name)
     files = model_files(invocation, inputs, to_merge=True)
     check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
-    weights = numbers(weight, "--weight") if weight else None
+    weights = how.weights()
     if weight_by:
         weights = weights_from_label(invocation, files, weight_by)
-    options = method_options(option, step=step, thin=thin)
+    options = how.options()
     if dry_run:
         plan = {"method": method, "inputs": inputs, "weights": weights, "options": options}
         told = f"would merge {count_words(len(files), 'model')} into {target}"
@@ -159,22 +125,6 @@ def merge(
     if len(merged.recipe.inputs) == 1:
         invocation.warn("a merge of only one model gives the same model")
     return merged_reply(invocation, merged, target)
-
-
-def method_options(words: Sequence[str], *, step: float | None, thin: int | None) -> dict[str, Any]:
-    """Return a method's options; values are JSON where they can be (numbers, true, null)."""
-    options: dict[str, Any] = {}
-    for key, text in key_value_pairs(words, "--option").items():
-        try:
-            options[key] = json.loads(text)
-        except ValueError:
-            options[key] = text
-    for key, value in (("step", step), ("thin", thin)):
-        if value is not None:
-            if key in options:
-                raise UsageError(f"--option {key}=... and --{key} cannot both be given")
-            options[key] = value
-    return options
 
 
 def _origins(files: Sequence[ModelFile]) -> dict[str, list[str | None]]:

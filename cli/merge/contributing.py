@@ -16,7 +16,7 @@ from cli.frame.options import DespiteWithdrawalOption, DryRunOption, YesOption, 
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words
 from cli.merge.refine import SeedOption, ThreadsOption
-from cli.vision.face_files import (
+from cli.options.data import (
     ImagesOption,
     PartsOption,
     part_words,

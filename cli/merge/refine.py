@@ -17,7 +17,7 @@ from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words
 from cli.frame.settings_options import SettingsOptions
-from cli.vision.face_files import (
+from cli.options.data import (
     ImagesOption,
     PartsOption,
     part_words,
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 app = single()
 
-REFINEMENT_SETTINGS = SettingsOptions(
-    RefinementSettings(), "train settings refine", ("starts", "thin")
-)
+REFINEMENT_SETTINGS = SettingsOptions(RefinementSettings(), "settings refine", ("starts", "thin"))
 ThinOption = Annotated[
     int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
 ]

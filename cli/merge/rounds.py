@@ -18,13 +18,12 @@ from cli.frame.options import (
     YesOption,
     command,
     group,
-    key_value_pairs,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.quantities import age_words, read_moment
 from cli.merge import contributing
-from cli.merge.command import MethodOption
 from cli.merge.refine import ThinOption
+from cli.options.methods import MethodOption, method_options
 
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse, SecureTerms
@@ -113,7 +112,7 @@ def start(
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
     given = {"starts": starts, "nu": nu, "thin": thin, "min_faces": min_faces}
     options = {key: value for key, value in given.items() if value is not None}
-    options |= {key: _value(text) for key, text in key_value_pairs(option, "--option").items()}
+    options |= method_options(option)
     terms = None if secure is None else _secure_terms(secure, names)
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
     plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
@@ -285,16 +284,6 @@ def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
     if strange := sorted(set(sites) - set(charter.labs)):
         raise UsageError(f"--secure {file}: the charter names no lab {', '.join(strange)}")
     return SecureTerms(charter=charter.digest, servers=[*charter.servers])
-
-
-def _value(text: str) -> Any:
-    """Return a number where the word is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _moment(moment: datetime) -> str:

@@ -24,8 +24,8 @@ from cli.models.records import (
     evaluation_table,
     receipt_tables,
     state_words,
-    term_words,
 )
+from cli.options.versions import term_words
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse

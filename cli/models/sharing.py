@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.frame.errors import UsageError
 from cli.frame.options import DryRunOption, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
+from cli.options.versions import VisibilityOption
 
 if TYPE_CHECKING:
     from pool_server.wire.models import SharingResponse
 
 app = single()
-
-VisibilityOption = Annotated[
-    Literal["private", "sites", "consortium"] | None,
-    typer.Option(help="Who sees it: your own site, listed sites, or all sites."),
-]
 
 EXPORTED = "versions.exported"
 USES = ("version.downloaded", "version.merged", "version.handed-on", EXPORTED)

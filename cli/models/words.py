@@ -19,8 +19,7 @@ from cli.frame.options import (
     single,
 )
 from cli.frame.output import Invocation, Reply, TableText
-from cli.models.records import question_label_keys, read_card_file
-from cli.transfers.upload import MetricOption, read_metrics
+from cli.options.versions import MetricOption, question_label_keys, read_card_file, read_metrics
 
 if TYPE_CHECKING:
     from pool_server.wire.labels import CoreLabel, VocabularyResponse

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.dataset.change import PersonOptions
 from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import receipt_tables
-from cli.vision.face_files import ImagesOption, read_face_file, reading_from
+from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
 from cli.vision.gaze_scores import read_gaze_samples
 
 if TYPE_CHECKING:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,26 +13,21 @@ from cli.frame.addresses import size_words, tell_standing
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import (
-    DespiteWithdrawalOption,
     DryRunOption,
-    LabelOption,
     command,
-    key_value_pairs,
     single,
 )
 from cli.frame.output import Invocation, Reply
-from cli.models.records import (
+from cli.options.versions import (
+    MetricOption,
+    NewVersionOptions,
+    model_address,
     question_label_keys,
     read_card_file,
+    read_metrics,
     read_receipt_file,
-    term_words,
-)
-from cli.models.sharing import VisibilityOption
-from cli.models.terms import (
-    PurposeOption,
-    TermOption,
-    read_purposes,
     read_terms,
+    term_words,
     terms_file_beside,
 )
 from cli.transfers import sidecars
@@ -45,23 +38,6 @@ if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient, Uploaded
 
 app = single()
-
-MetricOption = Annotated[
-    Sequence[str],
-    typer.Option(metavar="KEY=NUMBER", help="A score that you measured."),
-]
-CardOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="The model card: Markdown with YAML front matter."),
-]
-ReceiptOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A receipt that 'poolctl privacy probe' wrote."),
-]
-DraftOption = Annotated[
-    bool,
-    typer.Option(help="Show it only to your own site until 'poolctl models publish'."),
-]
 
 
 @dataclass
@@ -94,16 +70,16 @@ def upload(
         str,
         typer.Option(metavar="[SITE/]NAME", help="The site. Default: your own."),
     ],
-    label: LabelOption = (),
+    version: NewVersionOptions,
     metric: MetricOption = (),
-    description: Annotated[str, typer.Option(help="A description.")] = "",
-    term: TermOption = (),
-    purpose: PurposeOption = (),
-    card: CardOption = None,
-    receipt: ReceiptOption = None,
-    draft: DraftOption = False,
-    visibility: VisibilityOption = None,
-    despite_withdrawal: DespiteWithdrawalOption = False,
+    card: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The model card: Markdown with YAML front matter."),
+    ] = None,
+    receipt: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A receipt that 'poolctl privacy probe' wrote."),
+    ] = None,
     sidecars_read: Annotated[
         bool,
         typer.Option(
@@ -127,11 +103,10 @@ def upload(
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {found}; expected a model file")
-    given = _Description(key_value_pairs(label, "--label"), read_metrics(metric))
-    given.terms = read_terms(term)
+    said = version.read()
+    given = _Description(said["labels"], read_metrics(metric), terms=said["terms"])
     given.card = "" if card is None else read_card_file(card)
     privacy = None if receipt is None else read_receipt_file(receipt)
-    intended_use = read_purposes(purpose)
     from aggregators.formats import file_digest, recognise
 
     model_format = recognise(file)
@@ -149,23 +124,17 @@ def upload(
             size = size_words(file.stat().st_size)
             data = {"address": address, "uploaded": False, "format": model_format.name}
             data |= {"labels": given.labels, "metrics": given.metrics, "recipe": given.recipe}
-            data |= {"terms": given.terms, "card": given.card, "draft": draft}
-            data["visibility"] = visibility
+            data |= {"terms": given.terms, "card": given.card, "draft": version.draft}
+            data["visibility"] = version.visibility
             return Reply(data, f"would upload {file} ({model_format.name}, {size}) as {address}")
         with goes_on_when_repeated(), invocation.progress(f"upload {file.name}") as report:
             done = pool.upload(
                 file,
                 address,
-                description=description,
-                labels=given.labels,
+                **said | {"labels": given.labels, "terms": given.terms},
                 metrics=given.metrics,
                 recipe=given.recipe,
-                terms=given.terms,
-                intended_use=intended_use,
                 card=given.card,
-                draft=draft,
-                visibility=visibility,
-                despite_withdrawal=despite_withdrawal,
                 sign=sign,
                 digest=digest,
                 progress=report,
@@ -173,7 +142,7 @@ def upload(
             if privacy is not None:
                 pool.models.write_receipt(done.version.address, privacy)
     tell_standing(invocation, done.version)
-    _tell_differences(invocation, given, description, done.version)
+    _tell_differences(invocation, given, version.description, done.version)
     return _reply(file, done)
 
 
@@ -260,28 +229,6 @@ def _require_vocabulary(invocation: Invocation, pool: PoolClient, given: _Descri
     for term in given.terms:
         if term.code not in known:
             raise UsageError(f"term {term.code}: unknown to this pool")
-
-
-def model_address(pool: PoolClient, name: str) -> str:
-    """Return the full address; the site is one's own where it is left out."""
-    address = pool.address(name)
-    if address.reference:
-        raise UsageError(f"--name {name}: the pool numbers the versions; leave @... out")
-    return str(address)
-
-
-def read_metrics(words: Sequence[str]) -> dict[str, float]:
-    """Return metrics by name."""
-    metrics = {}
-    for key, text in key_value_pairs(words, "--metric").items():
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise UsageError(f"--metric {key}={text}: expected a finite number")
-        metrics[key] = value
-    return metrics
 
 
 def _add_sidecars(given: _Description, file: Path, digest: str) -> None:

@@ -12,7 +12,8 @@ import typer
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation, Reply, TableText
-from cli.vision.face_files import read_face_file
+from cli.options.data import read_face_file
+from cli.options.versions import model_address
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
@@ -45,7 +46,6 @@ def prepared(
         raise UsageError(f"--test {test}: has no face boxes")
     address = None
     if upload is not None:
-        from cli.transfers.upload import model_address
         from site_agent.errors import ForbiddenError
 
         with invocation.pool() as pool:

@@ -12,14 +12,14 @@ from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.transfers import sidecars
-from cli.vision.face_files import (
+from cli.options.data import (
     ImagesOption,
     part_words,
     read_joined_faces,
     reading_from,
     words_of,
 )
+from cli.transfers import sidecars
 from cli.vision.gaze_scores import (
     PersonsOption,
     SessionsOption,

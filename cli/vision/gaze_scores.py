@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.dataset.gaze import holds_gaze
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, TableText
 from cli.frame.quantities import count_words
-from cli.vision.face_files import part_words
+from cli.options.data import holds_gaze, part_words
 
 if TYPE_CHECKING:
     from site_agent.datasets.gaze import GazeSamples

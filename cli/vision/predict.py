@@ -13,7 +13,7 @@ from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
-from cli.vision.face_files import ImagesOption, read_joined_faces, reading_from
+from cli.options.data import ImagesOption, read_joined_faces, reading_from
 from cli.vision.gaze_prediction import predict_gaze
 
 if TYPE_CHECKING:

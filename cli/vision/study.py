@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.dataset.change import GroupingOptions
 from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import first_lines
 from cli.frame.settings_options import SettingsOptions
+from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
 from cli.vision import study_gaze, study_privacy
-from cli.vision.face_files import ImagesOption, read_face_file, reading_from
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -31,11 +30,11 @@ _LEFT_OUT = (
     *(f"evaluation.{name}" for name in ("seed", "upsample", "threshold", "parts")),
 )
 LANDMARK_SETTINGS = SettingsOptions(
-    StudySettings(ErtSettings()), "study settings landmarks", ("training.parts",), _LEFT_OUT
+    StudySettings(ErtSettings()), "settings study landmarks", ("training.parts",), _LEFT_OUT
 )
 DETECTOR_SETTINGS = SettingsOptions(
     StudySettings(HogSvmSettings()),
-    "study settings detectors",
+    "settings study detectors",
     (),
     (*_LEFT_OUT, "refinement", "evaluation.normaliser"),
 )
@@ -157,26 +156,6 @@ command(
     parameters=study_gaze.GAZE_SETTINGS.parameters(),
 )(study_gaze.study_gaze)
 command(app, "privacy", examples=study_privacy.EXAMPLES)(study_privacy.study_privacy)
-
-
-@command(app, "settings", examples=["study settings landmarks > settings.toml"])
-def show_settings(
-    _invocation: Invocation,
-    kind: Annotated[
-        Literal["landmarks", "detectors", "gaze"],
-        typer.Argument(help="The kind of study.", show_default=False),
-    ],
-) -> Reply:
-    """Print a settings file with every setting of a study, its default and what it does.
-
-    Change what you need, delete the rest, and give the file to 'poolctl study' with --settings.
-    """
-    shown: dict[str, SettingsOptions[Any]] = {
-        "landmarks": LANDMARK_SETTINGS,
-        "detectors": DETECTOR_SETTINGS,
-        "gaze": study_gaze.GAZE_SETTINGS,
-    }
-    return shown[kind].reply()
 
 
 @dataclass(frozen=True, kw_only=True)

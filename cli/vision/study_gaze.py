@@ -27,7 +27,7 @@ DrawnOption = Annotated[bool, typer.Option(help="Draw the eyes, instead of DATA.
 
 GAZE_SETTINGS = SettingsOptions(
     GazeStudySettings(),
-    "study settings gaze",
+    "settings study gaze",
     ("protocols", "seeds", "folds", "passes", "secure"),
 )
 EXAMPLES = [

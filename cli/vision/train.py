@@ -13,6 +13,12 @@ from cli.frame.addresses import size_words
 from cli.frame.options import DryRunOption, ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from cli.options.data import (
+    FacesArgument,
+    ImagesOption,
+    read_joined_faces,
+    reading_from,
+)
 from cli.transfers import sidecars
 from cli.vision import train_gaze
 from cli.vision.after_training import (
@@ -22,12 +28,6 @@ from cli.vision.after_training import (
     prepared,
     require_same_training,
     uploaded,
-)
-from cli.vision.face_files import (
-    FacesArgument,
-    ImagesOption,
-    read_joined_faces,
-    reading_from,
 )
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -40,12 +40,12 @@ app.add_typer(train_gaze.app)
 
 HOG_SVM_SETTINGS = SettingsOptions(
     HogSvmSettings(),
-    "train settings hog-svm",
+    "settings train hog-svm",
     ("target_size_px", "upsample", "flips", "by_label", "threads"),
 )
 ERT_SETTINGS = SettingsOptions(
     ErtSettings(),
-    "train settings ert",
+    "settings train ert",
     (
         "parts",
         "oversampling_translation_jitter",
@@ -175,28 +175,6 @@ def ert(
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
-
-
-@command(app, "settings", examples=["train settings ert > settings.toml"])
-def show_settings(
-    _invocation: Invocation,
-    kind: Annotated[
-        Literal["hog-svm", "ert", "gaze", "refine"],
-        typer.Argument(help="The kind of model, or 'refine'.", show_default=False),
-    ],
-) -> Reply:
-    """Print a settings file with every training setting, its default and what it does.
-
-    Change what you need, delete the rest, and give the file to 'poolctl train' (or 'poolctl
-    refine') with --settings.
-    """
-    if kind == "refine":
-        from cli.merge.refine import REFINEMENT_SETTINGS
-
-        return REFINEMENT_SETTINGS.reply()
-    if kind == "gaze":
-        return train_gaze.GAZE_SETTINGS.reply()
-    return (ERT_SETTINGS if kind == "ert" else HOG_SVM_SETTINGS).reply()
 
 
 def _require_replaceable(

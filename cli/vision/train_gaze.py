@@ -32,7 +32,7 @@ app = single()
 
 GAZE_SETTINGS = SettingsOptions(
     GazeSettings(),
-    "train settings gaze",
+    "settings train gaze",
     ("architecture", "persons", "epochs", "learning_rate", "seed", "device", "threads"),
 )
 

@@ -65,7 +65,7 @@ def test_a_training_is_planned_and_replaces_only_its_own(
     assert poolctl(*other, "--set", "validation=1").error["code"] == "training_settings"
     assert poolctl("train", "gaze", tmp_path / "none", "--json").code == 4
     settings = tmp_path / "settings.toml"
-    settings.write_text(poolctl("train", "settings", "gaze").out)
+    settings.write_text(poolctl("settings", "train", "gaze").out)
     assert poolctl(*other[:-1], "--settings", settings, "--dry-run").code == 0
 
 

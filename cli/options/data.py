@@ -1,0 +1,158 @@
+"""The data of a site on the command line: annotated faces of any format, and gaze data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.frame.errors import InputMissingError, UsageError
+
+if TYPE_CHECKING:
+    from site_agent.datasets import FaceDataset, ReadingOptions
+    from site_agent.datasets.split import GroupOf
+
+
+FacesArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FACES...",
+        help="imglab XML, COCO keypoints JSON, or a folder with .pts files; several are used as "
+        "one data set.",
+    ),
+]
+PtsOriginOption = Annotated[
+    float,
+    typer.Option(
+        help="Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0.",
+    ),
+]
+BoxMarginOption = Annotated[
+    float,
+    typer.Option(
+        min=-0.4,
+        max=2.0,
+        help="Margin of the boxes around the landmarks of .pts files, as a share of their extent.",
+    ),
+]
+ImagesOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder with the images of a COCO file."),
+]
+
+PartsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="A,B,...",
+        help="The model's landmarks if the faces have more: eyes, mouth ..., 36-47, or "
+        "names. Default: recognised by the model's mean shape.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PersonOptions:
+    """Who is on an image: by its name, or by a table."""
+
+    person_pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="The first group of this pattern, applied to file names, is the person.",
+        ),
+    ] = None
+    persons: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'."),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        return self.person_pattern is not None or self.persons is not None
+
+    def person_of(self, faces: FaceDataset, needed_by: str) -> GroupOf:
+        """Return the person of each image; `needed_by` names who wants to know."""
+        from site_agent.datasets import by_pattern, by_table
+
+        if self.person_pattern is not None and self.persons is None:
+            return by_pattern(faces, self.person_pattern)
+        if self.persons is None or self.person_pattern is not None:
+            raise UsageError(f"{needed_by}: give --person-pattern or --persons")
+        if not self.persons.is_file():
+            raise InputMissingError(f"--persons {self.persons}: no such file; expected a CSV table")
+        return by_table(faces, self.persons)
+
+
+@dataclass(frozen=True)
+class GroupingOptions(PersonOptions):
+    """What stays together where a data set is split."""
+
+    together: Annotated[
+        Literal["image", "person", "folder"],
+        typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
+    ] = "image"
+
+    def group_of(self, faces: FaceDataset) -> GroupOf | None:
+        """Return the group of each image; None where images stand alone."""
+        from site_agent.datasets import by_folder
+
+        if self.together == "person":
+            return self.person_of(faces, "--together person")
+        if self.given:
+            raise UsageError("--person-pattern and --persons: need --together person")
+        return by_folder if self.together == "folder" else None
+
+
+def reading_from(
+    images: Path | None, *, pts_origin: float = 1.0, box_margin: float = 0.1
+) -> ReadingOptions:
+    """Return how annotations are read."""
+    from site_agent.datasets import ReadingOptions
+
+    if images is not None and not images.is_dir():
+        raise InputMissingError(f"--images {images}: no such folder")
+    return ReadingOptions(pts_origin=pts_origin, box_margin=box_margin, images=images)
+
+
+def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDataset:
+    """Read annotations of any known format."""
+    from site_agent.datasets import read_faces
+
+    if not path.exists():
+        raise InputMissingError(
+            f"{path}: no such file; expected annotations: imglab XML, COCO JSON, or a folder with "
+            ".pts files"
+        )
+    return read_faces(path, reading)
+
+
+def read_joined_faces(
+    paths: Sequence[Path], reading: ReadingOptions | None = None, *, same_parts: bool = False
+) -> FaceDataset:
+    """Read annotations, several of them as one data set (see `site_agent.datasets`)."""
+    from site_agent.datasets import join_datasets
+
+    return join_datasets([read_face_file(path, reading) for path in paths], same_parts=same_parts)
+
+
+def words_of(paths: Sequence[Path]) -> str:
+    """Return how messages and tables name the data."""
+    return " + ".join(map(str, paths))
+
+
+def part_words(text: str) -> tuple[str, ...]:
+    """Take the words of ``--parts`` apart."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def holds_gaze(paths: list[Path]) -> bool:
+    """Say whether data sets are of gaze; they are all, or none of them."""
+    from site_agent.datasets.gaze import is_gaze_data
+
+    found = [path for path in paths if is_gaze_data(path)]
+    if found and len(found) < len(paths):
+        raise UsageError(f"{found[0]} is gaze data, and other data are not: give them one by one")
+    return bool(found)

@@ -1,0 +1,80 @@
+"""The method of a merge or of rounds, and its options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from cli.frame.errors import UsageError
+from cli.frame.options import key_value_pairs, numbers
+
+MethodOption = Annotated[
+    Sequence[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
+]
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """How models are merged, here or on the pool: by a method, or as another merge was."""
+
+    weight: Annotated[
+        str,
+        typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal."),
+    ] = ""
+    step: Annotated[
+        float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
+    ] = None
+    thin: Annotated[
+        int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
+    ] = None
+    option: MethodOption = ()
+    replay: Annotated[
+        str,
+        typer.Option(
+            metavar="RECIPE|ADDRESS",
+            help="Repeat a merge from this recipe file, or from the recipe of this model.",
+        ),
+    ] = ""
+    without: Annotated[
+        Sequence[str],
+        typer.Option(
+            metavar="DIGEST|ADDRESS",
+            help="With --replay: leave this model out, also from inputs that contain it.",
+        ),
+    ] = ()
+
+    def require_consistent(self) -> None:
+        """Refuse options that the recipe of ``--replay`` already gives."""
+        if self.replay and (self.weight or self.options()):
+            raise UsageError("--replay takes method, weights and options from the recipe")
+        if self.without and not self.replay:
+            raise UsageError("--without goes with --replay RECIPE")
+
+    def weights(self) -> list[float] | None:
+        """Return the weights of the inputs; None where they weigh the same."""
+        return numbers(self.weight, "--weight") if self.weight else None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the method."""
+        options = method_options(self.option)
+        for key, value in (("step", self.step), ("thin", self.thin)):
+            if value is not None:
+                if key in options:
+                    raise UsageError(f"--option {key}=... and --{key} cannot both be given")
+                options[key] = value
+        return options
+
+
+def method_options(words: Sequence[str]) -> dict[str, Any]:
+    """Return a method's options; values are JSON where they can be (numbers, true, null)."""
+    options: dict[str, Any] = {}
+    for key, text in key_value_pairs(words, "--option").items():
+        try:
+            options[key] = json.loads(text)
+        except ValueError:
+            options[key] = text
+    return options

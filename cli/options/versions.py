@@ -1,0 +1,237 @@
+"""What is said of a version: labels, scores, terms of use, who sees it, its card."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import typer
+
+from cli.frame.addresses import ModelFile, known_version
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.options import DespiteWithdrawalOption, LabelOption, key_value_pairs
+from cli.frame.output import Invocation
+
+if TYPE_CHECKING:
+    from pool_server.wire.cards import PrivacyReceipt
+    from pool_server.wire.data_use import Term, TermResponse
+    from pool_server.wire.data_use_rules import IntendedUse
+    from pool_server.wire.labels import VocabularyResponse
+    from site_agent.pool.client import PoolClient
+
+
+PurposeOption = Annotated[
+    Sequence[str],
+    typer.Option(
+        metavar="WORD",
+        help="Purpose of the merge: research, health, ancestry, methods, clinical, "
+        "commercial, or disease=NAME. The merge is refused if the terms of an input "
+        "exclude it.",
+    ),
+]
+VisibilityOption = Annotated[
+    Literal["private", "sites", "consortium"] | None,
+    typer.Option(help="Who sees it: your own site, listed sites, or all sites."),
+]
+
+MetricOption = Annotated[
+    Sequence[str],
+    typer.Option(metavar="KEY=NUMBER", help="A score that you measured."),
+]
+
+
+@dataclass(frozen=True)
+class NewVersionOptions:
+    """What is said of a version when it is made: by an upload, or by a merge on the pool."""
+
+    label: LabelOption = ()
+    description: Annotated[str, typer.Option(help="A description.")] = ""
+    term: Annotated[
+        Sequence[str],
+        typer.Option(
+            metavar="CODE[=DETAIL]",
+            help="A term of use, for example DUO:0000042 or MOR=2027-01-31; repeatable.",
+        ),
+    ] = ()
+    purpose: PurposeOption = ()
+    draft: Annotated[
+        bool,
+        typer.Option(help="Show it only to your own site until 'poolctl models publish'."),
+    ] = False
+    visibility: VisibilityOption = None
+    despite_withdrawal: DespiteWithdrawalOption = False
+
+    def read(self) -> dict[str, Any]:
+        """Return it as the pool takes it: labels, terms and the intended use are parsed."""
+        return {
+            "labels": key_value_pairs(self.label, "--label"),
+            "description": self.description,
+            "terms": read_terms(self.term),
+            "intended_use": read_purposes(self.purpose),
+            "draft": self.draft,
+            "visibility": self.visibility,
+            "despite_withdrawal": self.despite_withdrawal,
+        }
+
+
+_DISEASE = "disease="
+
+
+def read_terms(words: Sequence[str], file: Path | None = None) -> list[Term]:
+    """Return the terms of the command line and of a file."""
+    if not words and file is None:
+        return []
+    from pool_server.wire.data_use import Term
+    from site_agent.pool.restrictions import read_terms_file, today_utc
+
+    terms: dict[Term, None] = {}
+    for word in words:
+        try:
+            terms[Term.parse(word, today_utc())] = None
+        except ValueError as error:
+            raise UsageError(f"--term {word}: {error}") from error
+    if file is not None:
+        if not file.is_file():
+            raise InputMissingError(f"{file}: no such file; expected one term per line")
+        terms |= dict.fromkeys(read_terms_file(file))
+    return list(terms)
+
+
+def terms_file_beside(model: Path) -> Path | None:
+    """Return the file of terms beside a model (``<model>.terms``), if there is one."""
+    path = model.with_name(f"{model.name}.terms")
+    return path if path.is_file() else None
+
+
+def read_purposes(words: Sequence[str]) -> IntendedUse | None:
+    """Return what a merge is for; None where nothing was said."""
+    if not words:
+        return None
+    from pool_server.wire.data_use_rules import IntendedUse, Purpose
+
+    diseases = [word.removeprefix(_DISEASE).strip() for word in words if word.startswith(_DISEASE)]
+    purposes = [word for word in words if not word.startswith(_DISEASE)]
+    known = get_args(Purpose)
+    for word in purposes:
+        if word not in known:
+            raise UsageError(f"--purpose {word}: expected {', '.join(known)}, or disease=NAME")
+    if not all(diseases):
+        raise UsageError("--purpose disease=: expected the name of a disease after it")
+    return IntendedUse.model_validate(
+        {"purposes": tuple(dict.fromkeys(purposes)), "diseases": tuple(diseases)}
+    )
+
+
+def check_terms(
+    invocation: Invocation,
+    files: Sequence[ModelFile],
+    use: IntendedUse | None,
+    *,
+    despite: bool = False,
+) -> None:
+    """Refuse a merge that the terms of its inputs forbid, and tell what only people can judge.
+
+    Known are the terms of versions in the pool, of local files that were downloaded from it, and
+    those in the files beside a model.
+    """
+    from pool_server.wire.data_use_rules import TermsOf
+    from site_agent.errors import TermsForbidError
+    from site_agent.pool.restrictions import read_terms_file, require_mergeable, terms_of_version
+
+    inputs = []
+    for file in files:
+        version = known_version(file)
+        terms = {} if version is None else dict.fromkeys(terms_of_version(version))
+        beside = None if file.version is not None else terms_file_beside(file.path)
+        if beside is not None:
+            terms |= dict.fromkeys(read_terms_file(beside))
+        if version is not None or beside is not None:
+            inputs.append(TermsOf(file.word, tuple(terms)))
+    try:
+        notices = require_mergeable(inputs, use)
+    except TermsForbidError as error:
+        if not despite:
+            raise
+        invocation.warn(str(error))
+        return
+    for notice in notices:
+        invocation.note(f"terms: {notice}")
+
+
+def read_card_file(path: Path) -> str:
+    """Return the text of a card, once its front matter was read without complaint."""
+    from pool_server.wire.cards import read_card
+    from site_agent.errors import CardFileError
+
+    if not path.is_file():
+        raise InputMissingError(
+            f"{path}: no such file; expected a card: Markdown with YAML front matter"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+        read_card(text)
+    except ValueError as error:  # no UTF-8 is one, too
+        raise CardFileError(f"{path}: {error}") from error
+    return text
+
+
+def read_receipt_file(path: Path) -> PrivacyReceipt:
+    """Return a receipt that 'poolctl privacy probe' wrote."""
+    from pydantic import ValidationError
+
+    from pool_server.wire.cards import PrivacyReceipt
+    from site_agent.errors import InvalidInputError
+
+    if not path.is_file():
+        raise InputMissingError(f"{path}: no such file; expected a privacy receipt (JSON)")
+    try:
+        return PrivacyReceipt.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "the file"
+        raise InvalidInputError(f"{path}: {where}: {problem['msg']}") from error
+
+
+def question_label_keys(
+    invocation: Invocation, vocabulary: VocabularyResponse, labels: Iterable[str]
+) -> None:
+    """Question keys that look like misspellings: in a terminal ask, elsewhere warn."""
+    for key in labels:
+        if near := vocabulary.near_key(key):
+            doubt = f"label {key}: nobody finds it who searches for {near}"
+            if sys.stdin.isatty():
+                invocation.confirm(f"{doubt}. Use {key} all the same?", assume_yes=False)
+            else:
+                invocation.warn(f"{doubt}; did you mean {near}?")
+
+
+def term_words(term: TermResponse) -> str:
+    """Return a term for people, with its code where it has one."""
+    code = "" if term.code == "text" else f" ({term.code})"
+    return f"{term.label}{code}{f': {term.detail}' if term.detail else ''}"
+
+
+def model_address(pool: PoolClient, name: str) -> str:
+    """Return the full address; the site is one's own where it is left out."""
+    address = pool.address(name)
+    if address.reference:
+        raise UsageError(f"--name {name}: the pool numbers the versions; leave @... out")
+    return str(address)
+
+
+def read_metrics(words: Sequence[str]) -> dict[str, float]:
+    """Return metrics by name."""
+    metrics = {}
+    for key, text in key_value_pairs(words, "--metric").items():
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"--metric {key}={text}: expected a finite number")
+        metrics[key] = value
+    return metrics
