@@ -13,7 +13,7 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import read_face_file
-from cli.options.versions import model_address
+from cli.options.versions import NewVersionOptions, model_address
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
@@ -82,7 +82,7 @@ def uploaded(
 
     # Should the pool not take it, the training is not lost.
     invocation.note(f"trained {result.model_path}")
-    sent = upload(invocation, result.model_path, name=after.address)
+    sent = upload(invocation, result.model_path, name=after.address, version=NewVersionOptions())
     assert sent is not None
     return Reply(
         data | {"upload": sent.data},
