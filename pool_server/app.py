@@ -1,4 +1,4 @@
-"""The only place where the parts of the server are wired together."""
+"""The server as an ASGI application: the only place where its parts are wired together."""
 
 from __future__ import annotations
 

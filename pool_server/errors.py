@@ -56,7 +56,7 @@ class TooManyRequestsError(PoolError):
 
 
 class MissingError(PoolError):
-    """What was asked for is not there."""
+    """The pool does not have it, or the caller may not know that it has."""
 
 
 class VersionWithdrawnError(MissingError):

@@ -161,7 +161,7 @@ def matrix(  # noqa: PLR0917 - FastAPI gives them by name
 
 @router.get(
     "/models/{site}/{name}/versions/{reference}/evaluations",
-    summary="Tell who measured what of a version",
+    summary="List the evaluations of a version",
     dependencies=[needs("models:read")],
 )
 def list_evaluations(  # noqa: PLR0917
@@ -282,7 +282,8 @@ def show_matrix(session: Session, caller: Caller, query: MatrixQuery) -> Evaluat
 ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]
 
-# Of these there is one that counts: the newest.
+# A site that measures again replaces its earlier scores: of evaluations that agree in these
+# columns the newest counts.
 SAME_MEASUREMENT = (
     EvaluationRecord.digest,
     EvaluationRecord.site_id,
@@ -293,7 +294,7 @@ SAME_MEASUREMENT = (
 
 @dataclass(frozen=True)
 class MatrixQuery:
-    """What a matrix shows.
+    """The filters of a matrix.
 
     Attributes
     ----------

@@ -32,10 +32,10 @@ CONFIG_VARIABLE = "POOL_SERVER_CONFIG"
 
 
 def setting_name(field: str) -> str:
-    """Return what to call a setting in a message: as it stands where it was said.
+    """Return the name of a setting for a message, as it is spelt where it was set.
 
-    In the file (``s3_bucket in /etc/poolctl.toml``) unless the environment says it, too; as the
-    environment spells it where nobody said it.
+    That is the file (``s3_bucket in /etc/poolctl.toml``) unless the environment sets it, too; the
+    variable of the environment where nothing sets it.
     """
     variable, file = f"{ENVIRONMENT_PREFIX}{field.upper()}", os.environ.get(CONFIG_VARIABLE, "")
     if not file or variable in os.environ:
@@ -150,8 +150,8 @@ class PoolSettings(BaseSettings):
     )
     trusted_proxies: str = Field(
         default="",
-        description="Addresses or networks of reverse proxies, with commas between them; what "
-        "they say of where a request came from is believed. Nobody else's word is.",
+        description="Addresses or networks of reverse proxies, with commas between them. Only "
+        "these are believed about the address that a request came from.",
     )
 
     default_visibility: Literal["private", "sites", "consortium"] = Field(
@@ -204,7 +204,7 @@ class PoolSettings(BaseSettings):
     )
 
     graceful_stop_s: int = Field(
-        default=30, ge=1, description="So long requests under way may take to finish at a stop."
+        default=30, ge=1, description="Time that requests under way have to finish at a stop."
     )
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
@@ -243,7 +243,7 @@ class PoolSettings(BaseSettings):
                 ipaddress.ip_network(word)
             except ValueError as error:
                 raise ValueError(
-                    f"{word!r} is no address or network, such as 10.0.0.0/8"
+                    f"{word!r} is not an address or network, such as 10.0.0.0/8"
                 ) from error
         return ",".join(words)
 
@@ -276,14 +276,14 @@ class PoolSettings(BaseSettings):
 
     @property
     def engine_url(self) -> URL:
-        """Where the database is, with the password; `str()` of it hides that."""
+        """The address of the database, with the password; `str()` of it hides that."""
         if self.uses_postgresql:
             return make_url(self.database_url.get_secret_value())
         return URL.create("sqlite", database=str(self.database_file))
 
     @property
     def database_place(self) -> str:
-        """Where the database is, for people: without password and options."""
+        """The place of the database, for people: without password and options."""
         if not self.uses_postgresql:
             return str(self.database_file)
         url = self.engine_url

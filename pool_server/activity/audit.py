@@ -21,7 +21,7 @@ from pool_server.wire.names import Line, Name
 
 @dataclass(frozen=True)
 class AuditQuery:
-    """What a listing is narrowed to; an act must pass every filter.
+    """The filters of a listing; an act must pass every one.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class AuditQuery:
     knows_users: bool = False
 
 
-# They follow a family to models of other sites, which need not be for the actor to see.
+# A withdrawal writes these entries for models of other sites, which the actor may not see.
 FOLLOWING = ("version.flag", "version.replace")
 
 
@@ -124,7 +124,7 @@ def read_audit(session: Session, caller: Caller, query: AuditQuery) -> AuditPage
     Raises
     ------
     NotAllowedError
-        The caller is no admin, or asks for another site's acts.
+        The caller is not an admin, or asks for another site's acts.
     """
     if not caller.has_role("admin"):
         site = query.site or caller.site

@@ -1,8 +1,8 @@
 """Connections of clients: how long one may stall, and how many there may be.
 
 uvicorn waits without end for the rest of a request. Here a client that stalls is given up, and
-where there are too many connections the idlest of whoever has most make room: a new client is let
-in, and nobody is asked to leave who is being served.
+where there are too many connections, the idlest of the client with the most make room: a new client
+is let in, and no connection is closed while it is served.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pool_server.http.rate_limits import rate_limit_key
 log = logging.getLogger("pool_server.connections")
 
 LEAST_BODY_BYTES = 16 * 1024
-"""What a client sends of a body, at the least, in the time that it may stall."""
+"""The least that a client sends of a body in the time that it may stall."""
 MOST_CONNECTIONS = 4096
 MOST_DESCRIPTORS = 65_536
 # Each request may open files and connections of its own.
 DESCRIPTORS_PER_CONNECTION = 2
-# To choose who leaves takes longer than to let one in.
+# Choosing the connections to close takes longer than accepting one, so many are closed at once.
 SHARE_MAKING_ROOM = 16
 QUIET_S = 60.0
 
@@ -55,7 +55,7 @@ class Connections:
 
     @property
     def protocol(self) -> Any:
-        """What uvicorn makes of each connection (its `http`)."""
+        """The class of protocol that uvicorn makes for each connection (its `http`)."""
         return partial(WatchedProtocol, self)
 
     def add(self, newcomer: WatchedProtocol) -> None:
@@ -119,7 +119,7 @@ class WatchedProtocol(H11Protocol):
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def look(self, now_s: float, stall_s: float) -> None:
-        """Give the client up if it is to get on and has not for `stall_s`."""
+        """Give the client up if it is its turn and it has sent or read nothing for `stall_s`."""
         place = self._place()
         if place is None or place != self._seen:
             self._seen, self.waiting_since_s = place, now_s
@@ -127,7 +127,7 @@ class WatchedProtocol(H11Protocol):
             self._give_up()
 
     def _place(self) -> Hashable:
-        """Return how far the client is with what it is to do; None where it has nothing to do."""
+        """Return how far the client has come in sending or reading; None: it has nothing to do."""
         if self.transport.is_closing() or self.flow.write_paused:
             return "answer", self.transport.get_write_buffer_size()
         if self.conn.their_state is h11.SEND_BODY:

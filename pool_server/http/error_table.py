@@ -13,7 +13,7 @@ from pool_server.errors import PoolError
 
 @dataclass(frozen=True)
 class ErrorEntry:
-    """How one class of error looks from outside.
+    """The outside of one class of error.
 
     Attributes
     ----------

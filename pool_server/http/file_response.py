@@ -43,7 +43,7 @@ def requested_range(header: str | None, size_bytes: int) -> tuple[int, int] | No
     Raises
     ------
     UnsatisfiableRangeError
-        There is no such byte.
+        The file ends before the range begins.
     """
     match = _RANGE.fullmatch(header.replace(" ", "")) if header else None
     if match is None:
@@ -61,7 +61,7 @@ def requested_range(header: str | None, size_bytes: int) -> tuple[int, int] | No
 
 
 def names_this(request: Headers, etag: str) -> bool:
-    """Tell whether `If-None-Match` says that the client has the content already."""
+    """Return whether the client has the content already, by `If-None-Match`."""
     known = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
     return etag in known or known == ["*"]
 

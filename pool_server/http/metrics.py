@@ -129,7 +129,7 @@ class _StorageUp(Collector):
 
 
 class _Shared(Collector):
-    """What is read from the database when it is asked for."""
+    """Gauges that are read from the database when Prometheus asks for them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -142,7 +142,7 @@ class Exchange:
                         INTERNAL_ERROR.status,
                         INTERNAL_ERROR.code,
                         INTERNAL_ERROR.text,
-                        hint=f"Tell the pool's admin the request id {self.request_id}.",
+                        hint=f"Report to the pool's admin the request id {self.request_id}.",
                         request_id=self.request_id,
                     )
                 )

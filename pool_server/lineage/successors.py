@@ -99,7 +99,7 @@ def link_successor(
 def _offer(
     session: Session, successor: ModelVersionRecord, replaced: Sequence[ModelVersionRecord]
 ) -> None:
-    """Tell other sites of what says that it replaces theirs, where they need and may see that."""
+    """Notify other sites of a version that claims to replace theirs, if they need and see it."""
     if successor.state != AVAILABLE or successor.flags:
         return
     details = {

@@ -383,7 +383,7 @@ def _find_successor(
     choice = ModelChoice.parse(address).address
     if choice is None:
         raise RefusedError(
-            f"{address} is no address; expected SITE/NAME@VERSION", code="withdrawal_refused"
+            f"{address} is not an address; expected SITE/NAME@VERSION", code="withdrawal_refused"
         )
     successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
     if successor.id == version.id:

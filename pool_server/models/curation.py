@@ -102,7 +102,7 @@ def publish(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelVersionResponse:
     """Show a draft to everybody who may see its model.
 
-    For curators of the pool where it is curated; elsewhere for whoever may upload to the site.
+    For curators of the pool where it is curated; elsewhere for contributors of the site.
     Where the pool demands signatures, the site signs it first.
     """
     version = resolve_version(session, caller, site, name, reference)
@@ -345,7 +345,7 @@ def living_versions(session: Session, model_id: int) -> Sequence[ModelVersionRec
 def find_descendants(
     session: Session, digest: str, other_than_model: int | None = None
 ) -> Sequence[str]:
-    """Return the digests of what was made from a file and is in the pool, whoever may see it."""
+    """Return the digests of all files in the pool that were made from a file, visible or not."""
     tree = descendants_of(literal(digest))
     query = (
         select(ModelVersionRecord.digest)

@@ -33,7 +33,7 @@ from pool_server.wire.models import DescriptionRequest, ModelVersionResponse
 router = APIRouter(tags=["models"])
 
 
-@router.get("/vocabulary", dependencies=[needs()], summary="Tell which labels and terms there are")
+@router.get("/vocabulary", dependencies=[needs()], summary="List the labels and terms")
 def vocabulary(caller: SignedIn, session: ReadingSession) -> VocabularyResponse:
     """Return the labels that mean the same at every site, and the terms of use.
 

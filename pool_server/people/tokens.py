@@ -245,10 +245,9 @@ def create_first_admin(session: Session) -> str | None:
 
 
 def recover_admin(session: Session) -> tuple[TokenRecord, str]:
-    """Make a further admin token of the whole pool, for whoever runs it and lost the others.
+    """Make a further admin token of the whole pool, for an operator who lost the others.
 
-    The pool's first site gets it. That is suspended no longer then, for its tokens would not be
-    valid.
+    The pool's first site gets it, and is no longer suspended: else the token would not be valid.
 
     Returns
     -------
@@ -383,7 +382,7 @@ def find_creators(session: Session) -> Creators:
     tokens: dict[str, str] = {}
     invitations: dict[str, str] = {}
     for action, details, site, user, made_with in entries:
-        # In the order of the entries, who made the token that something was made with is known.
+        # Entries come in order, so the maker of the token that was used here is known by now.
         maker = f"{site}/{user}" if user else tokens.get(made_with)
         if maker is None:
             continue

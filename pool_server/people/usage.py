@@ -159,7 +159,7 @@ def require_room(
     ----------
     announced : bool
         True where the file is only announced: what else is under way then counts, too. Once it
-        is here, whoever is first gets the room.
+        is here, the first upload to complete gets the room.
     """
     if session.scalar(select(SiteRecord.quota_bytes).where(SiteRecord.id == site_id)) is None:
         return

@@ -4,10 +4,10 @@
 right               what it allows
 ==================  ==============================================================================
 ``see``             finding the model, its labels, metrics, lineage, evaluations
-``download``        fetching its file, and being its copy's second owner without sending it
+``download``        fetching its file, and publishing a copy without sending the bytes again
 ``merge``           naming it as input of a merge, as base of a round
-``redistribute``    handing it on: a copy under another site's name, or within a bundle; of a
-                    file that several sites have, its first publisher grants it
+``redistribute``    passing it on: as a copy under another site's name, or in a bundle; for a
+                    file that several sites have, its first publisher grants this
 ==================  ==============================================================================
 
 The site of a model, and curators and admins of the whole pool, have all rights. To everybody else

@@ -26,7 +26,7 @@ MOST_CURSOR_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class Position:
-    """Where a page has ended: the last row's key, and its id."""
+    """The end of a page: the last row's key, and its id."""
 
     key: int | float | str
     version_id: int

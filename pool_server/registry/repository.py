@@ -47,7 +47,7 @@ from pool_server.registry.withdrawal_status import standing_options
 from pool_server.wire.names import ModelAddress
 
 Versions = Callable[[], Select[ModelVersionRecord]]
-"""What is read of a version along with it: `whole_versions`, `brief_versions`, `bare_versions`."""
+"""A choice of what is loaded with versions: `whole_versions`, `brief_versions`, `bare_versions`."""
 
 
 def whole_versions() -> Select[ModelVersionRecord]:
@@ -87,7 +87,7 @@ def bare_versions() -> Select[ModelVersionRecord]:
 
 
 def brief_versions() -> Select[ModelVersionRecord]:
-    """Select versions with their merge keys, for whoever needs no more."""
+    """Select versions with their merge keys, for callers that need no more."""
     return bare_versions().options(selectinload(ModelVersionRecord.merge_keys))
 
 
@@ -362,10 +362,8 @@ def next_number(session: Session, model_id: int) -> int:
     return (newest or 0) + 1
 
 
-# What both databases can do, but say differently.
-#
-# Each is one text for any number of values, so that neither SQLAlchemy nor the database has to
-# read it anew for every request.
+# `IN` with a list makes a statement of its own for every number of values, which SQLAlchemy and the
+# database have to read anew each time. `among` is the same text for any number.
 class _Values(TypeDecorator[Sequence[Any]]):
     """Any number of values as one value of a statement: a JSON list.
 

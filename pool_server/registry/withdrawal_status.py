@@ -131,8 +131,8 @@ def _describe_flag(flag: WithdrawalFlagRecord, viewer: int | None) -> Withdrawal
 def successors_of(version: ModelVersionRecord) -> list[str]:
     """Return the addresses of what replaces a version, newest first.
 
-    Only successors that are themselves in good standing, and that whoever sees the version may
-    see, too: those of the same model, and those shared with the whole consortium.
+    Only successors that are themselves in good standing, and that everybody who sees the version
+    sees, too: those of the same model, and those shared with the whole consortium.
     """
     return [
         address_of(link.successor)

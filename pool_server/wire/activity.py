@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Name
+from pool_server.wire.names import Name, NextCursor, response_config
 
 LONGEST_WAIT_S = 20
 """So long a request for events may wait for one."""
@@ -31,7 +31,7 @@ _EVENT_EXAMPLE: dict[str, Any] = {
 class EventResponse(BaseModel):
     """Something that a site should hear of."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EVENT_EXAMPLE]})
+    model_config = response_config(_EVENT_EXAMPLE)
 
     event_id: int = Field(description="Grows with time.")
     at: datetime
@@ -47,9 +47,7 @@ class EventResponse(BaseModel):
 class EventPage(BaseModel):
     """Events after a given one, oldest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": [_EVENT_EXAMPLE], "last_id": 42, "more": False}]}
-    )
+    model_config = response_config({"items": [_EVENT_EXAMPLE], "last_id": 42, "more": False})
 
     items: list[EventResponse]
     last_id: int = Field(description="Give it as `after` to go on from here.")
@@ -103,13 +101,7 @@ class AuditEntry(BaseModel):
 class AuditPage(BaseModel):
     """One page of acts, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"items": [_ENTRY_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
-        }
-    )
+    model_config = response_config({"items": [_ENTRY_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"})
 
     items: list[AuditEntry]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None

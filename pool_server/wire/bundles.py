@@ -18,6 +18,8 @@ from pool_server.wire.names import (
     LabelKey,
     LabelValue,
     Name,
+    request_config,
+    response_config,
 )
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.signatures import KeyText, Origin
@@ -41,12 +43,7 @@ Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 class ExportRequest(BaseModel):
     """Ask whether models may leave the pool in a bundle."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"addresses": ["pool://site-a/face-68@2"], "with_parents": True}]
-        },
-    )
+    model_config = request_config({"addresses": ["pool://site-a/face-68@2"], "with_parents": True})
 
     addresses: list[Address] = Field(min_length=1, max_length=MOST_ADDRESSES)
     with_parents: bool = Field(
@@ -63,15 +60,15 @@ class GrantedVersion(BaseModel):
 
 
 class ExportResponse(BaseModel):
-    """What may be handed on: parents stand before what was merged from them."""
+    """The versions that may be passed on: parents stand before what was merged from them."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_GRANTED_EXAMPLE]}]})
+    model_config = response_config({"items": [_GRANTED_EXAMPLE]})
 
     items: list[GrantedVersion]
 
 
 class PortableStatement(BaseModel):
-    """What a site signed of a version, with the key to check it by."""
+    """The statement that a site signed about a version, with the key to check it by."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,4 +1,4 @@
-"""Cards: what people should know of a model, as Markdown with YAML in front.
+"""Cards, which describe a model for people (Markdown with YAML in front), and privacy receipts.
 
 The front matter has the layout of Hugging Face model cards (https://huggingface.co/docs/hub/
 model-cards, ``modelcard.md`` in huggingface/hub-docs), so that their tools read it: ``license``,
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pool_server.wire.evaluations import Score
-from pool_server.wire.names import Digest, FiniteFloat, Line
+from pool_server.wire.names import Digest, FiniteFloat, Line, request_config, response_config
 from pool_server.wire.signatures.signatures import SignedStatement
 
 MOST_CARD_CHARACTERS = 200_000
@@ -43,9 +43,7 @@ _CARD_EXAMPLE: dict[str, Any] = {
 class CardRequest(BaseModel):
     """Write the card of a version."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"text": _CARD_EXAMPLE["text"]}]}
-    )
+    model_config = request_config({"text": _CARD_EXAMPLE["text"]})
 
     text: CardText = Field(description="Markdown, with YAML between `---` lines in front or none.")
     statement: SignedStatement | None = Field(
@@ -56,7 +54,7 @@ class CardRequest(BaseModel):
 class CardResponse(BaseModel):
     """The card of a version."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_CARD_EXAMPLE]})
+    model_config = response_config(_CARD_EXAMPLE)
 
     address: str
     written: bool = Field(
@@ -74,7 +72,7 @@ class Card:
     Attributes
     ----------
     front_matter : mapping
-        Empty where there is none. Only what JSON can hold; dates are text.
+        Empty without front matter. Only what JSON can hold; dates are text.
     body : str
         The Markdown behind it.
     """
@@ -249,7 +247,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class AttackFinding(BaseModel):
-    """How far one attack came.
+    """The result of one attack.
 
     `chance` is what the attack finds where there is nothing to be found, `control` what it finds
     in something that was made to leak.
@@ -266,9 +264,9 @@ class AttackFinding(BaseModel):
 
 
 class PrivacyReceipt(BaseModel):
-    """What attacks found in one artifact."""
+    """The findings of attacks on one artifact."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = request_config(_EXAMPLE)
 
     format: Literal["poolctl-privacy-receipt/1"] = "poolctl-privacy-receipt/1"
     mode: ReceiptMode
@@ -289,7 +287,7 @@ class PrivacyReceipt(BaseModel):
 class ReceiptPage(BaseModel):
     """All receipts of a version, at most one of each mode."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_EXAMPLE]}]})
+    model_config = response_config({"items": [_EXAMPLE]})
 
     items: list[PrivacyReceipt]
 

@@ -258,7 +258,7 @@ def _require_known(code: str, detail: str) -> None:
     known = _BY_CODE.get(code)
     if known is None:
         raise ValueError(
-            f"{code[:40]!r} is no term; expected a code such as {GENERAL} (general research "
+            f"{code[:40]!r} is not a term; expected a code such as {GENERAL} (general research "
             f"use) or {TEXT!r}; `poolctl models vocabulary` lists them"
         )
     named = f"{known.code} ({known.label})"

@@ -62,11 +62,11 @@ _NO_COMMERCE = (NOT_PROFIT_NOR_COMMERCIAL, NOT_PROFIT_ORGANISATIONS, NON_COMMERC
 PERMISSIVE = frozenset({NO_RESTRICTION, CLINICAL_CARE})
 
 Purpose = Literal["research", "health", "ancestry", "methods", "clinical", "commercial"]
-"""What a merged model can be declared to be for, beside diseases."""
+"""Uses that a merged model can be declared for, beside diseases."""
 
 
 class IntendedUse(BaseModel):
-    """What a merge is made for, as far as whoever makes it says."""
+    """The declared purpose of a merge."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -70,7 +70,7 @@ PATTERN_WORDS: Mapping[str, str] = {
     "merge and redistribute with commas between, or nothing",
     "^(DEBUG|INFO|WARNING|ERROR)$": "DEBUG, INFO, WARNING or ERROR",
 }
-"""What each pattern of a request or a setting wants."""
+"""The values that each pattern of a request or a setting accepts, in words."""
 
 
 def place_words(steps: Sequence[int | str]) -> str:

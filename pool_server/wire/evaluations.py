@@ -1,6 +1,6 @@
 """Evaluations: scores of models on the private data of the sites.
 
-What travels is scores. There is no field for an image, a path or a value of one image, and names
+Only scores travel. There is no field for an image, a path or a value of one image, and names
 of data sets are checked to be names.
 """
 
@@ -9,9 +9,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import UNSHOWN, Digest, FiniteFloat, LabelKey, Line, Name
+from pool_server.wire.names import (
+    UNSHOWN,
+    Digest,
+    FiniteFloat,
+    LabelKey,
+    Line,
+    Name,
+    NextCursor,
+    request_config,
+    response_config,
+)
 
 _DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _SCORE_EXAMPLE: dict[str, Any] = {"value": 0.0727, "low": 0.0701, "high": 0.0755}
@@ -46,7 +56,7 @@ MOST_SCORES = 64
 class Score(BaseModel):
     """A number, with its 95 % interval where one was measured."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_SCORE_EXAMPLE]})
+    model_config = request_config(_SCORE_EXAMPLE)
 
     value: FiniteFloat
     low: FiniteFloat | None = None
@@ -64,22 +74,17 @@ class Score(BaseModel):
 class EvaluationRequest(BaseModel):
     """Post how one model did on one data set."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "model": "pool://site-a/face-68@2",
-                    "dataset": "ward-2026",
-                    "dataset_digest": "60ab" * 16,
-                    "split": "test",
-                    "protocol": "inter-ocular",
-                    "images": 201,
-                    "faces": 201,
-                    "scores": {"mean_error": _SCORE_EXAMPLE},
-                }
-            ]
-        },
+    model_config = request_config(
+        {
+            "model": "pool://site-a/face-68@2",
+            "dataset": "ward-2026",
+            "dataset_digest": "60ab" * 16,
+            "split": "test",
+            "protocol": "inter-ocular",
+            "images": 201,
+            "faces": 201,
+            "scores": {"mean_error": _SCORE_EXAMPLE},
+        }
     )
 
     model: str = Field(max_length=300, description="Address, or `sha256:DIGEST`.")
@@ -102,9 +107,9 @@ class EvaluationRequest(BaseModel):
 
 
 class EvaluationResponse(BaseModel):
-    """What one site measured."""
+    """The scores that one site measured."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EVALUATION_EXAMPLE]})
+    model_config = response_config(_EVALUATION_EXAMPLE)
 
     evaluation_id: int
     digest: Digest = Field(description="SHA-256 of the model's file.")
@@ -124,16 +129,12 @@ class EvaluationResponse(BaseModel):
 class EvaluationPage(BaseModel):
     """One page of the evaluations of a version, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"items": [_EVALUATION_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
-        }
+    model_config = response_config(
+        {"items": [_EVALUATION_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}
     )
 
     items: list[EvaluationResponse]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None
 
 
 _CELL_EXAMPLE: dict[str, Any] = {
@@ -178,30 +179,24 @@ class MatrixRow(BaseModel):
 class EvaluationMatrix(BaseModel):
     """Models x sites for one score: a page of models, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    model_config = response_config(
+        {
+            "score": "mean_error",
+            "sites": ["site-b"],
+            "rows": [
                 {
-                    "score": "mean_error",
-                    "sites": ["site-b"],
-                    "rows": [
-                        {
-                            "address": "pool://site-a/face-68@2",
-                            "digest": _DIGEST_EXAMPLE,
-                            "kind": "ert",
-                            "own_site": "site-a",
-                            "cells": [_CELL_EXAMPLE],
-                        }
-                    ],
-                    "next_cursor": "djE6YmVmb3JlPTQy",
+                    "address": "pool://site-a/face-68@2",
+                    "digest": _DIGEST_EXAMPLE,
+                    "kind": "ert",
+                    "own_site": "site-a",
+                    "cells": [_CELL_EXAMPLE],
                 }
-            ]
+            ],
+            "next_cursor": "djE6YmVmb3JlPTQy",
         }
     )
 
     score: str
     sites: list[Name] = Field(description="Sites that have a cell on this page, by name.")
     rows: list[MatrixRow]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.data_use import DATA_USE_TERMS, DataUseTerm
+from pool_server.wire.names import response_config
 
 LabelType = Literal["choice", "count", "number", "text"]
 
@@ -53,7 +54,7 @@ class CoreLabel(BaseModel):
         return f"{kinds[self.type]} of {self.unit}" if self.unit else kinds[self.type]
 
     def takes(self, value: str) -> bool:
-        """Tell whether `value` is one that the key can have."""
+        """Return whether the key can have this value."""
         if self.type == "choice":
             return value in self.values
         patterns = {"count": _COUNT, "number": _NUMBER}
@@ -181,12 +182,10 @@ CORE_LABELS: tuple[CoreLabel, ...] = (
 
 
 class VocabularyResponse(BaseModel):
-    """What a pool knows of labels and terms of use."""
+    """The labels and terms of use that a pool knows."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"labels": [_LABEL_EXAMPLE], "terms": [DATA_USE_TERMS[0].model_dump()]}]
-        }
+    model_config = response_config(
+        {"labels": [_LABEL_EXAMPLE], "terms": [DATA_USE_TERMS[0].model_dump()]}
     )
 
     labels: list[CoreLabel] = Field(description="Keys that mean the same everywhere.")
@@ -235,4 +234,4 @@ def shared_labels(inputs: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 VOCABULARY = VocabularyResponse(labels=list(CORE_LABELS), terms=list(DATA_USE_TERMS))
-"""What this version of the program knows."""
+"""The vocabulary of this version of the program."""

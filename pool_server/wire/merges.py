@@ -11,9 +11,9 @@ from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from pool_server.wire.names import FileName, Name
+from pool_server.wire.names import FileName, Name, request_config, response_config
 from pool_server.wire.signatures.statements import canonical_json
 from pool_server.wire.uploads import VersionDescription
 
@@ -56,11 +56,8 @@ class MergeRequest(VersionDescription):
     published whatever its digest; with it, only when its digest is the promised one.
     """
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"site": "site-c", "name": "merged-68", "recipe": _RECIPE_EXAMPLE}]
-        },
+    model_config = request_config(
+        {"site": "site-c", "name": "merged-68", "recipe": _RECIPE_EXAMPLE}
     )
 
     site: Name
@@ -75,7 +72,7 @@ class MergeRequest(VersionDescription):
 
 
 class MergeRefusal(BaseModel):
-    """Why a merge failed."""
+    """The reason for which a merge failed."""
 
     code: str
     message: str
@@ -84,7 +81,7 @@ class MergeRefusal(BaseModel):
 class MergeJobResponse(BaseModel):
     """One merge in the background."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_JOB_EXAMPLE]})
+    model_config = response_config(_JOB_EXAMPLE)
 
     merge_id: str
     state: MergeJobState
@@ -106,9 +103,7 @@ class MergeJobResponse(BaseModel):
 class MergeJobPage(BaseModel):
     """One page of merges, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": [_JOB_EXAMPLE], "next_cursor": None}]}
-    )
+    model_config = response_config({"items": [_JOB_EXAMPLE], "next_cursor": None})
 
     items: list[MergeJobResponse]
     next_cursor: str | None = None

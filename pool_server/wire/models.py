@@ -16,6 +16,9 @@ from pool_server.wire.names import (
     LabelKey,
     LabelValue,
     Name,
+    NextCursor,
+    request_config,
+    response_config,
 )
 from pool_server.wire.signatures.signatures import SignedStatement
 from pool_server.wire.signatures.statements import SignatureSummary
@@ -57,17 +60,12 @@ class ListedSite(BaseModel):
 class SharingRequest(BaseModel):
     """Share a model in this way, whatever was before."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"visibility": "private"},
-                {"visibility": "consortium", "rights": ["download"]},
-                {
-                    "visibility": "sites",
-                    "sites": [{"site": "site-b"}, {"site": "site-c", "rights": ["see"]}],
-                },
-            ]
+    model_config = request_config(
+        {"visibility": "private"},
+        {"visibility": "consortium", "rights": ["download"]},
+        {
+            "visibility": "sites",
+            "sites": [{"site": "site-b"}, {"site": "site-c", "rights": ["see"]}],
         },
     )
 
@@ -83,9 +81,9 @@ class SharingRequest(BaseModel):
 
 
 class SharingResponse(BaseModel):
-    """Whom a model is shared with."""
+    """The sharing of a model."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_SHARING_EXAMPLE]})
+    model_config = response_config(_SHARING_EXAMPLE)
 
     address: str
     visibility: Visibility
@@ -100,7 +98,7 @@ class SharingResponse(BaseModel):
 
 VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
 StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
-"""What a listing can be asked for; nobody is shown what is deleted."""
+"""States that a listing can be asked for; deleted versions are shown to nobody."""
 
 _FACE_VERSION_EXAMPLE: dict[str, Any] = {
     "site": "site-a",
@@ -163,7 +161,7 @@ _LINEAGE_EXAMPLE: dict[str, Any] = {
 class ModelVersionResponse(BaseModel):
     """One version of one model: its file never changes."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_FACE_VERSION_EXAMPLE]})
+    model_config = response_config(_FACE_VERSION_EXAMPLE)
 
     site: Name
     name: Name
@@ -226,16 +224,12 @@ class ModelVersionResponse(BaseModel):
 class ModelPage(BaseModel):
     """One page of a listing, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"items": [_FACE_VERSION_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
-        }
+    model_config = response_config(
+        {"items": [_FACE_VERSION_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}
     )
 
     items: list[ModelVersionResponse]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None
 
 
 CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM = "contribution", "optimiser-state", "secure-sum"
@@ -280,7 +274,7 @@ class LineageEdge(BaseModel):
 class LineageResponse(BaseModel):
     """Ancestors and descendants of a version, with the recipe that made it."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_LINEAGE_EXAMPLE]})
+    model_config = response_config(_LINEAGE_EXAMPLE)
 
     root: Digest
     nodes: list[LineageNode]
@@ -289,7 +283,7 @@ class LineageResponse(BaseModel):
 
 
 class ModelDescription(BaseModel):
-    """What an uploader says of a model."""
+    """An uploader's description of a model."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -318,7 +312,7 @@ class FacetCount(BaseModel):
 class FacetsResponse(BaseModel):
     """Values that the versions of a listing have, most frequent first."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = response_config(_EXAMPLE)
 
     counted: int = Field(description="How many versions were looked at.")
     complete: bool = Field(
@@ -352,12 +346,7 @@ _DELETION_EXAMPLE: dict[str, Any] = {
 class DescriptionRequest(ModelDescription):
     """Replace what is said of a version."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"description": "Infants", "labels": {"population": "infant"}}]
-        },
-    )
+    model_config = request_config({"description": "Infants", "labels": {"population": "infant"}})
 
     statement: SignedStatement | None = Field(
         default=None, description="Signed anew; needed where the version is signed."
@@ -367,10 +356,7 @@ class DescriptionRequest(ModelDescription):
 class QuarantineRequest(BaseModel):
     """Take a version out of sight until it has been looked into."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"reason": "Landmarks of the left eye are swapped."}]},
-    )
+    model_config = request_config({"reason": "Landmarks of the left eye are swapped."})
 
     reason: Reason
 
@@ -378,7 +364,7 @@ class QuarantineRequest(BaseModel):
 class AliasRequest(BaseModel):
     """Let an alias mean a version, from now on."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"version": "2"}]})
+    model_config = request_config({"version": "2"})
 
     version: str = Field(
         default=LATEST, max_length=80, description="Number, `latest`, `sha256:DIGEST` or alias."
@@ -386,9 +372,9 @@ class AliasRequest(BaseModel):
 
 
 class DeletionResponse(BaseModel):
-    """What was deleted, and what was made from it."""
+    """The versions that were deleted, and files made from them."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_DELETION_EXAMPLE]})
+    model_config = response_config(_DELETION_EXAMPLE)
 
     deleted: list[str] = Field(description="Addresses; they are never used again.")
     descendants: list[Digest] = Field(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
@@ -31,6 +31,11 @@ LabelValue = Annotated[Line, StringConstraints(min_length=1, max_length=256)]
 FileName = Annotated[str, StringConstraints(max_length=255, pattern=FILE_NAME_PATTERN)]
 Description = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+
+NextCursor = Annotated[
+    str | None,
+    Field(description="Give it back as `cursor` for the next page; absent on the last."),
+]
 
 _ADDRESS = re.compile(
     r"^(?:pool://)?(?P<site>[a-z0-9][a-z0-9._-]{0,63})/(?P<name>[a-z0-9][a-z0-9._-]{0,63})"
@@ -62,7 +67,7 @@ class ModelAddress:
         match = _ADDRESS.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"{text!r} is no model address; expected SITE/NAME, SITE/NAME@VERSION, "
+                f"{text!r} is not a model address; expected SITE/NAME, SITE/NAME@VERSION, "
                 "SITE/NAME@ALIAS or SITE/NAME@sha256:DIGEST in lower case, "
                 "for example site-a/face-68@2"
             )
@@ -71,3 +76,13 @@ class ModelAddress:
     def __str__(self) -> str:
         suffix = f"@{self.reference}" if self.reference else ""
         return f"pool://{self.site}/{self.name}{suffix}"
+
+
+def response_config(*examples: Any) -> ConfigDict:
+    """Return the configuration of a response: clients ignore fields that they do not know."""
+    return ConfigDict(json_schema_extra={"examples": list(examples)})
+
+
+def request_config(*examples: Any) -> ConfigDict:
+    """Return the configuration of a request: a misspelt field is refused, not ignored."""
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": list(examples)})

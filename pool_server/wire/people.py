@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import UNSHOWN, Name
+from pool_server.wire.names import UNSHOWN, Name, request_config, response_config
 from pool_server.wire.sites import Role, Scope, ShortText
 
 _TOKEN_EXAMPLE: dict[str, Any] = {
@@ -40,16 +40,11 @@ LifetimeDays = Annotated[int | None, Field(ge=1, le=3660, description="Null: for
 class TokenRequest(BaseModel):
     """Create a token for a site, or for a user of it."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"site": "site-a", "name": "laptop", "role": "contributor"},
-                {"site": "site-a", "name": "laptop-2", "scopes": ["models:read"], "user": "ada"},
-                {"site": "site-a", "name": "cluster", "for_machine": True},
-                {"site": "site-a", "name": "reader", "kind": "feed"},
-            ]
-        },
+    model_config = request_config(
+        {"site": "site-a", "name": "laptop", "role": "contributor"},
+        {"site": "site-a", "name": "laptop-2", "scopes": ["models:read"], "user": "ada"},
+        {"site": "site-a", "name": "cluster", "for_machine": True},
+        {"site": "site-a", "name": "reader", "kind": "feed"},
     )
 
     site: Name
@@ -94,7 +89,7 @@ class TokenRequest(BaseModel):
 class TokenResponse(BaseModel):
     """A token as the pool remembers it: never the secret itself."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_TOKEN_EXAMPLE]})
+    model_config = response_config(_TOKEN_EXAMPLE)
 
     token_id: str
     site: Name
@@ -117,7 +112,7 @@ class TokenResponse(BaseModel):
 class TokenList(BaseModel):
     """Tokens of the sites that one looks after, newest first."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_TOKEN_EXAMPLE]}]})
+    model_config = response_config({"items": [_TOKEN_EXAMPLE]})
 
     items: list[TokenResponse]
 
@@ -125,9 +120,7 @@ class TokenList(BaseModel):
 class TokenCreatedResponse(TokenResponse):
     """A new token with its secret."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{**_TOKEN_EXAMPLE, "secret": "pool_..."}]}
-    )
+    model_config = response_config({**_TOKEN_EXAMPLE, "secret": "pool_..."})
 
     secret: str = Field(description="Shown this once; the pool keeps only its hash.")
 
@@ -168,7 +161,7 @@ _INVITATION_EXAMPLE: dict[str, Any] = {
 class UserResponse(BaseModel):
     """A person at a site. A disabled one is refused with all tokens and invitations."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_USER_EXAMPLE]})
+    model_config = response_config(_USER_EXAMPLE)
 
     site: Name
     name: Name
@@ -183,7 +176,7 @@ class UserResponse(BaseModel):
 class UserList(BaseModel):
     """Users of the sites that one looks after, by site and name."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_USER_EXAMPLE]}]})
+    model_config = response_config({"items": [_USER_EXAMPLE]})
 
     items: list[UserResponse]
 
@@ -191,10 +184,7 @@ class UserList(BaseModel):
 class UserChangeRequest(BaseModel):
     """Change what is given; what is left out stays."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"role": "curator"}, {"disabled": True}]},
-    )
+    model_config = request_config({"role": "curator"}, {"disabled": True})
 
     display_name: ShortText | None = None
     email: Email | None = None
@@ -210,10 +200,7 @@ class UserChangeRequest(BaseModel):
 class InvitationRequest(BaseModel):
     """Invite one person to a site."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"site": "site-a", "role": "contributor"}]},
-    )
+    model_config = request_config({"site": "site-a", "role": "contributor"})
 
     site: Name
     role: Role = "contributor"
@@ -227,7 +214,7 @@ class InvitationRequest(BaseModel):
 class InvitationResponse(BaseModel):
     """An invitation as the pool remembers it: never the secret itself."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_INVITATION_EXAMPLE]})
+    model_config = response_config(_INVITATION_EXAMPLE)
 
     invitation_id: str
     site: Name
@@ -250,7 +237,7 @@ class InvitationResponse(BaseModel):
 class InvitationList(BaseModel):
     """Invitations to the sites that one looks after, newest first."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_INVITATION_EXAMPLE]}]})
+    model_config = response_config({"items": [_INVITATION_EXAMPLE]})
 
     items: list[InvitationResponse]
 
@@ -258,9 +245,7 @@ class InvitationList(BaseModel):
 class InvitationCreatedResponse(InvitationResponse):
     """A new invitation with its secret."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{**_INVITATION_EXAMPLE, "secret": "invite_..."}]}
-    )
+    model_config = response_config({**_INVITATION_EXAMPLE, "secret": "invite_..."})
 
     secret: str = Field(description="Shown this once; whoever has it can accept, once.")
 
@@ -268,10 +253,7 @@ class InvitationCreatedResponse(InvitationResponse):
 class AcceptanceRequest(BaseModel):
     """Accept an invitation: become a user, and get a first token."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"secret": "invite_...", "name": "ada"}]},
-    )
+    model_config = request_config({"secret": "invite_...", "name": "ada"})
 
     secret: str = Field(min_length=1, max_length=200)
     name: Name = Field(description="What the user is called at the site; never changes.")

@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pool_server.wire.names import Description, Digest, FileName, Name
+from pool_server.wire.names import (
+    Description,
+    Digest,
+    FileName,
+    Name,
+    NextCursor,
+    request_config,
+    response_config,
+)
 from pool_server.wire.uploads import DespiteWithdrawal
 
 RoundState = Literal["open", "closed", "finished", "expired", "cancelled"]
@@ -61,7 +69,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
 
 
 class SecureTerms(BaseModel):
-    """How a secure round adds up what the sites send: by servers of a charter, unseen by anyone."""
+    """The secure sum of a round: servers of a charter add up what the sites send, unseen."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,21 +82,16 @@ class SecureTerms(BaseModel):
 class RoundRequest(BaseModel):
     """Start a round."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "base": "pool://site-a/merged-68@3",
-                    "method": "leaf-refit",
-                    "mode": "one-shot",
-                    "sites": ["site-a", "site-b", "site-c"],
-                    "deadline": "2026-03-08T12:00:00Z",
-                    "rounds": 3,
-                    "options": {"starts": 20},
-                }
-            ]
-        },
+    model_config = request_config(
+        {
+            "base": "pool://site-a/merged-68@3",
+            "method": "leaf-refit",
+            "mode": "one-shot",
+            "sites": ["site-a", "site-b", "site-c"],
+            "deadline": "2026-03-08T12:00:00Z",
+            "rounds": 3,
+            "options": {"starts": 20},
+        }
     )
 
     base: str = Field(max_length=300, description="Address of the model that is trained on.")
@@ -115,7 +118,7 @@ class RoundRequest(BaseModel):
 
 
 class RoundContribution(BaseModel):
-    """What a site contributed: a file of changes of the base, which only the pool reads."""
+    """A site's contribution: a file of changes of the base, which only the pool reads."""
 
     digest: Digest
     size_bytes: int = Field(ge=0)
@@ -139,7 +142,7 @@ class RoundParticipant(BaseModel):
 class RoundResponse(BaseModel):
     """A round as its participants see it."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_ROUND_EXAMPLE]})
+    model_config = response_config(_ROUND_EXAMPLE)
 
     round_id: str = Field(pattern=ROUND_KEY_PATTERN)
     state: RoundState = Field(
@@ -189,33 +192,22 @@ class RoundResponse(BaseModel):
 class RoundPage(BaseModel):
     """One page of rounds, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"items": [_ROUND_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
-        }
-    )
+    model_config = response_config({"items": [_ROUND_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"})
 
     items: list[RoundResponse]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None
 
 
 class ContributionRequest(BaseModel):
     """Announce a contribution; it is sent in parts as a model is."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "site": "site-a",
-                    "size_bytes": 12_345_678,
-                    "digest": _DIGEST_EXAMPLE,
-                    "file_name": "site-a.contribution",
-                }
-            ]
-        },
+    model_config = request_config(
+        {
+            "site": "site-a",
+            "size_bytes": 12_345_678,
+            "digest": _DIGEST_EXAMPLE,
+            "file_name": "site-a.contribution",
+        }
     )
 
     site: Name = Field(description="Whose contribution it is.")
@@ -228,10 +220,7 @@ class ContributionRequest(BaseModel):
 class FinishRequest(BaseModel):
     """Have the pool combine the contributions, and publish the result there."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"site": "site-a", "name": "refined-68"}]},
-    )
+    model_config = request_config({"site": "site-a", "name": "refined-68"})
 
     site: Name
     name: Name

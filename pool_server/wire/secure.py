@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name
+from pool_server.wire.names import Digest, Name, NextCursor, request_config, response_config
 from pool_server.wire.rounds import ROUND_KEY_PATTERN
 
 MOST_DESCRIPTOR_CHARACTERS = 1 << 20
@@ -40,16 +40,8 @@ _POST_EXAMPLE: dict[str, Any] = {
 class SecureSessionRequest(BaseModel):
     """Open a session of the secure sum; its identifier is the SHA-256 of the descriptor."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    key: _SESSION_EXAMPLE[key]
-                    for key in ("descriptor", "sites", "ends_at", "round_id")
-                }
-            ]
-        },
+    model_config = request_config(
+        {key: _SESSION_EXAMPLE[key] for key in ("descriptor", "sites", "ends_at", "round_id")}
     )
 
     descriptor: Text = Field(
@@ -83,7 +75,7 @@ class SecureSessionSummary(BaseModel):
 class SecureSessionResponse(SecureSessionSummary):
     """A session of the secure sum."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_SESSION_EXAMPLE]})
+    model_config = response_config(_SESSION_EXAMPLE)
 
     descriptor: str
 
@@ -91,26 +83,17 @@ class SecureSessionResponse(SecureSessionSummary):
 class SecureSessionPage(BaseModel):
     """One page of sessions, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"items": [_SUMMARY_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
-        }
-    )
+    model_config = response_config({"items": [_SUMMARY_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"})
 
     items: list[SecureSessionSummary]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None
 
 
 class SecurePostRequest(BaseModel):
     """Post a signed message: one for each sender and phase, which nobody can change."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{key: _POST_EXAMPLE[key] for key in ("sender", "phase", "envelope")}]
-        },
+    model_config = request_config(
+        {key: _POST_EXAMPLE[key] for key in ("sender", "phase", "envelope")}
     )
 
     sender: Name = Field(description="Site that the message is from.")
@@ -124,7 +107,7 @@ class SecurePostRequest(BaseModel):
 class SecurePostResponse(BaseModel):
     """A message as it was posted."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_POST_EXAMPLE]})
+    model_config = response_config(_POST_EXAMPLE)
 
     number: int = Field(ge=1, description="Grows with every message of a session.")
     phase: Name
@@ -136,9 +119,7 @@ class SecurePostResponse(BaseModel):
 class SecurePostList(BaseModel):
     """Messages of a session in the order of their arrival; ask again `after` the last of them."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": [_POST_EXAMPLE], "more": False}]}
-    )
+    model_config = response_config({"items": [_POST_EXAMPLE], "more": False})
 
     items: list[SecurePostResponse]
     more: bool = Field(description="There are further messages now.")
@@ -147,11 +128,8 @@ class SecurePostList(BaseModel):
 class SecureFileRequest(BaseModel):
     """Announce a file of a session; it is sent in parts as a model is."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"site": "site-a", "size_bytes": 12_345_678, "digest": _DIGEST_EXAMPLE}]
-        },
+    model_config = request_config(
+        {"site": "site-a", "size_bytes": 12_345_678, "digest": _DIGEST_EXAMPLE}
     )
 
     site: Name = Field(description="Whose file it is.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Line, Name
+from pool_server.wire.names import Line, Name, request_config, response_config
 
 Role = Literal["viewer", "contributor", "curator", "admin"]
-# Each may all that the one before it may.
+# Each may do all that the one before it may.
 ROLES: tuple[Role, ...] = ("viewer", "contributor", "curator", "admin")
 
 Scope = Literal[
@@ -74,10 +74,7 @@ _USAGE_EXAMPLE: dict[str, Any] = {
 class SiteRequest(BaseModel):
     """Create a site."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"name": "site-a", "display_name": "Infant lab"}]},
-    )
+    model_config = request_config({"name": "site-a", "display_name": "Infant lab"})
 
     name: Name
     display_name: ShortText = ""
@@ -88,10 +85,7 @@ class SiteRequest(BaseModel):
 class SiteChangeRequest(BaseModel):
     """Change what is given; what is left out stays."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"quota_bytes": 50_000_000_000}, {"suspended": True}]},
-    )
+    model_config = request_config({"quota_bytes": 50_000_000_000}, {"suspended": True})
 
     display_name: ShortText | None = None
     contact: ShortText | None = None
@@ -105,7 +99,7 @@ class SiteChangeRequest(BaseModel):
 class SiteResponse(BaseModel):
     """A lab that shares the pool."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_SITE_EXAMPLE]})
+    model_config = response_config(_SITE_EXAMPLE)
 
     name: Name
     display_name: str
@@ -117,13 +111,13 @@ class SiteResponse(BaseModel):
 class SiteList(BaseModel):
     """All sites by name."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_SITE_EXAMPLE]}]})
+    model_config = response_config({"items": [_SITE_EXAMPLE]})
 
     items: list[SiteResponse]
 
 
 class SiteUsage(BaseModel):
-    """What a site takes up, and who uses it."""
+    """The storage that a site uses, and its people."""
 
     site: Name
     suspended: bool
@@ -143,28 +137,24 @@ class SiteUsage(BaseModel):
 class UsageResponse(BaseModel):
     """Usage of the sites that one looks after, by name."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_USAGE_EXAMPLE]}]})
+    model_config = response_config({"items": [_USAGE_EXAMPLE]})
 
     items: list[SiteUsage]
 
 
 class IdentityResponse(BaseModel):
-    """Who the presented token belongs to."""
+    """The owner of the presented token."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "site": "site-a",
-                    "token_name": "laptop",
-                    "role": "contributor",
-                    "pool_wide": False,
-                    "scopes": None,
-                    "user": "ada",
-                    "expires_at": None,
-                    "pool_version": "0.1.0",
-                }
-            ]
+    model_config = response_config(
+        {
+            "site": "site-a",
+            "token_name": "laptop",
+            "role": "contributor",
+            "pool_wide": False,
+            "scopes": None,
+            "user": "ada",
+            "expires_at": None,
+            "pool_version": "0.1.0",
         }
     )
 

@@ -11,7 +11,14 @@ from pool_server.wire.cards import CardText
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import ModelDescription, ModelVersionResponse, Visibility
-from pool_server.wire.names import Digest, FileName, Name
+from pool_server.wire.names import (
+    Digest,
+    FileName,
+    Name,
+    NextCursor,
+    request_config,
+    response_config,
+)
 from pool_server.wire.signatures.signatures import SignedStatement
 
 MOST_TERMS = 32
@@ -53,7 +60,7 @@ DespiteWithdrawal = Annotated[
 
 
 class VersionDescription(ModelDescription):
-    """What is said of a version before there is one: by an uploader, or by who wants a merge."""
+    """The description of a version to come, by its uploader or whoever asks for a merge."""
 
     terms: list[Term] = Field(
         default_factory=list,
@@ -85,22 +92,17 @@ class UploadRequest(VersionDescription):
     way, so that an interrupted client goes on where it stopped.
     """
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "site": "site-a",
-                    "name": "face-68",
-                    "size_bytes": 123_456_789,
-                    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-                    "file_name": "siteA.dat",
-                    "labels": {"population": "infant", "images": "1111"},
-                    "metrics": {"mean_error": 0.0727},
-                    "terms": [{"code": "DUO:0000042"}],
-                }
-            ]
-        },
+    model_config = request_config(
+        {
+            "site": "site-a",
+            "name": "face-68",
+            "size_bytes": 123_456_789,
+            "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            "file_name": "siteA.dat",
+            "labels": {"population": "infant", "images": "1111"},
+            "metrics": {"mean_error": 0.0727},
+            "terms": [{"code": "DUO:0000042"}],
+        }
     )
 
     site: Name
@@ -132,7 +134,7 @@ class UploadPart(BaseModel):
 class UploadResponse(BaseModel):
     """State of an upload; `parts` lists the parts that are still missing."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_UPLOAD_EXAMPLE]})
+    model_config = response_config(_UPLOAD_EXAMPLE)
 
     upload_id: str
     state: UploadState
@@ -183,13 +185,13 @@ class OfferedPart(BaseModel):
 class PartAddressesRequest(BaseModel):
     """Ask where to send some parts; an address expires, so ask shortly before sending."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_REQUEST_EXAMPLE]})
+    model_config = request_config(_REQUEST_EXAMPLE)
 
     parts: list[OfferedPart] = Field(min_length=1, max_length=MOST_PARTS_AT_ONCE)
 
 
 class PartAddressResponse(BaseModel):
-    """Where one part goes, with PUT: these bytes, these headers, and no token to another host."""
+    """The address of one part, for PUT: these bytes, these headers, and no token elsewhere."""
 
     number: int
     url: str = Field(description="Relative to the pool's address, or absolute: its storage.")
@@ -202,7 +204,7 @@ class PartAddressResponse(BaseModel):
 class PartAddressList(BaseModel):
     """Addresses of the parts that were asked for, in the same order."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_LIST_EXAMPLE]})
+    model_config = response_config(_LIST_EXAMPLE)
 
     items: list[PartAddressResponse]
 
@@ -244,18 +246,12 @@ class OpenUpload(BaseModel):
 class OpenUploadPage(BaseModel):
     """One page of uploads under way, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "items": [_OPEN_UPLOAD_EXAMPLE],
-                    "next_cursor": "djE6YXQ9MTc3MjM2NjQwMDAwMDAwMDtrZXk9MDEyMzQ1Njc4OWFiY2RlZg",
-                }
-            ]
+    model_config = response_config(
+        {
+            "items": [_OPEN_UPLOAD_EXAMPLE],
+            "next_cursor": "djE6YXQ9MTc3MjM2NjQwMDAwMDAwMDtrZXk9MDEyMzQ1Njc4OWFiY2RlZg",
         }
     )
 
     items: list[OpenUpload]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None

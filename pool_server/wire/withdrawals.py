@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name
+from pool_server.wire.names import Digest, Name, NextCursor, request_config, response_config
 
 WithdrawalReason = Literal[
     "consent-withdrawn", "licence", "security", "quality", "data-error", "other"
@@ -22,9 +22,9 @@ EFFECT_OF_REASON: dict[WithdrawalReason, WithdrawalEffect] = {
     "data-error": "warn",
     "other": "warn",
 }
-"""What a reason means for downloads of the withdrawn bytes; stricter can be asked for.
+"""The effect of a reason on downloads of the withdrawn bytes; stricter can be asked for.
 
-What was in quarantine is refused for whatever reason.
+A version in quarantine is refused for every reason.
 """
 
 WARNING_HEADER = "X-Pool-Warning"
@@ -62,16 +62,11 @@ _AFFECTED_EXAMPLE: dict[str, Any] = {
 class WithdrawalRequest(BaseModel):
     """Withdraw a version, for good."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "reason": "consent-withdrawn",
-                    "explanation": "One family has withdrawn its consent.",
-                }
-            ]
-        },
+    model_config = request_config(
+        {
+            "reason": "consent-withdrawn",
+            "explanation": "One family has withdrawn its consent.",
+        }
     )
 
     reason: WithdrawalReason
@@ -138,20 +133,16 @@ class AffectedSite(BaseModel):
 
 
 class WithdrawalPreview(BaseModel):
-    """Whom and what a withdrawal touches, or would touch."""
+    """The versions and sites that a withdrawal concerns, or would concern."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "address": "pool://site-a/face-68@2",
-                    "digest": _DIGEST_EXAMPLE,
-                    "withdrawn": False,
-                    "versions": [_AFFECTED_EXAMPLE],
-                    "versions_total": 1,
-                    "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
-                }
-            ]
+    model_config = response_config(
+        {
+            "address": "pool://site-a/face-68@2",
+            "digest": _DIGEST_EXAMPLE,
+            "withdrawn": False,
+            "versions": [_AFFECTED_EXAMPLE],
+            "versions_total": 1,
+            "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
         }
     )
 
@@ -166,18 +157,14 @@ class WithdrawalPreview(BaseModel):
 
 
 class WithdrawalResponse(BaseModel):
-    """A withdrawal that was just made, and what it touched."""
+    """A withdrawal that was just made, and the versions and sites concerned."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "withdrawal": _WITHDRAWAL_EXAMPLE,
-                    "versions": [_AFFECTED_EXAMPLE],
-                    "versions_total": 1,
-                    "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
-                }
-            ]
+    model_config = response_config(
+        {
+            "withdrawal": _WITHDRAWAL_EXAMPLE,
+            "versions": [_AFFECTED_EXAMPLE],
+            "versions_total": 1,
+            "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
         }
     )
 
@@ -190,27 +177,20 @@ class WithdrawalResponse(BaseModel):
 class SuccessorRequest(BaseModel):
     """Name a version to use instead of another."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"successor": "pool://site-c/merged@2"}]},
-    )
+    model_config = request_config({"successor": "pool://site-c/merged@2"})
 
     successor: str = Field(max_length=300, description="Its address, `SITE/NAME@VERSION`.")
 
 
 class SuccessorResponse(BaseModel):
-    """What replaces a version."""
+    """The replacement of a version."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "address": "pool://site-a/merged@1",
-                    "digest": "60ab" * 16,
-                    "successor": "pool://site-c/merged@2",
-                    "successors": ["pool://site-c/merged@2"],
-                }
-            ]
+    model_config = response_config(
+        {
+            "address": "pool://site-a/merged@1",
+            "digest": "60ab" * 16,
+            "successor": "pool://site-c/merged@2",
+            "successors": ["pool://site-c/merged@2"],
         }
     )
 
@@ -226,33 +206,27 @@ class SuccessorResponse(BaseModel):
 class WithdrawalPage(BaseModel):
     """One page of withdrawals, newest first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"items": [_WITHDRAWAL_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
-        }
+    model_config = response_config(
+        {"items": [_WITHDRAWAL_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}
     )
 
     items: list[Withdrawal]
-    next_cursor: str | None = Field(
-        default=None, description="Give it back as `cursor` for the next page; absent on the last."
-    )
+    next_cursor: NextCursor = None
 
 
 class CheckRequest(BaseModel):
     """Ask about files by their digests."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"digests": [_DIGEST_EXAMPLE]}]}
-    )
+    model_config = request_config({"digests": [_DIGEST_EXAMPLE]})
 
     digests: list[Digest] = Field(min_length=1, max_length=MOST_CHECKED)
 
 
 class CheckedFile(BaseModel):
-    """What the pool says of one digest.
+    """The withdrawals that concern one digest.
 
-    Only files that something is wrong with are told of; of all others nothing is said, whether
-    the pool knows them or not.
+    Only files with something wrong are listed, so that the answer does not reveal which other
+    files the pool has.
     """
 
     digest: Digest
@@ -264,18 +238,14 @@ class CheckedFile(BaseModel):
 class CheckResponse(BaseModel):
     """The files that were withdrawn, or hold something that was."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    model_config = response_config(
+        {
+            "items": [
                 {
-                    "items": [
-                        {
-                            "digest": _DIGEST_EXAMPLE,
-                            "withdrawals": [_WITHDRAWAL_EXAMPLE],
-                            "flags": [],
-                            "successors": ["pool://site-a/face-68@3"],
-                        }
-                    ]
+                    "digest": _DIGEST_EXAMPLE,
+                    "withdrawals": [_WITHDRAWAL_EXAMPLE],
+                    "flags": [],
+                    "successors": ["pool://site-a/face-68@3"],
                 }
             ]
         }

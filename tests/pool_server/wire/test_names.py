@@ -11,5 +11,5 @@ from pool_server.wire.names import ModelAddress
 def test_an_address_ends_where_it_ends(reference: str) -> None:
     address = f"pool://site-a/face-68{reference}"
     assert str(ModelAddress.parse(address)) == address
-    with pytest.raises(ValueError, match="is no model address"):
+    with pytest.raises(ValueError, match="is not a model address"):
         ModelAddress.parse(f"{address}\n")
