@@ -144,10 +144,10 @@ class UpdateComparison:
         for number, leaked in enumerate(leak.rounds, 1):
             if ALL_SITES not in leaked.after:
                 seen = [leaked.after[name] for name in names]
-                total += update_cosines(leaked.before, seen, self._trained(leaked.before, number))
+                total += update_cosines(leaked.before, seen, self._train(leaked.before, number))
         return total
 
-    def _trained(self, base: StateDict, number: int) -> list[StateDict]:
+    def _train(self, base: StateDict, number: int) -> list[StateDict]:
         key = (id(base), number)
         if key not in self._made:
             self._made[key] = (

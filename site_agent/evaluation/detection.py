@@ -111,7 +111,7 @@ class DetectionScores:
 
         It goes on below the threshold as far as detections were gathered there.
         """
-        scores, hits, _ = _ranked(self.curve or self.per_image)
+        scores, hits, _ = _rank(self.curve or self.per_image)
         found = np.cumsum(hits)
         return scores, found / np.arange(1, len(hits) + 1), found / max(1, self.faces)
 
@@ -334,7 +334,7 @@ def summarise_detections(
 
 class _Statistics:
     def __init__(self, matches: Sequence[ImageMatches]) -> None:
-        _, self._ranked_hits, self._ranked_images = _ranked(matches)
+        _, self._ranked_hits, self._ranked_images = _rank(matches)
         self._hits = np.array([match.hits.sum() for match in matches], dtype=np.int64)
         self._counted = np.array([len(match.hits) for match in matches], dtype=np.int64)
         self._faces = np.array([match.faces for match in matches], dtype=np.int64)
@@ -355,7 +355,7 @@ class _Statistics:
         }
 
 
-def _ranked(matches: Sequence[ImageMatches]) -> tuple[Float64, Bool, NDArray[np.int64]]:
+def _rank(matches: Sequence[ImageMatches]) -> tuple[Float64, Bool, NDArray[np.int64]]:
     """Detections of all images, best first, right ones before wrong ones of the same score."""
     scores = np.concatenate([np.zeros(0), *(match.scores for match in matches)])
     hits = np.concatenate([np.zeros(0, dtype=bool), *(match.hits for match in matches)])

@@ -139,19 +139,19 @@ def _model_parts(
     if unknown:
         raise EvaluationError(
             f"{place} has no landmarks that are called {', '.join(unknown[:6])}; expected names "
-            f"({_listed(known)}), ranges of numbers (36-47), or groups of iBUG's 68 "
+            f"({_shorten_names(known)}), ranges of numbers (36-47), or groups of iBUG's 68 "
             f"({', '.join(PART_GROUPS)})"
         )
     if len(names) != len(columns):
         raise EvaluationError(
             f"the model places {count} landmarks, and {place} has "
-            f"{len(names) or len(known)} ({_listed(names or known)}); test on data of the same "
+            f"{len(names) or len(known)} ({_shorten_names(names or known)}); test on data of the same "
             "scheme, or name the model's landmarks (parts, for example eyes or 36-47)"
         )
     return names, columns
 
 
-def _listed(names: Sequence[str]) -> str:
+def _shorten_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:4])} ..." if len(names) > 4 else ", ".join(names)
 
 

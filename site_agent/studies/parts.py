@@ -140,10 +140,10 @@ def describe_parts(
     if test.path is None:
         raise InvalidInputError("the test data come from no file")
     described = [
-        _described(part, folder / f"{part}.xml", dataset, str(dataset.path or "split"))
+        _describe(part, folder / f"{part}.xml", dataset, str(dataset.path or "split"))
         for part, dataset in parts.items()
     ]
-    tested = _described(TEST_PART, test.path.absolute(), test, str(test.path))
+    tested = _describe(TEST_PART, test.path.absolute(), test, str(test.path))
     tested = replace(tested, reading=_absolute(test_reading or ReadingOptions()))
     for part in (*described, tested):
         if not part.faces:
@@ -202,7 +202,7 @@ def _absolute(reading: ReadingOptions) -> ReadingOptions:
     return replace(reading, images=reading.images and reading.images.absolute())
 
 
-def _described(name: str, file: Path, dataset: FaceDataset, source: str) -> StudyPart:
+def _describe(name: str, file: Path, dataset: FaceDataset, source: str) -> StudyPart:
     faces = sum(1 for _ in dataset.boxes())
     return StudyPart(name, file, dataset_digest(dataset), len(dataset.images), faces, source)
 

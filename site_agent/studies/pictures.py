@@ -52,7 +52,7 @@ def draw_pictures(folder: Path, table: StudyTable) -> list[Path]:
     files = [folder / "growing.png", folder / "models.png"]
     _draw_growing(files[0], table)
     _draw_models(files[1], table)
-    chosen = _chosen(table)
+    chosen = _choose_lines(table)
     detectors = [(name, s) for name, s in chosen if isinstance(s, DetectionScores)]
     landmarks = [(name, s) for name, s in chosen if isinstance(s, LandmarkScores)]
     if detectors:
@@ -64,7 +64,7 @@ def draw_pictures(folder: Path, table: StudyTable) -> list[Path]:
     return files
 
 
-def _chosen(table: StudyTable) -> list[tuple[str, Any]]:
+def _choose_lines(table: StudyTable) -> list[tuple[str, Any]]:
     lines = [
         table.best_alone(),
         table.find("all"),

@@ -187,34 +187,34 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
 
     def plan(self) -> Protocol:
-        self._trained()
+        self._plan_trained()
         if self.settings.kind == "detectors":
-            self._merged("COM", "mwma", ".svm", "merged")
+            self._plan_merged("COM", "mwma", ".svm", "merged")
         else:
-            self._merged("COM", "wba-final", ".forest", "merged")
+            self._plan_merged("COM", "wba-final", ".forest", "merged")
             self._cascades()
-            self._refined()
+            self._plan_refined()
         scores = [
             Score(row.score_key, row.key, self.settings.evaluation, self.landmarks)
             for row in self.rows
         ]
         return Protocol(tuple(self.rows), (*self.steps, *scores))
 
-    def _trained(self) -> None:
+    def _plan_trained(self) -> None:
         count = len(self.parts)
         for part in self.parts:
             self._train((part,), part, "alone")
         if self.settings.combination.unions:
             for size in range(2, count):
                 chosen = self.parts[:size]
-                self._train(chosen, _joined(chosen), "union")
+                self._train(chosen, _join(chosen), "union")
         self._train(self.parts, "Pall", "all")
 
     def _train(self, parts: tuple[str, ...], name: str, group: Group) -> None:
         self.steps.append(Train(name, parts, self.settings.training))
         self.rows.append(Row(name, name, group, len(parts)))
 
-    def _merged(self, word: str, method: str, suffix: str, group: Group) -> None:
+    def _plan_merged(self, word: str, method: str, suffix: str, group: Group) -> None:
         """Merge more and more parts, then all of them in other ways."""
         for size in range(2, len(self.parts) + 1):
             chosen = self.parts[:size]
@@ -241,7 +241,7 @@ class _Planner:
         how: str = "",
         options: tuple[tuple[str, Any], ...] = (),
     ) -> str:
-        name = f"{word}({_joined(inputs)})" + (f", {how}" if how else "")
+        name = f"{word}({_join(inputs)})" + (f", {how}" if how else "")
         key = file_key(name)
         self.steps.append(Merge(key, method, inputs, suffix, weights, options))
         self.rows.append(Row(key, name, group, len(set(inputs))))
@@ -265,8 +265,8 @@ class _Planner:
         assert isinstance(training, ErtSettings)
         return self.settings.refinement.thin or training.num_trees_per_cascade_level
 
-    def _refined(self) -> None:
-        base = file_key(f"CASCADE({_joined(self.parts)})")
+    def _plan_refined(self) -> None:
+        base = file_key(f"CASCADE({_join(self.parts)})")
         for thin in (None, self._thin):
             self._refine(base, thin)
 
@@ -284,7 +284,7 @@ class _Planner:
                 seed=self.settings.seed + number - 1,
             )
             how = f"round {number}" + (f", thinned to {thin}" if thin else "")
-            name = f"REFINED({_joined(self.parts)}), {how}"
+            name = f"REFINED({_join(self.parts)}), {how}"
             key = file_key(name)
             sent = [f"{key}-by-{part}" for part in self.parts]
             self.steps += [
@@ -302,7 +302,7 @@ def file_key(name: str) -> str:
     return plain.replace(" ", "-")
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join(parts: Sequence[str]) -> str:
     if len(parts) <= _MOST_SPELLED_OUT:
         return "+".join(parts)
     numbers = [int(part.removeprefix("P")) for part in parts]

@@ -76,7 +76,7 @@ def attack_leaf_sums(
     sides, names = sides.complete(base.initial_shape)
     rules = RefitSettings.model_validate(dict(sent.settings))
     unguarded = rules.model_copy(update={"min_faces": 1, "starts": 1, "jitter": 0.0})
-    leaky = contribute(base, _loaded(sides, base, most=None), unguarded, threads=1)
+    leaky = contribute(base, _load(sides, base, most=None), unguarded, threads=1)
     yield AttackFinding(
         name="leaves with few faces",
         measure=f"share of sent leaves that may rest on fewer than {FEW_FACES} faces",
@@ -91,7 +91,7 @@ def attack_leaf_sums(
     is_own = np.arange(len(persons)) < len(sides.own)
     found = _recover(sent, thin_base(base, rules.thin), np.concatenate(shapes))
     camera = build_camera(base.initial_shape, _OUTSIDE)
-    shown = contribute(camera, _loaded(sides, base, most=None), _on_camera(unguarded), threads=1)
+    shown = contribute(camera, _load(sides, base, most=None), _on_camera(unguarded), threads=1)
     control = _recover(shown, camera, np.concatenate(shapes))
     yield AttackFinding(
         name="landmarks recovered from residuals",
@@ -108,7 +108,7 @@ def attack_leaf_sums(
         MemberScores(-control.nearest, is_own, persons),
         seed,
     )
-    yield _photographed(camera, _loaded(sides, base, most=_CAMERA_FACES), rules, unguarded)
+    yield _photograph_faces(camera, _load(sides, base, most=_CAMERA_FACES), rules, unguarded)
 
 
 def _few(sent: LeafContribution) -> Score:
@@ -154,7 +154,7 @@ def _on_camera(settings: RefitSettings) -> RefitSettings:
     return settings.model_copy(update={"thin": None, "nu": 0.001, "mode": "one-shot"})
 
 
-def _photographed(
+def _photograph_faces(
     camera: ShapePredictor, faces: SiteFaces, rules: RefitSettings, unguarded: RefitSettings
 ) -> AttackFinding:
     shares = []
@@ -181,7 +181,7 @@ def _is_seen(face: Float64, pictures: Float64) -> bool:
     return False
 
 
-def _loaded(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> SiteFaces:
+def _load(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> SiteFaces:
     from site_agent.refinement.site_faces import load_site
 
     own = sides.own if most is None else sides.own.first(most)

@@ -174,13 +174,11 @@ def attack_update(
         raise InvalidInputError(
             f"{artifact}: made to the base {sent.base_digest[:12]}..., --base has another digest"
         )
-    network = _applied(base, sent)
-    public = None if sides.public is None else _thinned(sides.public, MOST_SAMPLES)
-    sides = GazeSides(
-        _thinned(sides.own, MOST_SAMPLES), _thinned(sides.others, MOST_SAMPLES), public
-    )
+    network = _apply_sent(base, sent)
+    public = None if sides.public is None else _thin(sides.public, MOST_SAMPLES)
+    sides = GazeSides(_thin(sides.own, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
     attacker = _Attacker(base, sides, _training_of(sent), seed)
-    memorised = _thinned(sides.own, _CONTROL_SAMPLES)
+    memorised = _thin(sides.own, _CONTROL_SAMPLES)
     leaky = _train(base, memorised, _OVERFITTING, "control", guarded=False)
     found = attacker.memberships(network, sides.own)
     control = attacker.memberships(leaky, memorised)
@@ -251,7 +249,7 @@ def _train(
     return apply_update(base, made)
 
 
-def _applied(base: StateDict, sent: NetworkContribution) -> StateDict:
+def _apply_sent(base: StateDict, sent: NetworkContribution) -> StateDict:
     if sent.holds == "differences":
         return apply_update(base, sent)
     return StateDict(dict(sent.network.tensors), dict(base.infos), base.metadata)
@@ -264,10 +262,10 @@ def _change(sent: NetworkContribution, base: StateDict, name: str) -> Float64:
 
 
 def _by_person(samples: GazeSamples, names: NDArray[np.str_]) -> list[GazeSamples]:
-    return [_thinned(samples[samples.person == name], _CANDIDATE_SAMPLES) for name in names]
+    return [_thin(samples[samples.person == name], _CANDIDATE_SAMPLES) for name in names]
 
 
-def _thinned(samples: GazeSamples, most: int) -> GazeSamples:
+def _thin(samples: GazeSamples, most: int) -> GazeSamples:
     """Return at most this many samples, spread evenly."""
     if len(samples) <= most:
         return samples

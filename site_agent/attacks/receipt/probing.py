@@ -96,7 +96,7 @@ def probe_faces(
         if base is None:
             raise InvalidInputError("leaf sums are attacked with their base: --base FILE")
         findings, count = attack_leaf_sums(artifact, read_base(base), sides, seed), _LEAF_ATTACKS
-    attacks = _gathered(findings, count, progress)
+    attacks = _gather(findings, count, progress)
     counts = _Persons(sides.own.persons, sides.others.persons)
     return ProbedReceipt(
         _receipt(artifact, mode, attacks, counts, seed=seed, started=started), pictures
@@ -134,7 +134,7 @@ def probe_gaze(
     started = time.monotonic()
     network = read_network(base)
     findings = attack_update(artifact, base, network, sides, seed)
-    attacks = _gathered(findings, _NETWORK_ATTACKS, progress)
+    attacks = _gather(findings, _NETWORK_ATTACKS, progress)
     if contributions:
         samples = read_network_contribution(artifact).samples
         attacks += attack_roster(contributions, network, samples)
@@ -159,7 +159,7 @@ def _require_persons_apart(sides: GazeSides) -> None:
         raise InvalidInputError(f"--reference has {len(public)} persons; expected at least 2")
 
 
-def _gathered(
+def _gather(
     findings: Iterable[AttackFinding], count: int, progress: Progress | None
 ) -> list[AttackFinding]:
     attacks = []

@@ -52,13 +52,13 @@ class KnownFaces:
     def complete(self, names: Sequence[str]) -> KnownFaces:
         """Return the faces that have all of these landmarks."""
         keep = [all(name in box.parts for name in names) for _, box in self.dataset.boxes()]
-        return self._chosen(np.array(keep, dtype=bool))
+        return self._choose(np.array(keep, dtype=bool))
 
     def first(self, most: int) -> KnownFaces:
         """Return at most this many faces, spread evenly."""
         keep = np.zeros(len(self), dtype=bool)
         keep[np.linspace(0, len(self) - 1, min(most, len(self))).astype(int)] = True
-        return self._chosen(keep)
+        return self._choose(keep)
 
     def images(self) -> Iterator[tuple[NDArray[np.uint8], tuple[FaceBox, ...]]]:
         """Yield each image in grey with its faces."""
@@ -71,7 +71,7 @@ class KnownFaces:
             [in_box(parts_array(box, names), box) for _, box in self.dataset.boxes()]
         ).reshape(-1, len(names), 2)
 
-    def _chosen(self, keep: NDArray[np.bool_]) -> KnownFaces:
+    def _choose(self, keep: NDArray[np.bool_]) -> KnownFaces:
         flags = iter(keep)
         images = []
         for image in self.dataset.images:
@@ -171,8 +171,8 @@ def _attack_detector(
             c=1000.0, target_size_px=size, ignore_unreachable=True, max_runtime_s=30.0
         )
         train_hog_svm(memorised.dataset, leaky, settings, training_scores=False)
-        control = _joined(_margins(leaky, memorised), _margins(leaky, others), memorised, others)
-    found = _joined(_margins(path, own), _margins(path, others), own, others)
+        control = _join(_margins(leaky, memorised), _margins(leaky, others), memorised, others)
+    found = _join(_margins(path, own), _margins(path, others), own, others)
     yield from _memberships("margin", found, control, seed)
 
 
@@ -197,8 +197,8 @@ def _attack_landmarks(
     control = _negative_errors(leaky, memorised, names), _negative_errors(leaky, others, names)
     yield from _memberships(
         "landmark error",
-        _joined(*found, own, others),
-        _joined(*control, memorised, others),
+        _join(*found, own, others),
+        _join(*control, memorised, others),
         seed,
     )
     # The mean shape of one face, which is that face.
@@ -208,7 +208,7 @@ def _attack_landmarks(
         for faces, shape in ((own, model.initial_shape), (one, one.shapes(names)[0]))
     )
     yield from _memberships(
-        "mean shape", _joined(*found, own, others), _joined(*control, one, others), seed
+        "mean shape", _join(*found, own, others), _join(*control, one, others), seed
     )
 
 
@@ -221,7 +221,7 @@ def _memberships(
     yield membership(f"re-identification of persons: {name}", *pair, seed, note)
 
 
-def _joined(own: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -> MemberScores:
+def _join(own: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -> MemberScores:
     return MemberScores(
         np.concatenate([own, others]),
         np.arange(len(own) + len(others)) < len(own),

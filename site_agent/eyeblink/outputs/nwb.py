@@ -44,7 +44,7 @@ def write_nwb(session: AnalysedSession, path: Path) -> None:
         from pynwb import NWBHDF5IO
     except ModuleNotFoundError as error:
         raise MissingExtraError("pynwb", "nwb") from error
-    nwb_file = _described(session)
+    nwb_file = _describe(session)
     with warnings.catch_warnings():
         # Of the library about its own dependencies; nothing a user could act on.
         warnings.simplefilter("ignore")
@@ -52,7 +52,7 @@ def write_nwb(session: AnalysedSession, path: Path) -> None:
             io.write(nwb_file)
 
 
-def _described(session: AnalysedSession) -> NWBFile:
+def _describe(session: AnalysedSession) -> NWBFile:
     from pynwb import NWBFile
     from pynwb.file import Subject
 
@@ -123,7 +123,7 @@ def _add_signals(behavior: ProcessingModule, session: AnalysedSession) -> None:
                 times = timing if first is None or "rate" in timing else {"timestamps": first}
                 series = TimeSeries(
                     name=signal,
-                    data=_compressed(values),
+                    data=_compress(values),
                     unit="fraction" if signal.startswith("fec") else "ratio",
                     description=description,
                     **times,
@@ -140,10 +140,10 @@ def _timing(trace: EyeTrace) -> dict[str, Any]:
         step_s = float(times_s[-1] - times_s[0]) / (len(times_s) - 1)
         if float(np.ptp(np.diff(times_s))) < REGULAR_WITHIN_S:
             return {"starting_time": float(times_s[0]), "rate": 1.0 / step_s}
-    return {"timestamps": _compressed(times_s)}
+    return {"timestamps": _compress(times_s)}
 
 
-def _compressed(values: Float64) -> Any:
+def _compress(values: Float64) -> Any:
     from hdmf.backends.hdf5.h5_utils import H5DataIO
 
     return H5DataIO(values, compression="gzip", shuffle=True) if len(values) > 1000 else values

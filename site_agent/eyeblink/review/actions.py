@@ -187,7 +187,7 @@ def replay(automatic: Sequence[ReviewEvent], actions: Sequence[Action]) -> Revie
     next_id = max(first, default=0) + 1
     for change in standing:
         if isinstance(change, Add):
-            added = _added(change, next_id)
+            added = _add(change, next_id)
             first[next_id] = events[next_id] = added
             next_id += 1
         elif isinstance(change, UseFrame):
@@ -196,12 +196,12 @@ def replay(automatic: Sequence[ReviewEvent], actions: Sequence[Action]) -> Revie
             if frames.pop(change.frame, None) is None:
                 raise ReviewActionError(f"frame {change.frame} is not in the training set")
         else:
-            events[change.blink_id] = _changed(change, events, first)
+            events[change.blink_id] = _change(change, events, first)
     ordered = sorted(events.values(), key=lambda event: (event.onset_s, event.blink_id))
     return ReviewState(tuple(ordered), frames, len(standing), len(taken_back))
 
 
-def _added(change: Add, blink_id: int) -> ReviewEvent:
+def _add(change: Add, blink_id: int) -> ReviewEvent:
     event = ReviewEvent(
         blink_id=blink_id,
         kind=change.kind,
@@ -211,10 +211,10 @@ def _added(change: Add, blink_id: int) -> ReviewEvent:
         completeness=change.completeness,
         status=ReviewStatus.ADDED,
     )
-    return _checked(event)
+    return _check(event)
 
 
-def _changed(
+def _change(
     change: Accept | Correct | Delete | Restore,
     events: Mapping[int, ReviewEvent],
     first: Mapping[int, ReviewEvent],
@@ -231,19 +231,19 @@ def _changed(
     if isinstance(change, Accept):
         confirmed = event.status is not ReviewStatus.UNREVIEWED
         return event if confirmed else replace(event, status=ReviewStatus.ACCEPTED)
-    return _corrected(event, change)
+    return _correct(event, change)
 
 
-def _corrected(event: ReviewEvent, change: Correct) -> ReviewEvent:
+def _correct(event: ReviewEvent, change: Correct) -> ReviewEvent:
     given = change.model_dump(exclude={"action", "blink_id"}, exclude_none=True)
     if not given:
         raise ReviewActionError(f"blink {event.blink_id}: the correction changes nothing")
     # What was added by hand stays recognisable as such, however often it is moved.
     status = event.status if event.status is ReviewStatus.ADDED else ReviewStatus.CORRECTED
-    return _checked(replace(event, **given, status=status))
+    return _check(replace(event, **given, status=status))
 
 
-def _checked(event: ReviewEvent) -> ReviewEvent:
+def _check(event: ReviewEvent) -> ReviewEvent:
     in_order = event.onset_s <= event.peak_s <= event.offset_s
     if not in_order or event.onset_s == event.offset_s:
         raise ReviewActionError(

@@ -68,13 +68,13 @@ def trace_window(
     return TraceWindow(
         frames=begins,
         times_s=(edges_s[filled] + edges_s[filled + 1]) / 2.0,
-        lows=_reduced(np.fmin, signals, part, begins),
-        highs=_reduced(np.fmax, signals, part, begins),
+        lows=_reduce(np.fmin, signals, part, begins),
+        highs=_reduce(np.fmax, signals, part, begins),
         is_exact=False,
     )
 
 
-def _reduced(
+def _reduce(
     reduction: np.ufunc, signals: Mapping[str, Float64], part: slice, begins: Int64
 ) -> dict[str, Float64]:
     return {

@@ -84,7 +84,7 @@ class ReviewSession:
 
     def __post_init__(self) -> None:
         # A killed process may have left a table older than the log.
-        self.state = self._replayed(())
+        self.state = self._replay(())
         write_reviewed_blinks(self.result, self.state, self.log.path.parent)
 
     def __enter__(self) -> ReviewSession:
@@ -120,8 +120,8 @@ class ReviewSession:
                 raise ReviewActionError(
                     "another window has changed something since; check the page, then repeat"
                 )
-            action = self._fitted(action)
-            state = self._replayed((action,))
+            action = self._fit(action)
+            state = self._replay((action,))
             self.log.append(action, self.reviewer)
             self.state = state
             write_reviewed_blinks(self.result, state, self.log.path.parent)
@@ -133,11 +133,11 @@ class ReviewSession:
             return None
         return self.finder.find(self.video.picture(frame), self.result.frames.box(frame))
 
-    def _replayed(self, further: tuple[Action, ...]) -> ReviewState:
+    def _replay(self, further: tuple[Action, ...]) -> ReviewState:
         actions = [entry.action for entry in self.log.entries]
         return replay(self.result.events, [*actions, *further])
 
-    def _fitted(self, action: Action) -> Action:
+    def _fit(self, action: Action) -> Action:
         """Move times to the nearest frames, and check that the frames exist."""
         if isinstance(action, Add | Correct):
             names = ("onset_s", "peak_s", "offset_s")

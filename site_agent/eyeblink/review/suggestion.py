@@ -29,13 +29,13 @@ def suggest_blink(result: AutomaticResult, frame: int) -> Add:
         frames.nearest(times_s[frame] + SURROUNDINGS_S) + 1,
     )
     if not np.isfinite(fec[near]).any():
-        return _fixed(frames, frame)
+        return _suggest_fixed(frames, frame)
     peak = near.start + int(np.nanargmax(fec[near]))
     level = float(np.nanmedian(fec[wide]))
     edge = level + EDGE_SHARE * (float(fec[peak]) - level)
     onset, offset = _edge(frames, peak, edge, -1), _edge(frames, peak, edge, +1)
     if not onset < peak < offset:
-        return _fixed(frames, peak)
+        return _suggest_fixed(frames, peak)
     deep = float(fec[peak]) >= settings.complete_fec
     half = (level + float(fec[peak])) / 2.0
     half_s = times_s[_edge(frames, peak, half, +1)] - times_s[_edge(frames, peak, half, -1)]
@@ -62,7 +62,7 @@ def _edge(frames: FrameColumns, peak: int, edge_fec: float, step: int) -> int:
     return place
 
 
-def _fixed(frames: FrameColumns, frame: int) -> Add:
+def _suggest_fixed(frames: FrameColumns, frame: int) -> Add:
     time_s = float(frames.timestamps_s[frame])
     onset, offset = frames.nearest(time_s - 0.08), frames.nearest(time_s + 0.12)
     if onset == offset:

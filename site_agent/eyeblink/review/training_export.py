@@ -75,7 +75,7 @@ def export_training_set(
     video = review.video
     if video is None:
         raise ReviewExportError(f"{review.result.folder}: there is no video to take frames from")
-    chosen = _chosen(review)
+    chosen = _choose_frames(review)
     scale = scale or _fitting_scale([landmarks for _, _, landmarks in chosen])
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=path.parent))
@@ -86,7 +86,7 @@ def export_training_set(
                 progress(done / len(chosen), f"frame {frame.frame}")
             target = temporary / f"frame-{frame.frame:07d}.png"
             picture = video.picture(frame.frame)
-            images.append(_annotated(picture, target, box, landmarks, scale))
+            images.append(_annotate(picture, target, box, landmarks, scale))
         temporary.replace(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -100,7 +100,7 @@ def export_training_set(
     return ExportedTrainingSet(path, len(images), corrected, scale)
 
 
-def _chosen(review: ReviewSession) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
+def _choose_frames(review: ReviewSession) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
     frames = [review.state.frames[number] for number in sorted(review.state.frames)]
     if not frames:
         raise ReviewExportError(
@@ -135,7 +135,7 @@ def _fitting_scale(landmarks: list[Float64]) -> int:
     return min(LARGEST_SCALE, max(1, math.ceil(WANTED_EYE_WIDTH_PX / max(typical, 1.0))))
 
 
-def _annotated(
+def _annotate(
     picture: UInt8, path: Path, box: records.FaceBox, landmarks: Float64, scale: int
 ) -> AnnotatedImage:
     height, width = picture.shape[:2]
@@ -144,16 +144,16 @@ def _annotated(
     )
     larger.save(path)
     face = FaceBox(
-        left=round(_scaled(box.left, scale)),
-        top=round(_scaled(box.top, scale)),
+        left=round(_scale(box.left, scale)),
+        top=round(_scale(box.top, scale)),
         width=max(1, round(box.width * scale)),
         height=max(1, round(box.height * scale)),
-        parts=numbered_parts(_scaled(landmarks, scale)),
+        parts=numbered_parts(_scale(landmarks, scale)),
     )
     return AnnotatedImage(path, (face,), *larger.size)
 
 
-def _scaled(coordinate: Any, scale: int) -> Any:
+def _scale(coordinate: Any, scale: int) -> Any:
     """Coordinates are those of pixel centres; pixels are areas and grow about their corner."""
     return (coordinate + 0.5) * scale - 0.5
 

@@ -190,7 +190,7 @@ def fit_learning_curve(
         low=low,
         high=high,
         slope=Effect(fit.slope, fit.slope_low, fit.slope_high, fit.p_value),
-        observed=_observed(known, positions),
+        observed=_average_observed(known, positions),
         points=tuple(known),
         n_participants=len({point.participant for point in known}),
         remarks=(*remarks, *fit.remarks),
@@ -235,7 +235,7 @@ def _value(trials: Sequence[TrialResult], measure: LearningMeasure) -> tuple[flo
     return (float(np.mean(amplitudes)) if amplitudes else math.nan), len(used)
 
 
-def _observed(
+def _average_observed(
     points: Sequence[LearningPoint], positions: Sequence[float]
 ) -> tuple[PositionMean, ...]:
     means = []

@@ -53,7 +53,7 @@ def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64)
     wants_slope = len(names) >= FEWEST_FOR_RANDOM_SLOPE and np.median(sessions) >= 3
     remarks: list[str] = []
     for random_slope in (True, False) if wants_slope else (False,):
-        fit = _mixed(x, y, member, grid, random_slope)
+        fit = _fit_mixed(x, y, member, grid, random_slope)
         if isinstance(fit, LineFit):
             return replace(fit, remarks=(*remarks, *fit.remarks))
         remarks.append(fit)
@@ -73,7 +73,7 @@ def mean_difference(first: Float64, second: Float64) -> tuple[float, float, floa
     return difference, float(limits.low), float(limits.high), float(found.pvalue)
 
 
-def _mixed(
+def _fit_mixed(
     x: Float64, y: Float64, member: Int64, grid: Float64, random_slope: bool
 ) -> LineFit | str:
     """Fit a linear mixed model by restricted maximum likelihood, or say why it cannot be fitted.
