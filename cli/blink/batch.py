@@ -18,7 +18,7 @@ from cli.frame.quantities import first_lines
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
-    from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome
+    from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
     from site_agent.eyeblink.batch.sessions import BatchSession, SessionList
     from site_agent.eyeblink.session import BlinkAnalysisSettings
     from site_agent.eyeblink.study.study import StudySummary

@@ -28,7 +28,6 @@ from site_agent.datasets import (
 )
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import EvaluationError
-from site_agent.evaluation.image_workers import in_threads
 from site_agent.evaluation.landmark_scores import (
     FaceErrors,
     LandmarkScores,
@@ -36,9 +35,11 @@ from site_agent.evaluation.landmark_scores import (
     normaliser_for,
     summarise_landmarks,
 )
+from site_agent.faces.image_workers import in_threads
 from site_agent.faces.landmarks import open_landmarks
 from site_agent.pictures.images import read_image
 from site_agent.runs.progress import Progress
+from site_agent.training_record import read_training_metadata
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
@@ -145,8 +146,8 @@ def _model_parts(
     if len(names) != len(columns):
         raise EvaluationError(
             f"the model places {count} landmarks, and {place} has "
-            f"{len(names) or len(known)} ({_shorten_names(names or known)}); test on data of the same "
-            "scheme, or name the model's landmarks (parts, for example eyes or 36-47)"
+            f"{len(names) or len(known)} ({_shorten_names(names or known)}); test on data of the "
+            "same scheme, or name the model's landmarks (parts, for example eyes or 36-47)"
         )
     return names, columns
 
@@ -156,9 +157,6 @@ def _shorten_names(names: Sequence[str]) -> str:
 
 
 def _trained_parts(model_file: Path | str) -> tuple[str, ...]:
-    # Imported here because training uses this package's normalisers.
-    from site_agent.training.metadata import read_training_metadata
-
     record = read_training_metadata(model_file) or {}
     # In whatever order they were asked for, dlib numbers landmarks by their sorted names.
     return tuple(sorted(record.get("settings", {}).get("parts", ())))

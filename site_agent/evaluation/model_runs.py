@@ -129,14 +129,16 @@ def evaluate_models(
     """
     settings = settings or EvaluationSettings()
     workers = workers or os.cpu_count() or 1
-    tell = progress or (lambda _fraction, _text: None)
+    report = progress or (lambda _fraction, _text: None)
     count = len(models)
 
     def score_here(number: int) -> Scores:
-        def report(fraction: float | None, text: str) -> None:
-            tell((number + (fraction or 0.0)) / count, f"{models[number].name}: {text}")
+        def report_one(fraction: float | None, text: str) -> None:
+            report((number + (fraction or 0.0)) / count, f"{models[number].name}: {text}")
 
-        return evaluate_model(models[number], dataset, settings, workers=workers, progress=report)
+        return evaluate_model(
+            models[number], dataset, settings, workers=workers, progress=report_one
+        )
 
     started = time.monotonic()
     done = [score_here(0)] if models else []
@@ -144,7 +146,7 @@ def evaluate_models(
     processes = min(workers, count - 1)
     if processes < 2 or expected_s < 2 * _PROCESS_START_S:
         return done + [score_here(number) for number in range(1, count)]
-    return done + _score_in_processes(models, dataset, settings, processes, tell)
+    return done + _score_in_processes(models, dataset, settings, processes, report)
 
 
 def _score_in_processes(
@@ -152,7 +154,7 @@ def _score_in_processes(
     dataset: FaceDataset,
     settings: EvaluationSettings,
     processes: int,
-    tell: Progress,
+    report: Progress,
 ) -> list[Scores]:
     results: dict[int, Scores] = {}
     # A forked process could inherit locks that threads of this one hold.
@@ -168,7 +170,7 @@ def _score_in_processes(
                 raise outcome
             results[futures[future]] = outcome
             done = len(results) + 1
-            tell(done / len(models), f"{done} of {len(models)} models")
+            report(done / len(models), f"{done} of {len(models)} models")
     except BrokenProcessPool as error:
         raise EvaluationError(
             "a process that scored a model has died, perhaps for lack of memory; "

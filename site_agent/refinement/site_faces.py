@@ -21,7 +21,7 @@ from site_agent.datasets import (
     parts_array,
 )
 from site_agent.errors import TrainingDataError
-from site_agent.evaluation.image_workers import in_threads
+from site_agent.faces.image_workers import in_threads
 from site_agent.pictures.images import read_image
 from site_agent.runs.progress import Progress
 

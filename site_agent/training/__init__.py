@@ -5,14 +5,14 @@ from __future__ import annotations
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training.hog_svm import train_hog_svm
-from site_agent.training.metadata import (
+from site_agent.training.reachability import unlearnable_boxes
+from site_agent.training_record import (
     DataSummary,
     TrainingRecord,
     TrainingResult,
     metadata_path,
     read_training_metadata,
 )
-from site_agent.training.reachability import unlearnable_boxes
 
 __all__ = [
     "DataSummary",

@@ -29,7 +29,10 @@ from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
 from site_agent.eyeblink.openness.signal import EYE_POINTS
 from site_agent.runs.progress import Progress
-from site_agent.training.metadata import (
+from site_agent.training.progress_lines import ErtProgressReader
+from site_agent.training.settings import require_number, require_whole
+from site_agent.training.worker_process import require_memory, run_worker
+from site_agent.training_record import (
     DataSummary,
     TrainingRecord,
     TrainingResult,
@@ -38,9 +41,6 @@ from site_agent.training.metadata import (
     temporary_beside,
     utc_now,
 )
-from site_agent.training.progress_lines import ErtProgressReader
-from site_agent.training.settings import require_number, require_whole
-from site_agent.training.worker_process import require_memory, run_worker
 
 _MOST_THREADS = 256
 _PROGRAM_BYTES = 200_000_000

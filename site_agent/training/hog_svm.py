@@ -16,7 +16,10 @@ from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.detector import DETECTOR_FORMAT
 from site_agent.runs.progress import Progress
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings
-from site_agent.training.metadata import (
+from site_agent.training.orientations import OrientationView, combine_detectors, plan_views
+from site_agent.training.progress_lines import HogSvmProgressReader
+from site_agent.training.worker_process import require_memory, run_worker
+from site_agent.training_record import (
     DataSummary,
     TrainingRecord,
     TrainingResult,
@@ -25,9 +28,6 @@ from site_agent.training.metadata import (
     temporary_beside,
     utc_now,
 )
-from site_agent.training.orientations import OrientationView, combine_detectors, plan_views
-from site_agent.training.progress_lines import HogSvmProgressReader
-from site_agent.training.worker_process import require_memory, run_worker
 from site_agent.wording import count_words
 
 # dlib's own stand-in for no limit.

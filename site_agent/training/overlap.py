@@ -14,7 +14,7 @@ from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from site_agent.datasets import FaceDataset, image_marks
 from site_agent.datasets.gaze import GazeSamples, sample_marks
-from site_agent.training.metadata import read_training_metadata
+from site_agent.training_record import read_training_metadata
 
 _DEEPEST = 8
 

@@ -20,21 +20,23 @@ from site_agent.errors import (
     ConditioningError,
     StudyFolderError,
 )
-from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome, State
+from site_agent.eyeblink.batch.record import (
+    BatchResult,
+    Request,
+    SessionOutcome,
+    SessionRecord,
+    State,
+    is_finished,
+    make_request,
+    read_record,
+    write_batch_table,
+    write_record,
+)
 from site_agent.eyeblink.batch.sessions import BatchSession, name_problem
 from site_agent.eyeblink.batch.settings import with_overrides
 from site_agent.eyeblink.batch.worker import SessionJob, run_job
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER
-from site_agent.eyeblink.study.record import (
-    Request,
-    SessionRecord,
-    is_finished,
-    make_request,
-    read_record,
-    write_record,
-)
-from site_agent.eyeblink.study.tables import write_batch_table
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.runs.lock import locked
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.formats import file_digest
+from site_agent.eyeblink.batch.record import Request, SessionRecord, source_paths, write_record
 from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import find_output
-from site_agent.eyeblink.study.record import Request, SessionRecord, source_paths, write_record
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.runs.progress import Progress
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from aggregators import read_recipe, recipe_path
 from aggregators.errors import AggregatorError
 from site_agent.eyeblink.openness.signal import EYE_POINTS, Calibration
-from site_agent.training.metadata import read_training_metadata
+from site_agent.training_record import read_training_metadata
 
 HALF_OPEN_SHARE = 0.5
 """Landmarks that follow the lids put the closed eye at 0.05 to 0.26 of the open one, models that

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.errors import ReviewFolderError, ReviewOutdatedError
+from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.blinks.extents import SHUT_SHARE
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.records import Float64
@@ -23,7 +24,6 @@ from site_agent.eyeblink.review.correction_log import LOG_NAME, read_log
 from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
 from site_agent.eyeblink.session_reading import blinks_of_rows
-from site_agent.eyeblink.study.record import read_record
 from site_agent.eyeblink.study.tables import write_sessions_table
 from site_agent.tables import Table, columns_of
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from site_agent.errors import StudyFolderError
+from site_agent.eyeblink.batch.record import SessionRecord, read_record
 from site_agent.eyeblink.batch.sessions import session_number
 from site_agent.eyeblink.batch.settings import settings_from_plain
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
@@ -27,7 +28,6 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.study.criteria import RecordedSession
-from site_agent.eyeblink.study.record import SessionRecord, read_record
 from site_agent.wording import count_words
 
 

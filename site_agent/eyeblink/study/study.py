@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.errors import ConditioningError
+from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.study.learning_curve import (
     MEASURE_UNITS,
     LearningCurve,
@@ -17,7 +18,6 @@ from site_agent.eyeblink.study.learning_curve import (
     fit_learning_curve,
 )
 from site_agent.eyeblink.study.pictures import draw_learning_curves
-from site_agent.eyeblink.study.record import SessionRecord
 from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.eyeblink.study.tables import (
     write_curve_table,

@@ -8,15 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from site_agent.errors import StudyFolderError
-from site_agent.eyeblink.batch.outcome import SessionOutcome
+from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.study.criteria import CriteriaComparison, Criterion
 from site_agent.eyeblink.study.learning_curve import MEASURE_UNITS, LearningCurve
 from site_agent.eyeblink.study.pictures import draw_criteria
-from site_agent.eyeblink.study.record import SessionRecord
 from site_agent.tables import Table, columns_of
 
-BATCH_COLUMNS = ("session", "state", "reason", "frames", "blinks", "seconds", "warnings")
 _SESSION_COLUMNS = ("session", "participant", "session_number", "group")
 _BLINK_COLUMNS = (
     "frames",
@@ -49,17 +47,6 @@ _CURVE_COLUMNS = (
     "high",
     "n",
 )
-
-
-def write_batch_table(path: Path, outcomes: Iterable[SessionOutcome]) -> None:
-    """Write ``batch.csv``: one row a session, `seconds` of the recording."""
-    rows = []
-    for outcome in outcomes:
-        summary: Mapping[str, object] = outcome.record.summary if outcome.record else {}
-        numbers = [summary.get(name) for name in ("frames", "blinks", "seconds")]
-        head = [outcome.session, outcome.state, " ".join(outcome.reason.split())]
-        rows.append([*head, *numbers, "; ".join(outcome.warnings)])
-    write_table(path, BATCH_COLUMNS, rows)
 
 
 def write_sessions_table(path: Path, records: Sequence[SessionRecord]) -> None:

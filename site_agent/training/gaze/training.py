@@ -31,7 +31,8 @@ from site_agent.datasets.gaze import (
 from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.training.gaze.settings import GazeSettings
-from site_agent.training.metadata import (
+from site_agent.training.overlap import training_records
+from site_agent.training_record import (
     DataSummary,
     TrainingRecord,
     TrainingResult,
@@ -40,7 +41,6 @@ from site_agent.training.metadata import (
     temporary_beside,
     utc_now,
 )
-from site_agent.training.overlap import training_records
 
 if TYPE_CHECKING:
     import torch

@@ -22,8 +22,8 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation import ScoredModel, evaluate_networks, write_report
 from site_agent.evaluation.gaze import score_gaze
 from site_agent.networks import new_network
-from site_agent.training.metadata import DataSummary, TrainingRecord, metadata_path
 from site_agent.training.overlap import gaze_overlap
+from site_agent.training_record import DataSummary, TrainingRecord, metadata_path
 from tests.site_agent.datasets.gaze.made import samples_of
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from site_agent.errors import BusyError, StudyFolderError
 from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch
+from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
@@ -25,7 +26,6 @@ from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
-from site_agent.eyeblink.study.record import read_record
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.study.study import write_study
 from tests.site_agent.eyeblink.drawn_studies import (

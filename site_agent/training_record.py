@@ -1,8 +1,8 @@
-"""What is kept about a training beside its model: ``<model file>.training.json``.
+"""The record of a training beside its model: ``<model file>.training.json``.
 
-It says what the model was trained on (counts, a digest, parts of hashes; nothing of the images),
-with which settings and program versions, and how long it took. `poolctl upload` takes labels from
-it.
+It describes the data (counts, a digest, parts of hashes; nothing of the images), settings, program
+versions and duration. `poolctl upload` takes labels from it, and `evaluate` warns of test faces
+that were trained on.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""study.json: what a study keeps of a session, in the session's own folder.
+"""The record of an analysed session (study.json, in its own folder), and outcomes of a batch.
 
-It is written last, so a folder that has it is complete. It holds the digests of the sources, every
-setting and the version of this program.
+The record is written last, so a folder that has it is complete. It holds the digests of the
+sources, every setting and the version of this program.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
@@ -23,8 +23,13 @@ from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.plain_json import plain
+from site_agent.tables import Table, columns_of
 
 SCHEMA = "poolctl-study-session/1"
+BATCH = Table(
+    "batch",
+    columns_of(("session", "state", "reason", "frames", "blinks", "seconds", "warnings"), ".7g"),
+)
 
 
 @dataclass(frozen=True)
@@ -182,3 +187,51 @@ def read_record(folder: Path) -> SessionRecord:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+State = Literal["done", "failed", "skipped", "pending"]
+
+
+@dataclass(frozen=True)
+class SessionOutcome:
+    """The outcome of one session of a batch.
+
+    State `skipped`: finished before, and left as it is; `pending`: the batch was ended before.
+    """
+
+    session: str
+    state: State
+    reason: str = ""
+    took_s: float = 0.0
+    record: SessionRecord | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.record.warnings if self.record else ()
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """The outcomes of all sessions, in the order of the batch."""
+
+    study: Path
+    outcomes: tuple[SessionOutcome, ...]
+    workers: int
+
+    def count(self, state: State) -> int:
+        return sum(outcome.state == state for outcome in self.outcomes)
+
+    @property
+    def records(self) -> tuple[SessionRecord, ...]:
+        return tuple(outcome.record for outcome in self.outcomes if outcome.record is not None)
+
+
+def write_batch_table(path: Path, outcomes: Iterable[SessionOutcome]) -> None:
+    """Write ``batch.csv``: one row a session, `seconds` of the recording."""
+    rows = []
+    for outcome in outcomes:
+        summary: Mapping[str, object] = outcome.record.summary if outcome.record else {}
+        numbers = [summary.get(name) for name in ("frames", "blinks", "seconds")]
+        head = [outcome.session, outcome.state, " ".join(outcome.reason.split())]
+        rows.append([*head, *numbers, "; ".join(outcome.warnings)])
+    BATCH.write_csv(path, rows)
