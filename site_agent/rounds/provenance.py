@@ -141,7 +141,7 @@ class Provenance:
 
     def _is_signed(self, address: str, digest: str, recipe: Recipe | None) -> bool:
         version = self._version(address, digest)
-        # The site has signed the inputs, but not what the pool calls the recipe.
+        # The site signed the recipe of its version; this one, of the same file, may be another's.
         inputs = set() if recipe is None else set(recipe.input_digests)
         require_same(set(version.parent_digests), inputs - {digest})
         return self._pool.signatures.verify(version).status == "verified"
