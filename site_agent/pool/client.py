@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pool_server.wire.cards import CardResponse
+from pool_server.wire.cards import CardResponse, read_card
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import ModelVersionResponse, Visibility
@@ -18,6 +18,7 @@ from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import (
     ForbiddenError,
     NotFoundError,
+    PoolAnswerError,
     PoolRefusedRequestError,
     SignatureError,
 )
@@ -305,7 +306,13 @@ class PoolClient:
         version = self.version(address)
         card = self.models.card(version.address)
         self.signatures.verify(version, pin=False, card=card.source)
-        if card.source.strip() not in card.text:
+        try:
+            written = read_card(card.source)
+        except ValueError as error:
+            raise PoolAnswerError(f"{version.address}: {error}") from error
+        # A card with an empty front matter is shown with that of the record in its place.
+        shown = card.source if written.front_matter else written.body
+        if shown.strip() not in card.text:
             raise SignatureError(
                 f"{version.address}: the pool shows another card than the one that its site wrote"
             )

@@ -405,6 +405,8 @@ def test_a_signed_card_is_signed_again_when_it_is_written(lab: Lab, reader: Pool
     assert reader.card(address).source == "# Infants, hose in view\n"
     with pytest.raises(PoolRefusedRequestError, match="the signature covers"):
         lab.client.models.write_card(address, "# Adults\n")
+    lab.client.write_card(address, "---\n---\n\n# Infants\n")
+    assert "# Infants\n" in reader.card(address).text
     lab.client.write_card(address, "")
     assert not reader.card(address).written
     assert reader.download(address).signature.status == "verified"
