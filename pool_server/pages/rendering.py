@@ -1,4 +1,4 @@
-"""How pages are made: templates, the one style, and the policy that lets browsers load nothing.
+"""Rendering of pages: templates, one style sheet, and a policy that lets browsers load nothing.
 
 Templates escape every value. They hold no script, and no style of their own: the policy allows
 the sheet ``templates/pool.css`` alone, by its digest.

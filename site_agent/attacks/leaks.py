@@ -1,4 +1,4 @@
-"""What an attacker has seen of a federation, and the losses of the networks that he has.
+"""Leaks: the networks of a federation that an attacker has seen, and their losses.
 
 All attacks work on the same form: in each round, a network before training and one or several
 after it. ``plain`` has one network after for each site, ``secure`` only the combined one, and
@@ -25,7 +25,7 @@ Float64 = NDArray[np.float64]
 LeakName = Literal["plain", "secure", "floor", "none"]
 LEAKS: tuple[LeakName, ...] = ("plain", "secure", "floor", "none")
 ALL_SITES = "all sites"
-"""How the combined network is called among the networks after a round."""
+"""The name of the combined network among the networks after a round."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Re-identification without a generator: of whom did a leaked network see pictures?
+"""Re-identification without a generator: whose pictures trained a leaked network?
 
 The attacker has pictures of every candidate with their gaze, but not those that trained. Two
 attacks give a score to each pair of a site and a candidate:

@@ -1,4 +1,4 @@
-"""How well an attack did: separation of members from others, with intervals."""
+"""Success of an attack: separation of members from others, with intervals."""
 
 from __future__ import annotations
 

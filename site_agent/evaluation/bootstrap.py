@@ -1,4 +1,4 @@
-"""How far a score may be off because these images and not others were tested."""
+"""Intervals of scores by resampling: other images would have given other scores."""
 
 from __future__ import annotations
 

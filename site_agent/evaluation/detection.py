@@ -1,4 +1,4 @@
-"""How well a face detector finds the faces of an annotated data set.
+"""Scores of a face detector on an annotated data set.
 
 The rules are dlib's (``test_simple_object_detector``), and so are the numbers: a detection is
 right when it covers a face that no better one covers already; two boxes cover each other when

@@ -1,4 +1,4 @@
-"""How far the gaze that a network finds is from the true one."""
+"""Scores of a gaze network: angles between the gaze that it finds and the true one."""
 
 from __future__ import annotations
 

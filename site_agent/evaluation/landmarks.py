@@ -1,4 +1,4 @@
-"""How near a landmark model comes to the landmarks that people marked.
+"""Errors of a landmark model against the landmarks that people marked.
 
 The model starts from the boxes of the data set, as in dlib's ``test_shape_predictor``. The error
 of a landmark is its distance from the truth in pixels, divided by a length in the face (see

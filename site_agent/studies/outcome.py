@@ -1,4 +1,4 @@
-"""What came out of a study: the table in the paper's form, and everything needed to repeat it."""
+"""The outcome of a study: a table in the paper's form, and everything needed to repeat it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from site_agent.studies.parts import StudyData
 from site_agent.studies.pictures import draw_pictures
 from site_agent.studies.protocol import Row, StudySettings
 from site_agent.studies.step_records import StudyFolder
-from site_agent.studies.stored_scores import read_scores
-from site_agent.studies.table import StudyTable, TableLine
+from site_agent.studies.table import StudyTable, TableLine, read_scores
 from site_agent.tables import Table, columns_of
 from site_agent.wording import count_words
 

@@ -36,7 +36,7 @@ MOST_SAMPLES = 1500
 """Of each side; more make intervals little narrower."""
 _CONTROL_SAMPLES, _REFERENCES, _MOST_CANDIDATES, _CANDIDATE_SAMPLES = 40, 4, 24, 60
 _FEWEST_SHADOWS = 8
-"""Public persons from whom pictures are learned; with 4, even the control is not found."""
+"""Public persons whose pictures teach the attacker; with 4, even the control is not found."""
 _CANDIDATES = (
     "candidates are all persons; the attacker has pictures of each; the control is an update of "
     "one person"

@@ -1,4 +1,12 @@
-"""One probe: data checked, attacks made, a receipt written."""
+"""One probe: from an artifact and two groups of persons to a receipt.
+
+The persons of ``--data`` trained the artifact, those of ``--holdout`` did not; `findings` refuses
+groups that share a person or a picture, because attacks would then seem to fail. What is attacked
+decides the attacks: `sub_models`, `leaf_sums` or `networks`, each a generator of findings beside
+chance and beside a control that was made to leak. The receipt gathers them with what left the
+site, the assumed attacker and the compute; `findings.receipt_page` makes a page of it, and
+``poolctl upload --receipt`` sends it along.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +50,6 @@ ATTACKERS: Mapping[ReceiptMode, str] = {
     "in question, and public persons if --reference names them.",
     "secure-sum": "Any party of the round, with the base and pictures of the persons in question.",
 }
-_LEAF_ATTACKS, _NETWORK_ATTACKS, _MODEL_ATTACKS = 4, 9, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +98,11 @@ def probe_faces(
     pictures: Mapping[str, bytes] = {}
     if mode == "sub-model":
         findings, pictures = attack_sub_model(artifact, sides, seed)
-        count = _MODEL_ATTACKS
     else:
         if base is None:
             raise InvalidInputError("leaf sums are attacked with their base: --base FILE")
-        findings, count = attack_leaf_sums(artifact, read_base(base), sides, seed), _LEAF_ATTACKS
-    attacks = _gather(findings, count, progress)
+        findings = attack_leaf_sums(artifact, read_base(base), sides, seed)
+    attacks = _gather(findings, progress)
     counts = _Persons(sides.own.persons, sides.others.persons)
     return ProbedReceipt(
         _receipt(artifact, mode, attacks, counts, seed=seed, started=started), pictures
@@ -134,7 +140,7 @@ def probe_gaze(
     started = time.monotonic()
     network = read_network(base)
     findings = attack_update(artifact, base, network, sides, seed)
-    attacks = _gather(findings, _NETWORK_ATTACKS, progress)
+    attacks = _gather(findings, progress)
     if contributions:
         samples = read_network_contribution(artifact).samples
         attacks += attack_roster(contributions, network, samples)
@@ -159,14 +165,13 @@ def _require_persons_apart(sides: GazeSides) -> None:
         raise InvalidInputError(f"--reference has {len(public)} persons; expected at least 2")
 
 
-def _gather(
-    findings: Iterable[AttackFinding], count: int, progress: Progress | None
-) -> list[AttackFinding]:
+def _gather(findings: Iterable[AttackFinding], progress: Progress | None) -> list[AttackFinding]:
     attacks = []
     for finding in findings:
         attacks.append(finding)
         if progress is not None:
-            progress(min(1.0, len(attacks) / count), finding.name)
+            # Attacks decide as they go which of them apply, so the share done is not known.
+            progress(None, finding.name)
     return attacks
 
 

@@ -1,4 +1,4 @@
-"""What an analysis leaves behind: one output a file, one line each in `OUTPUTS`."""
+"""Outputs of an analysis: one file each, and one line each in `OUTPUTS`."""
 
 from __future__ import annotations
 

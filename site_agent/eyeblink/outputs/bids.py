@@ -8,7 +8,7 @@ The output folder is then a derivative dataset::
         sub-01_ses-01_task-ebc_desc-blink_*         everything else
 
 What BIDS has a name for are events: blinks and trials stand in one table with onset, duration and
-type, and a sidecar that tells meaning and unit of every column. It has none for eyelid traces (its
+type, and a sidecar with meaning and unit of every column. It has none for eyelid traces (its
 physiological recordings must have one sampling frequency, which video need not have), CSV tables
 with their data package, reports, NWB and provenance: these files have the same entities with
 ``desc-blink`` and are named in ``.bidsignore``. The events bear no ``desc``, because the validators

@@ -1,4 +1,4 @@
-"""How responses change over sessions and participants: points, curve and confidence band."""
+"""Change of responses over sessions and participants: points, curve and confidence band."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written for a study as a whole: its sessions together, learning over them."""
+"""The files of a study as a whole: its sessions together, learning over them."""
 
 from __future__ import annotations
 

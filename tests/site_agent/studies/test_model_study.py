@@ -31,7 +31,7 @@ from site_agent.studies import (
     named_parts,
     split_into_parts,
 )
-from site_agent.studies.stored_scores import read_scores, write_scores
+from site_agent.studies.table import read_scores, write_scores
 from site_agent.training import ErtSettings, HogSvmSettings
 
 ERT = ErtSettings(

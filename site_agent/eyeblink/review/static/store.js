@@ -1,4 +1,4 @@
-// What is shown: one object, changed through `update`, which tells everybody who draws.
+// The state of the page: one object, changed through `update`, which notifies all who draw.
 export const store = {
   session: null, times: new Float64Array(), state: null,
   frame: 0, selected: null, from_s: 0, to_s: 1, playing: false, editing: false,
@@ -14,11 +14,11 @@ export function listen(names, draw) {
 // Changes of one moment are drawn together, once.
 export function update(changes) {
   Object.assign(store, changes);
-  if (waiting.size === 0) queueMicrotask(tell);
+  if (waiting.size === 0) queueMicrotask(notify);
   for (const name of Object.keys(changes)) waiting.add(name);
 }
 
-function tell() {
+function notify() {
   const changed = waiting;
   waiting = new Set();
   for (const [names, draw] of listeners) {
