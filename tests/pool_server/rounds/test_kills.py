@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from pool_server.settings import PoolSettings
+from tests.pool_server.merges.merge_driver import OVER, wait_for
 from tests.pool_server.pool_driver import PoolDriver, open_client, pool_process
 from tests.pool_server.rounds.round_driver import (
     SITES,
@@ -53,6 +54,8 @@ def test_killed_while_the_result_is_published(tmp_path: Path, moment: str) -> No
         found = show(member, key)
         if found["state"] == "open":
             assert (listed, found["result"], found["successor"]) == ([], None, None)
+        [job] = member.get("/api/v1/merges").json()["items"]
+        assert wait_for(member, job["merge_id"], OVER)["state"] == "finished"
         done = finish(member, key, ADDRESS)
         assert done.status_code == 200, done.text
         ended = show(member, key)
