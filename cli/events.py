@@ -27,6 +27,7 @@ app = single()
         "events --limit 10",
         "events --kind version.flagged -q",
         "events --follow --after 42 --json",
+        "events --feed --name newsreader",
     ],
 )
 def events(
@@ -47,13 +48,28 @@ def events(
         int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most the newest N events.")
     ] = 50,
     long: LongOption = False,
+    feed: Annotated[
+        bool,
+        typer.Option(help="Make an address for feed readers (Atom) that shows these events."),
+    ] = False,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="With --feed: a name for its token.")
+    ] = "feed",
 ) -> Reply | None:
     """List events that concern your site: models downloaded, merged or withdrawn, rounds to join.
 
     Oldest first. With --follow, each new event is printed as a line; with --follow --json, as one
     JSON object.
+
+    --feed prints an address that shows the events of your site to whoever has it, and nothing else;
+    'poolctl admin tokens revoke' ends it. Only admins of the site can make one.
     """
     with invocation.pool() as pool:
+        if feed:
+            made = pool.tokens.create_for_feed(site or pool.whoami().site, name)
+            address = pool.events.feed_address(made.secret)
+            invocation.note("shown this once: whoever has the address reads the feed")
+            return Reply({"address": address, "token": made}, address, [address])
         found = deque(pool.events.list(after, kind=kind, site=site), maxlen=limit)
         if follow:
             last = found[-1].event_id if found else after

@@ -182,7 +182,15 @@ def revoke(
     return Reply({"key": ended, "revoked": True}, f"revoked {words}", [ended.key_id])
 
 
-@command(app, "trust", examples=["keys trust site-b", "keys trust site-b 21fe31dfa154a261"])
+@command(
+    app,
+    "trust",
+    examples=[
+        "keys trust site-b",
+        "keys trust site-b 21fe31dfa154a261",
+        "keys trust site-b --remove",
+    ],
+)
 def trust_site(
     invocation: Invocation,
     site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
@@ -194,12 +202,17 @@ def trust_site(
             show_default=False,
         ),
     ] = "",
+    remove: Annotated[
+        bool, typer.Option(help="Trust them no longer; the site's next key is a first one.")
+    ] = False,
     yes: YesOption = False,
 ) -> Reply:
-    """Trust keys of a site, in addition to those already trusted.
+    """Trust keys of a site, in addition to those already trusted, or forget them.
 
     First compare the fingerprint with the site, not through the pool.
     """
+    if remove:
+        return _forget(invocation, site, key, yes=yes)
     from site_agent.pool import trust
     from site_agent.pool.profiles import host_of
 
@@ -223,36 +236,6 @@ def trust_site(
     return Reply({"pool": host, "site": site, "added": added}, text, [k.key_id for k in added])
 
 
-@command(app, "forget", examples=["keys forget site-b", "keys forget site-b 21fe31dfa154a261"])
-def forget(
-    invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
-    key: Annotated[
-        str,
-        typer.Argument(
-            metavar="KEY",
-            help="The fingerprint or its beginning. Default: all keys.",
-            show_default=False,
-        ),
-    ] = "",
-    yes: YesOption = False,
-) -> Reply:
-    """Stop trusting keys of a site; its next key is trusted like a first one."""
-    from site_agent.pool import trust
-    from site_agent.pool.profiles import host_of
-
-    with invocation.pool() as pool:
-        host = host_of(pool.endpoint)
-    pins = trust.trusted_keys(host, site)
-    chosen = [each for each in pins if each.startswith(_prefix(key))] if key else list(pins)
-    if not chosen:
-        raise UsageError(f"no such key of {site} at {host} is trusted here")
-    invocation.confirm(f"Forget {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
-    trust.forget_keys(host, site, chosen)
-    data = {"pool": host, "site": site, "forgotten": chosen}
-    return Reply(data, f"forgot {len(chosen)} of {site}'s keys at {host}", chosen)
-
-
 @command(app, "sign", examples=["keys sign site-a/face-68@2"])
 def sign(
     invocation: Invocation,
@@ -268,6 +251,22 @@ def sign(
         signed = [pool.signatures.sign(address) for address in addresses]
     lines = [f"{each.address}: signed with {each.key.key_id[:16]}" for each in signed]
     return Reply({"items": signed}, lines, [each.address for each in signed])
+
+
+def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:
+    from site_agent.pool import trust
+    from site_agent.pool.profiles import host_of
+
+    with invocation.pool() as pool:
+        host = host_of(pool.endpoint)
+    pins = trust.trusted_keys(host, site)
+    chosen = [each for each in pins if each.startswith(_prefix(key))] if key else list(pins)
+    if not chosen:
+        raise UsageError(f"no such key of {site} at {host} is trusted here")
+    invocation.confirm(f"Forget {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
+    trust.forget_keys(host, site, chosen)
+    data = {"pool": host, "site": site, "forgotten": chosen}
+    return Reply(data, f"forgot {len(chosen)} of {site}'s keys at {host}", chosen)
 
 
 def _site(pool: PoolClient, site: str) -> str:

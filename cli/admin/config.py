@@ -1,45 +1,19 @@
-"""``poolctl admin check-config``."""
+"""``poolctl serve --check``: whether a pool can run with its settings."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Any
 
-import typer
-
-from cli.admin.db import ConfigOption
-from cli.admin.pool_settings import use_config_file
 from cli.frame.errors import ConfigurationError
-from cli.frame.options import command
 from cli.frame.output import Invocation, Reply, TableText
 
-# Part of the group `admin`, which has the help.
-app = typer.Typer()
 
-
-@command(
-    app,
-    "check-config",
-    examples=["admin check-config", "admin check-config --config /etc/poolctl.toml --json"],
-)
-def check_config(
-    invocation: Invocation,
-    *,
-    config: ConfigOption = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The pool's data folder.")
-    ] = None,
-) -> Reply:
-    """Check the settings of a pool's server and list all problems.
-
-    Reads the environment (POOL_SERVER_...) and the file, and tries the folder, the database and the
-    storage. Exit code 2 if the pool cannot run; warnings do not count.
-    """
+def check_config(invocation: Invocation, given: Mapping[str, Any]) -> Reply:
+    """Check the settings that a pool would run with: environment, file, and what was given."""
     from pool_server.operations.configuration import check_configuration
     from site_agent.pool import profiles
 
-    use_config_file(config)
-    given = {} if data is None else {"data_folder": data}
     settings, found = check_configuration(**given)
     if settings is not None and "data_folder" not in settings.model_fields_set:
         settings, found = check_configuration(data_folder=profiles.data_folder())

@@ -5,7 +5,7 @@ Each noun has a module of its own; a new one is a new file and one line here.
 
 from __future__ import annotations
 
-from cli.admin import config, invitations, recover, roles, sites, storage, tokens, users
+from cli.admin import invitations, recover, roles, sites, storage, tokens, users
 from cli.admin.tokens import day
 from cli.frame.addresses import size_words
 from cli.frame.options import command, group
@@ -18,7 +18,6 @@ app.add_typer(invitations.app, name="invitations")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(roles.app)
 app.add_typer(storage.app)
-app.add_typer(config.app)
 app.add_typer(recover.app)
 
 

@@ -52,5 +52,5 @@ def read_settings(**given: Any) -> PoolSettings:
 
         first = next(wrong_values(error))
         raise UsageError(
-            f"{first.setting}: {first.text}; `poolctl admin check-config` lists all problems"
+            f"{first.setting}: {first.text}; `poolctl serve --check` lists all problems"
         ) from None

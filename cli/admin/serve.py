@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from cli.admin.config import check_config
 from cli.admin.db import ConfigOption
 from cli.admin.pool_settings import read_settings, use_config_file
 from cli.frame.options import command, single
@@ -22,6 +23,7 @@ app = single()
         "serve",
         "serve --data /srv/pool --port 8710",
         "serve --config /etc/poolctl.toml --log-format json",
+        "serve --config /etc/poolctl.toml --check",
     ],
 )
 def serve(
@@ -46,21 +48,30 @@ def serve(
         Literal["text", "json"] | None,
         typer.Option(help="Log lines for people (text) or for programs (json)."),
     ] = None,
-) -> None:
+    check: Annotated[
+        bool,
+        typer.Option(help="Check the settings, folder, database and storage, and exit."),
+    ] = False,
+) -> Reply | None:
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
     Prints the address and, at the first start, the admin's token, which is shown only once. Ctrl-C
     finishes the requests under way and stops. With POOL_SERVER_DATABASE_URL this is one of several
     servers of a pool on PostgreSQL; run 'poolctl db upgrade' first.
+
+    With --check, all problems of the settings (environment, file and options) are listed; exit
+    code 2 if the pool cannot run. Warnings do not count.
     """
     from pool_server.logs import set_up_logging
     from pool_server.server import run_server
 
     log_level = "WARNING" if invocation.conventions.quiet else None
     use_config_file(config)
-    settings = read_settings(
-        data_folder=data, host=host, port=port, log_level=log_level, log_format=log_format
-    )
+    given = {"data_folder": data, "host": host, "port": port, "log_format": log_format}
+    if check:
+        wanted = {key: value for key, value in given.items() if value is not None}
+        return check_config(invocation, wanted)
+    settings = read_settings(**given, log_level=log_level)
     set_up_logging(settings)
 
     def tell(url: str, secret: str | None) -> None:
@@ -81,3 +92,4 @@ def serve(
         invocation.note("stop with Ctrl-C")
 
     run_server(settings, on_ready=tell)
+    return None

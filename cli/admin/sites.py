@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.options import DryRunOption, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.quantities import SIZE_UNITS, read_quantity
 
@@ -112,28 +112,29 @@ def change(
     return Reply(site, f"changed site {site.name}", [site.name])
 
 
-@command(app, "suspend", examples=["admin sites suspend infant-lab --yes"])
+@command(
+    app,
+    "suspend",
+    examples=["admin sites suspend infant-lab --yes", "admin sites suspend infant-lab --undo"],
+)
 def suspend(
     invocation: Invocation,
     name: SiteArgument,
+    undo: UndoOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Refuse all tokens of a site until it is resumed (pool admins only).
+    """Refuse all tokens of a site, until --undo (pool admins only).
 
     Its models stay, with the same sharing.
     """
+    if undo:
+        with invocation.pool() as pool:
+            site = pool.sites.change(name, suspended=False)
+        return Reply(site, f"resumed site {name}: its tokens are valid again", [name])
     if dry_run:
         return Reply({"site": name, "suspended": False}, f"would suspend site {name}", [name])
     invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
     with invocation.pool() as pool:
         site = pool.sites.change(name, suspended=True)
     return Reply(site, f"suspended site {name}", [name])
-
-
-@command(app, "resume", examples=["admin sites resume infant-lab"])
-def resume(invocation: Invocation, name: SiteArgument) -> Reply:
-    """Resume a suspended site (pool admins only)."""
-    with invocation.pool() as pool:
-        site = pool.sites.change(name, suspended=False)
-    return Reply(site, f"site {name} is let in again", [name])

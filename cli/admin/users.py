@@ -11,7 +11,7 @@ import typer
 
 from cli.admin.tokens import day, role_words
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.options import DryRunOption, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
@@ -93,18 +93,31 @@ def change(
     return Reply(changed, f"changed user {user} ({words})", [user])
 
 
-@command(app, "disable", examples=["admin users disable infant-lab/ada --yes"])
+@command(
+    app,
+    "disable",
+    examples=[
+        "admin users disable infant-lab/ada --yes",
+        "admin users disable infant-lab/ada --undo",
+    ],
+)
 def disable(
     invocation: Invocation,
     user: UserArgument,
+    undo: UndoOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Refuse a user, all tokens of the user, and the user's open invitations, at once.
 
     Tokens that the user created for machines or for others stay valid; the command lists them.
+    With --undo, the user's tokens and invitations are accepted again.
     """
     site, name = read_user(user)
+    if undo:
+        with invocation.pool() as pool:
+            changed = pool.users.change(site, name, disabled=False)
+        return Reply(changed, f"enabled user {user}", [user])
     if dry_run:
         with invocation.pool() as pool:
             reach = find_reach(pool, user)
@@ -117,15 +130,6 @@ def disable(
         reach = find_reach(pool, user)
     data = {**changed.model_dump(mode="json"), **reach.data}
     return Reply(data, [f"disabled user {user}", *reach.words("are")], [user])
-
-
-@command(app, "enable", examples=["admin users enable infant-lab/ada"])
-def enable(invocation: Invocation, user: UserArgument) -> Reply:
-    """Enable a disabled user, with the tokens and invitations that are still valid."""
-    site, name = read_user(user)
-    with invocation.pool() as pool:
-        changed = pool.users.change(site, name, disabled=False)
-    return Reply(changed, f"enabled user {user}", [user])
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,7 @@ DespiteWithdrawalOption = Annotated[
     ),
 ]
 YesOption = Annotated[bool, typer.Option(help="Do not ask for confirmation.")]
+UndoOption = Annotated[bool, typer.Option(help="Undo it: let in again what was kept out.")]
 DryRunOption = Annotated[bool, typer.Option(help="Show what would be done, and do nothing.")]
 ForceOption = Annotated[bool, typer.Option(help="Replace an existing file.")]
 LimitOption = Annotated[

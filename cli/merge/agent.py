@@ -62,6 +62,9 @@ def run(
     *,
     config: _ConfigOption = _DEFAULT_FILE,
     once: Annotated[bool, typer.Option(help="Run one cycle and exit, for cron.")] = False,
+    list_events: Annotated[
+        bool, typer.Option(help="List the events that the agent logs, with their keys, and exit.")
+    ] = False,
     dry_run: DryRunOption = False,
 ) -> Reply | None:
     """Keep the merged models of your site up to date, and take part in rounds, until stopped.
@@ -73,7 +76,7 @@ def run(
     start continues its work.
 
     Each event is one line: a sentence in a terminal; of JSON with --json, in a file or a pipe
-    ('poolctl agent events' lists them). With --quiet, only warnings and errors.
+    (--list-events explains them). With --quiet, only warnings and errors.
 
     With --once the exit code is 0 on success, 8 if the pool did not answer, 3 if it does not accept
     the token, 7 if another agent uses the workspace, 2 for a mistake in the configuration.
@@ -81,6 +84,8 @@ def run(
     """
     from site_agent.agent import Journal, Stopped, run_agent
 
+    if list_events:
+        return _list_events()
     chosen = _read(config)
     if dry_run:
         return _planned(invocation, chosen)
@@ -102,9 +107,7 @@ def run(
     return None
 
 
-@command(app, "events", examples=["agent events", "agent events --json"])
-def events(_invocation: Invocation) -> Reply:
-    """List the events that an agent logs, with their keys."""
+def _list_events() -> Reply:
     from site_agent.agent import EVENTS
     from site_agent.agent.journal import COMMON_KEYS
 

@@ -1,4 +1,4 @@
-"""``poolctl models queue|publish|quarantine|release|rm``: from draft to published and away."""
+"""``poolctl models queue|publish|quarantine|rm``: from draft to published and away."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.options import DryRunOption, LimitOption, YesOption, command, single
+from cli.frame.errors import UsageError
+from cli.frame.options import (
+    DryRunOption,
+    LimitOption,
+    UndoOption,
+    YesOption,
+    command,
+    single,
+)
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.quantities import count_words
 from cli.models.records import state_words
@@ -59,24 +67,25 @@ def publish(invocation: Invocation, address: VersionArgument) -> Reply:
 @command(
     app,
     "quarantine",
-    examples=["models quarantine site-a/face-68@3 --reason 'Landmarks of one eye are swapped'"],
+    examples=[
+        "models quarantine site-a/face-68@3 --reason 'Landmarks of one eye are swapped'",
+        "models quarantine site-a/face-68@3 --undo",
+    ],
 )
 def quarantine(
     invocation: Invocation,
     address: VersionArgument,
     *,
-    reason: Annotated[str, typer.Option(help="The reason.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="The reason.", show_default=False)] = "",
+    undo: UndoOption = False,
 ) -> Reply:
-    """Hide a version from other sites until it is checked (curators only)."""
+    """Hide a version from other sites until it is checked, or release it (curators only)."""
+    if undo == bool(reason):
+        raise UsageError("give the --reason of a quarantine, or --undo to end one")
     with invocation.pool() as pool:
+        if undo:
+            return _reply(pool.models.release(address))
         return _reply(pool.models.quarantine(address, reason))
-
-
-@command(app, "release", examples=["models release site-a/face-68@3"])
-def release(invocation: Invocation, address: VersionArgument) -> Reply:
-    """Release a version from quarantine (curators only)."""
-    with invocation.pool() as pool:
-        return _reply(pool.models.release(address))
 
 
 @command(
@@ -104,7 +113,6 @@ def rm(
     Names and version numbers are never reused. To warn everyone who uses it, withdraw it instead: a
     withdrawal follows the model through all merges.
     """
-    from cli.frame.errors import UsageError
     from site_agent.pool.client import ModelQuery, parse_address
 
     where = parse_address(address)

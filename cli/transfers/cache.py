@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,30 +46,23 @@ def ls(_invocation: Invocation) -> Reply:
     return Reply(data, [table, footer], [entry.digest for entry in entries])
 
 
-@command(app, "rm", examples=["cache rm 9f86d081884c", "cache rm site-a/face-68@2 --yes"])
+@command(
+    app,
+    "rm",
+    examples=[
+        "cache rm 9f86d081884c",
+        "cache rm site-a/face-68@2 --yes",
+        "cache rm --max-size 10GB",
+        "cache rm --older-than 30d --dry-run",
+    ],
+)
 def rm(
     invocation: Invocation,
     models: Annotated[
-        list[str],
+        Sequence[str],
         typer.Argument(metavar="DIGEST|ADDRESS", help="A digest, its first digits, or an address."),
-    ],
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-) -> Reply:
-    """Remove models from the cache; the pool keeps them."""
-    cache = _cache()
-    entries = cache.entries()
-    chosen = {
-        entry.digest: entry for word in models for entry in _matching(invocation, entries, word)
-    }
-    return _remove(invocation, cache, list(chosen.values()), yes=yes, dry_run=dry_run)
-
-
-@command(
-    app, "prune", examples=["cache prune --max-size 10GB", "cache prune --older-than 30d --dry-run"]
-)
-def prune(
-    invocation: Invocation,
+    ] = (),
+    *,
     max_size: Annotated[
         str,
         typer.Option(
@@ -83,10 +77,15 @@ def prune(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Remove models that were not used for a long time."""
-    if not max_size and not older_than:
-        raise UsageError("give --max-size, --older-than or both")
+    """Remove models from the cache, by name or the longest unused; the pool keeps them."""
+    if bool(models) == bool(max_size or older_than):
+        raise UsageError("name models, or give --max-size, --older-than or both")
     cache = _cache()
+    entries = cache.entries()
+    if models:
+        named = [entry for word in models for entry in _matching(invocation, entries, word)]
+        chosen = list({entry.digest: entry for entry in named}.values())
+        return _remove(invocation, cache, chosen, yes=yes, dry_run=dry_run)
     surplus = cache.prunable(
         max_bytes=int(read_quantity(max_size, SIZE_UNITS, "--max-size")) if max_size else None,
         max_age_s=read_quantity(older_than, _AGE_UNITS_S, "--older-than") if older_than else None,

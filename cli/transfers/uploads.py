@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.frame.addresses import size_words
 from cli.frame.errors import UsageError
-from cli.frame.options import LimitOption, command, group
+from cli.frame.options import LimitOption, command, single
 from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.uploads import OpenUpload
 
-app = group("List unfinished uploads, and cancel them.")
+app = single()
 
 _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 
 
-@command(app, "ls", examples=["uploads ls", "uploads ls --site site-a --json"])
-def ls(
+@command(
+    app,
+    "uploads",
+    examples=[
+        "uploads",
+        "uploads --site site-a --json",
+        f"uploads --abort {'0123456789abcdef' * 2}",
+    ],
+)
+def uploads(
     invocation: Invocation,
     *,
     site: Annotated[
@@ -30,38 +39,33 @@ def ls(
             metavar="SITE", help="Uploads of this site. Default: your site; for pool admins, all."
         ),
     ] = "",
+    abort: Annotated[
+        Sequence[str],
+        typer.Option(metavar="UPLOAD", help="Cancel this upload, delete its parts; repeatable."),
+    ] = (),
     limit: LimitOption = 100,
 ) -> Reply:
-    """List unfinished uploads of your site, newest first.
+    """List unfinished uploads of your site, newest first, or cancel some.
 
     To resume an upload, upload the same file to the same name again. Abandoned uploads are deleted
-    at the time shown here.
+    at the time shown here. Finished uploads do not change.
     """
+    for each in abort:
+        if not _UPLOAD_ID.fullmatch(each):
+            raise UsageError(f"--abort {each!r}: is not an upload; see 'poolctl uploads'")
     with invocation.pool() as pool:
+        for each in abort:
+            pool.uploads.abort(each)
+        if abort:
+            text = [f"cancelled upload {each}" for each in abort]
+            return Reply({"aborted": abort}, text, abort)
         found = invocation.first_of(pool.uploads.list(site), limit)
     return listing(
         found,
-        ["upload", "to", "file", "size", "state", "begun", "by", "cleared away"],
+        ["upload", "to", "file", "size", "state", "begun", "by", "deleted on"],
         _row,
         empty="no uploads under way",
     )
-
-
-@command(app, "abort", examples=["uploads abort 0123456789abcdef0123456789abcdef"])
-def abort(
-    invocation: Invocation,
-    uploads: Annotated[
-        list[str], typer.Argument(metavar="UPLOAD...", help="As 'poolctl uploads ls' shows it.")
-    ],
-) -> Reply:
-    """Cancel uploads and delete the parts that arrived. Finished uploads do not change."""
-    for each in uploads:
-        if not _UPLOAD_ID.fullmatch(each):
-            raise UsageError(f"{each!r} is not an upload; see 'poolctl uploads ls'")
-    with invocation.pool() as pool:
-        for each in uploads:
-            pool.uploads.abort(each)
-    return Reply({"aborted": uploads}, [f"upload {each} is ended" for each in uploads], uploads)
 
 
 def _row(found: OpenUpload) -> list[str]:

@@ -359,8 +359,8 @@ def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> None:
         raise ConflictError(
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
             code="too_many_uploads",
-            hint="Complete some, or give them up: `poolctl uploads ls` lists them, "
-            "`poolctl uploads abort` ends them; stale ones are cleared away by themselves.",
+            hint="Complete some, or give them up: `poolctl uploads` lists them, "
+            "`poolctl uploads --abort UPLOAD` ends one; stale ones are cleared away by themselves.",
         )
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
     upload.storage_handle = parts.storage.begin(

@@ -257,7 +257,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
                 f"{readable_fingerprint(version.key_id)}, which is not one that this "
                 f"machine trusts for {version.origin}",
                 hint=f"ask {site} for the fingerprint of its key; if it is this one, forget the "
-                f"old one with the login of {pool}: poolctl keys forget {site}",
+                f"old one with the login of {pool}: poolctl keys trust {site} --remove",
                 code="key_not_trusted",
             )
 

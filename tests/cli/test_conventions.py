@@ -99,7 +99,7 @@ def test_destructive_commands_ask_and_can_be_tried(words: str) -> None:
     destructive = {
         "admin tokens revoke", "admin invitations revoke", "admin users disable",
         "admin sites suspend",
-        "cache rm", "cache prune", "models rm", "models withdraw",
+        "cache rm", "models rm", "models withdraw",
     }  # fmt: skip
     options = {name for parameter in ALL_COMMANDS[words].params for name in parameter.opts}
     if words in destructive:

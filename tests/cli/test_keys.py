@@ -107,6 +107,6 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     assert site(*words, "--reason", "compromised", "-y").code == 0
     stolen = reader("download", "site-a/face@1", "--json")
     assert (stolen.code, stolen.error["code"]) == (5, "signature_refused")
-    forgotten = reader("keys", "forget", "site-a", "-y", "--json").data["forgotten"]
+    forgotten = reader("keys", "trust", "site-a", "--remove", "-y", "--json").data["forgotten"]
     assert sorted(forgotten) == sorted([made["key_id"], new])
-    assert reader("keys", "forget", "site-a", "-y").code == 2
+    assert reader("keys", "trust", "site-a", "--remove", "-y").code == 2

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
     assert admin("admin", "users", "disable", "site-b/bea").code == 2, "nobody can be asked here"
     assert admin("admin", "users", "disable", "site-b/bea", "-y").code == 0
     assert be(token)("models", "ls", "--json").error["code"] == "forbidden"
-    assert be(pool.admin_token)("admin", "users", "enable", "site-b/bea").code == 0
+    assert be(pool.admin_token)("admin", "users", "disable", "site-b/bea", "--undo").code == 0
     assert be(token)("models", "ls").code == 0
     assert be(token)("admin", "users", "change", "bea").code == 2, "SITE/USER"
 
@@ -149,6 +150,16 @@ def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
     assert "models:read" in narrowed("admin", "roles").out
 
 
+def test_the_address_of_a_feed_shows_the_events_of_a_site(pool: LivePool, be: Be) -> None:
+    admin = be(pool.admin_token)
+    shown = admin("events", "--feed", "--name", "reader")
+    assert (shown.code, "shown this once" in shown.err) == (0, True), shown.err
+    with urlopen(shown.out.strip()) as answer:
+        assert "application/atom+xml" in answer.headers["Content-Type"]
+    tokens = admin("admin", "tokens", "ls", "--json").data["items"]
+    assert "reader" in {each["name"] for each in tokens}
+
+
 def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) -> None:
     admin = be(pool.admin_token)
     admin("admin", "sites", "create", "site-q", "--quota", "1.5GB")
@@ -165,7 +176,7 @@ def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) ->
     assert "suspended" in admin("admin", "sites", "ls").out
     suspended = be(token)("models", "ls", "--json")
     assert (suspended.code, suspended.error["code"]) == (3, "forbidden")
-    assert be(pool.admin_token)("admin", "sites", "resume", "site-q").code == 0
+    assert be(pool.admin_token)("admin", "sites", "suspend", "site-q", "--undo").code == 0
     assert be(token)("models", "ls").code == 0
 
 

@@ -1,4 +1,4 @@
-"""Settings from a file, and ``poolctl admin check-config``."""
+"""Settings from a file, and ``poolctl serve --check``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_all_problems_are_told_at_once(
     config.write_text('port = "many"\nstorage = "cupboard"\ncurrated = true\n')
     monkeypatch.setenv("POOL_SERVER_DATABASE_URL", "mysql://pool:hunter2@db/pool")
     monkeypatch.setenv("POOL_SERVER_MAX_MODEL_BITES", "12")
-    told = poolctl("admin", "check-config", "--config", config, "--json")
+    told = poolctl("serve", "--check", "--config", config, "--json")
     assert (told.code, told.error["code"]) == (2, "configuration")
     message = told.error["message"]
     for words in (
@@ -61,7 +61,7 @@ def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
         "s3_access_key_id = 'a'\ns3_secret_access_key = 'hunter2'\n"
         f"data_folder = '{tmp_path}'\nhost = '0.0.0.0'\nmax_model_bytes = {10**18}\n"
     )
-    told = poolctl("admin", "check-config", "--config", config, "--json")
+    told = poolctl("serve", "--check", "--config", config, "--json")
     assert told.code == 2
     assert f"database_url in {config}: " in told.error["message"]
     assert f"storage in {config}: " in told.error["message"]
@@ -77,7 +77,7 @@ def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: P
     config = tmp_path / "pool.toml"
     config.write_text(f"port = 0\ndata_folder = '{tmp_path / 'pool'}'\nlog_format = 'json'\n")
     config.chmod(0o600)
-    checked = poolctl("admin", "check-config", "--config", config, "--json")
+    checked = poolctl("serve", "--check", "--config", config, "--json")
     assert checked.data["findings"] == []
     server = start_process("serve", "--config", config, "--json")
     try:

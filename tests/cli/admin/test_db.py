@@ -67,18 +67,18 @@ def test_the_index_of_text_is_made_once_it_can_be(
         assert lacking.data["text_index"] is False
         assert "CREATE EXTENSION pg_trgm" in lacking.err
         assert index_names(postgres, name) == ["ix_search_entries_terms"]
-    warned = poolctl("admin", "check-config")
+    warned = poolctl("serve", "--check")
     assert warned.code == 0
     words = " ".join(warned.err.split())
     assert "CREATE EXTENSION pg_trgm in the database, then `poolctl db upgrade`" in words
     with closing(postgres.connect(name)) as connection:
         connection.execute("CREATE EXTENSION pg_trgm")
-    assert "pg_trgm" in poolctl("admin", "check-config").err, "the index is not there yet"
+    assert "pg_trgm" in poolctl("serve", "--check").err, "the index is not there yet"
     for _ in range(2):
         made = poolctl("db", "upgrade", "--json")
         assert (made.data["text_index"], made.err) == (True, "")
         assert index_names(postgres, name) == ["ix_search_entries_terms_words"]
-    assert "pg_trgm" not in poolctl("admin", "check-config").err
+    assert "pg_trgm" not in poolctl("serve", "--check").err
 
 
 def index_names(postgres: PostgresServer, database: str) -> list[str]:

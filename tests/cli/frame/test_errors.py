@@ -123,7 +123,7 @@ def test_a_pool_that_is_not_there_is_code_8(poolctl: Run, monkeypatch: pytest.Mo
         (["merge", "--without", "abc"], 2),
         (["upload", "no-such-file.dat", "--name", "x"], 4),
         (["cache", "rm", "0123456789ab"], 4),
-        (["cache", "prune", "--max-size", "many"], 2),
+        (["cache", "rm", "--max-size", "many"], 2),
         (["env", "--profile", "nobody"], 2),
         (["train", "hog-svm", "no-such.xml"], 4),
         (["train", "ert", "no-such.xml", "--tree-depth", "99"], 2),

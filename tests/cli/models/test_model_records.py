@@ -89,7 +89,7 @@ def test_a_draft_an_alias_and_away(
     hidden = member("models", "quarantine", "site-a/staged@best", "--reason", "eyes swapped")
     assert "quarantined: eyes swapped" in hidden.out
     assert "pool://site-a/staged@1" in member("models", "queue", "-q").out.split()
-    assert member("models", "release", "site-a/staged@1").code == 0
+    assert member("models", "quarantine", "site-a/staged@1", "--undo").code == 0
     monkeypatch.setenv("POOL_TOKEN", contributor)
     assert member("models", "alias", "site-a/staged", "best", "--remove").code == 0
     assert member("models", "rm", "site-a/staged@1").code == 2, "nobody can be asked here"

@@ -16,21 +16,21 @@ def test_a_site_at_its_limit_ends_what_nobody_goes_on_with(
     with pool_in_thread(tmp_path / "pool", max_open_uploads_per_site=2) as pool:
         monkeypatch.setenv("POOL_ENDPOINT", pool.url)
         monkeypatch.setenv("POOL_TOKEN", pool.secret("site-a", "contributor"))
-        assert "no uploads" in poolctl("uploads", "ls").out
+        assert "no uploads" in poolctl("uploads").out
         member = pool.member("site-a")
         old, new = (
             announce(member, f"site-a/{name}", b"x" * 2000).json()["upload_id"]
             for name in ("old", "new")
         )
         refused = announce(member, "site-a/third", b"x").json()["error"]
-        assert "poolctl uploads ls" in refused["hint"]
-        shown = poolctl("uploads", "ls")
+        assert "poolctl uploads" in refused["hint"]
+        shown = poolctl("uploads")
         assert "site-a/old" in shown.out
         assert "2.0 kB" in shown.out
-        assert poolctl("uploads", "ls", "-q").out.split() == [new, old]
-        assert poolctl("uploads", "ls", "--limit", "1", "--json").data["items"][0]["name"] == "new"
-        assert poolctl("uploads", "abort", old).code == 0
-        assert poolctl("uploads", "abort", old, "--json").error["code"] == "not_found"
-        assert poolctl("uploads", "abort", "site-a/new").code == 2
+        assert poolctl("uploads", "-q").out.split() == [new, old]
+        assert poolctl("uploads", "--limit", "1", "--json").data["items"][0]["name"] == "new"
+        assert poolctl("uploads", "--abort", old).code == 0
+        assert poolctl("uploads", "--abort", old, "--json").error["code"] == "not_found"
+        assert poolctl("uploads", "--abort", "site-a/new").code == 2
         assert announce(member, "site-a/third", b"x").status_code == 201
-        assert poolctl("uploads", "ls", "--site", "admin", "--json").error["code"] == "forbidden"
+        assert poolctl("uploads", "--site", "admin", "--json").error["code"] == "forbidden"
