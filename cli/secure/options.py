@@ -11,7 +11,6 @@ from cli.frame.output import Invocation
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
-    from site_agent.secure.board import read_session
     from site_agent.secure.charter import Charter
     from site_agent.secure.session import Session
 
@@ -87,7 +86,7 @@ def review(pool: PoolClient, folder: Path, session: str) -> Session:
     """Return a session as the board shows it, under a charter that was accepted here."""
     import json
 
-    from site_agent.secure.board import PoolBoard
+    from site_agent.secure.board import PoolBoard, read_session
     from site_agent.secure.charter import require_accepted
 
     board = PoolBoard(pool.secure)
