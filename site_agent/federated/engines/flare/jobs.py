@@ -18,14 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aggregators.methods.networks.round_files import state_path
 from site_agent.errors import InvalidInputError
-from site_agent.federated.engines.flare.kit_policy import CONTROLLER, EXECUTOR
+from site_agent.federated.engines.flare.kit_policy import CONTROLLER, EXECUTOR, SITE_NAME
 from site_agent.federated.engines.flare.messages import TRAIN
 from site_agent.federated.plan import FederationPlan, read_plan
 
 Side = Literal["server", "client"]
 """What FLARE calls the machine on which a part of a job runs."""
 
-SITE_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 _FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\.safetensors"
 _SIGNATURES = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
 """FLARE's signature of a folder, and the certificate of whoever signed it."""

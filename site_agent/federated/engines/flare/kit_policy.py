@@ -12,6 +12,8 @@ PACKAGE = "site_agent.federated.engines.flare"
 CONTROLLER = f"{PACKAGE}.controller.RoundsController"
 EXECUTOR = f"{PACKAGE}.executor.SiteExecutor"
 
+SITE_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
+
 HEARTBEAT_INTERVAL_S = 2
 _HEARTBEAT_LIMIT_S = 10
 """A site that is silent for so long is not given a part in the next job."""

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, MissingExtraError
-from site_agent.federated.engines.flare import kit_policy
-from site_agent.federated.engines.flare.jobs import SITE_NAME
+from site_agent.federated.engines.flare.kit_policy import SITE_NAME, write_policy
 
 Role = Literal["server", "site", "submitter"]
 
@@ -144,7 +143,7 @@ def provision(output: Path, *, host: str, port: int, sites: Sequence[str]) -> li
     ]:
         kit = output / name
         if not kit.exists():
-            kit_policy.write_policy(made / participant, role)
+            write_policy(made / participant, role)
             (made / participant).chmod(0o700)
             (made / participant).rename(kit)
             placed.append(kit)
