@@ -121,8 +121,8 @@ def site(
 
 
 def _run(invocation: Invocation, kit: Kit, environment: Mapping[str, str], title: str) -> Reply:
+    from site_agent.federated.engines.flare.flare_process import run_kit
     from site_agent.federated.engines.flare.kits import require_flare
-    from site_agent.federated.engines.flare.processes import run_kit
 
     require_flare()
     invocation.note(f"{title}; stop with Ctrl-C")

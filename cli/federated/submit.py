@@ -114,8 +114,8 @@ def submit(
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show which sites are connected, and how far the rounds are."""
     from site_agent.errors import FederationError
+    from site_agent.federated.engines.flare.federation import FederationSession
     from site_agent.federated.engines.flare.kits import read_kit
-    from site_agent.federated.engines.flare.session import FederationSession
 
     found = read_kit(kit, "submitter")
     last: dict[str, int | None] = {}
@@ -142,8 +142,8 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
 
     The same 'submit' goes on with them later.
     """
+    from site_agent.federated.engines.flare.federation import FederationSession
     from site_agent.federated.engines.flare.kits import read_kit
-    from site_agent.federated.engines.flare.session import FederationSession
 
     with FederationSession(read_kit(kit, "submitter")) as session:
         jobs = list(session.unfinished_jobs())

@@ -26,7 +26,7 @@ from site_agent.agent.journal import Journal
 from site_agent.errors import AgentError, BusyError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
-from site_agent.runs.lock import locked
+from site_agent.runs.files import locked
 
 _MOST_REMEMBERED = 2000
 

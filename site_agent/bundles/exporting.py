@@ -25,7 +25,7 @@ from site_agent.bundles.layout import (
 )
 from site_agent.errors import BundleRefusedError, InvalidInputError, PoolAnswerError
 from site_agent.pool import profiles
-from site_agent.runs.file_chunks import chunks
+from site_agent.runs.files import chunks
 from site_agent.runs.progress import Progress, no_progress, part_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from site_agent.errors import PredictionInputError
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image, resized
 from site_agent.pictures.plot_style import FOUND_RGB
-from site_agent.runs.file_identity import file_identity
+from site_agent.runs.files import file_identity
 
 UInt8 = NDArray[np.uint8]
 

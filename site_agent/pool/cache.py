@@ -30,7 +30,7 @@ from aggregators.whole_file import sync_folder, whole_file, write_whole
 from pool_server.wire.names import DIGEST_PATTERN, ModelAddress
 from site_agent.errors import DigestMismatchError, NotFoundError
 from site_agent.pool import profiles
-from site_agent.runs.lock import locked
+from site_agent.runs.files import locked
 
 _CHUNK_BYTES = 1 << 20
 _PART = ".part"
@@ -96,7 +96,7 @@ class ModelCache:
         return blob
 
     def locked(self, digest: str, *, busy: Exception | None = None) -> AbstractContextManager[None]:
-        """Hold the lock of one blob; see `site_agent.runs.lock`."""
+        """Hold the lock of one blob; see `site_agent.runs.files`."""
         self._make(self._locks)
         return locked(self._locks / _require_digest(digest), busy=busy)
 

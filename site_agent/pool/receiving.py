@@ -33,7 +33,7 @@ from site_agent.pool.connection import PoolConnection
 from site_agent.pool.storage_connection import StorageConnection
 from site_agent.pool.verification import Verification
 from site_agent.runs.block_threads import BlockThreads
-from site_agent.runs.file_chunks import CHUNK_BYTES, chunks, megabytes
+from site_agent.runs.files import CHUNK_BYTES, chunks, megabytes
 from site_agent.runs.progress import Progress
 
 

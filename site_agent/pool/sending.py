@@ -45,7 +45,7 @@ from site_agent.errors import (
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, require_field
 from site_agent.runs.block_threads import BlockThreads
-from site_agent.runs.file_chunks import CHUNK_BYTES, chunks, megabytes
+from site_agent.runs.files import CHUNK_BYTES, chunks, megabytes
 from site_agent.runs.progress import Progress
 
 # Hashing reads from the disk, sending goes over the line: the shares of one progress bar.

@@ -20,7 +20,7 @@ from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.signatures import KeyResponse
 from site_agent.errors import InvalidInputError
 from site_agent.pool import profiles
-from site_agent.runs.lock import locked
+from site_agent.runs.files import locked
 
 How = Literal["first use", "trusted"]
 

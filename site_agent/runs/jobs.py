@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, InvalidInputError
-from site_agent.runs.lock import locked
+from site_agent.runs.files import locked
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers
 from site_agent.wording import duration_words

@@ -21,7 +21,7 @@ from site_agent.studies.model_study import (
 from site_agent.studies.outcome import describe_study, make_table, write_outcome
 from site_agent.studies.parts import StudyData, describe_parts, whole_pixels, write_parts
 from site_agent.studies.protocol import Protocol, StudySettings
-from site_agent.studies.step_records import StudyFolder
+from site_agent.studies.steps import StudyFolder
 from site_agent.studies.table import StudyTable
 
 

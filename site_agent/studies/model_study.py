@@ -21,8 +21,16 @@ from site_agent.runs.workers import Task, Workers, processor_count, workers_that
 from site_agent.studies.parts import StudyData, read_union
 from site_agent.studies.protocol import Protocol, StudySettings, plan_protocol
 from site_agent.studies.step_jobs import StepJob, run_job
-from site_agent.studies.step_records import StepRecord, StudyFolder
-from site_agent.studies.steps import Contribute, Score, Step, Train, step_digests, title
+from site_agent.studies.steps import (
+    Contribute,
+    Score,
+    Step,
+    StepRecord,
+    StudyFolder,
+    Train,
+    step_digests,
+    title,
+)
 from site_agent.training import ErtSettings
 
 

@@ -18,7 +18,7 @@ from site_agent.studies.model_study import StudyRun
 from site_agent.studies.parts import StudyData
 from site_agent.studies.pictures import draw_pictures
 from site_agent.studies.protocol import Row, StudySettings
-from site_agent.studies.step_records import StudyFolder
+from site_agent.studies.steps import StudyFolder
 from site_agent.studies.table import StudyTable, TableLine, read_scores
 from site_agent.tables import Table, columns_of
 from site_agent.wording import count_words

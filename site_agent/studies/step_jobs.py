@@ -8,8 +8,7 @@ from pathlib import Path
 
 from site_agent.runs.progress import Progress
 from site_agent.studies.parts import StudyPart, read_union
-from site_agent.studies.step_records import result_name
-from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train
+from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train, result_name
 from site_agent.studies.table import Scores, write_scores
 from site_agent.training import ErtSettings, train_ert, train_hog_svm
 from site_agent.wording import count_words

@@ -2,22 +2,34 @@
 
 A step's digest is made of its settings, of the digests of the steps and data sets that it takes,
 and of program versions. Equal digests mean equal results, so that a study which goes on after an
-interruption, or after a setting was changed, repeats no more than it must.
+interruption, or after a setting was changed, repeats no more than it must. The folder of a study::
+
+    STUDY/models/KEY.dat          models with their recipes and training records
+    STUDY/scores/KEY.json         scores
+    STUDY/.study/steps/KEY.json   the record of a finished step, written after its files
+    STUDY/.study/contributions/   what parts sent in refinement, until it was combined
+    STUDY/.study/work/            steps under way; emptied at every start
+    STUDY/.study/lock
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
+from aggregators.formats import file_digest
 from aggregators.methods.refitting import RefitSettings
+from site_agent.errors import InvalidInputError
 from site_agent.evaluation import EvaluationSettings
+from site_agent.runs.jobs import write_json
 from site_agent.training import ErtSettings, HogSvmSettings
 
-_SCHEMA = "poolctl-study-step/1"
+SCHEMA = "poolctl-study-step/1"
 
 
 @dataclass(frozen=True)
@@ -168,7 +180,7 @@ def step_digests(
     digests: dict[str, str] = {}
     for step in steps:
         content = {
-            "schema": _SCHEMA,
+            "schema": SCHEMA,
             "step": step.verb,
             "facts": step.facts(),
             "inputs": [digests[key] for key in step.inputs],
@@ -178,3 +190,177 @@ def step_digests(
         text = json.dumps(content, sort_keys=True, ensure_ascii=True)
         digests[step.key] = hashlib.sha256(text.encode("ascii")).hexdigest()
     return digests
+
+
+@dataclass(frozen=True)
+class StepFile:
+    """A file that a step made; `size` and `mtime_ns` save reading it again.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the study's folder.
+    """
+
+    path: str
+    sha256: str
+    size: int
+    mtime_ns: int
+
+    def is_still(self, study: Path) -> bool:
+        """Return whether the file is there with the content that the digest is of."""
+        path = study / self.path
+        try:
+            now = path.stat()
+        except OSError:
+            return False
+        if now.st_size != self.size:
+            return False
+        return now.st_mtime_ns == self.mtime_ns or file_digest(path) == self.sha256
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A finished step.
+
+    Attributes
+    ----------
+    digest : str
+        `site_agent.studies.steps.step_digests`.
+    files : tuple of StepFile
+        Its result first, then what lies beside it.
+    """
+
+    key: str
+    digest: str
+    files: tuple[StepFile, ...]
+    took_s: float
+    warnings: tuple[str, ...] = ()
+    schema: str = field(default=SCHEMA)
+
+    @property
+    def result(self) -> StepFile:
+        return self.files[0]
+
+
+class StudyFolder:
+    """The folder of a study."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.hidden = path / ".study"
+        self.parts = path / "parts"
+        self.work = self.hidden / "work"
+
+    def prepare(self) -> None:
+        """Make the folders, and remove what an interrupted run left under way.
+
+        Raises
+        ------
+        InvalidInputError
+            The folder is a file or cannot be written.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise InvalidInputError(f"{self.path}: is a file, expected a folder for the study")
+        try:
+            shutil.rmtree(self.work, ignore_errors=True)
+            for name in ("models", "scores", "parts"):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
+            for name in ("steps", "contributions", "work"):
+                (self.hidden / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(
+                f"{error.filename or self.path}: cannot be written: {error.strerror or error}"
+            ) from error
+
+    def place_of(self, step: Step) -> Path:
+        """Return the folder in which a step's files end."""
+        if isinstance(step, Score):
+            return self.path / "scores"
+        if isinstance(step, Contribute):
+            return self.hidden / "contributions"
+        return self.path / "models"
+
+    def result_of(self, step: Step) -> Path:
+        """Return where the result of a step is, or will be."""
+        return self.place_of(step) / result_name(step)
+
+    def finished(self, step: Step, digest: str) -> StepRecord | None:
+        """Return the record of a step whose result is there and is what is wanted now."""
+        record = self._read(self._record_file(step.key))
+        if record is None or record.digest != digest:
+            return None
+        return record if all(file.is_still(self.path) for file in record.files) else None
+
+    def adopt(
+        self, step: Step, digest: str, made: Path, took_s: float, warnings: Sequence[str]
+    ) -> StepRecord:
+        """Move what a step made to where it belongs, and then write its record.
+
+        Parameters
+        ----------
+        made : Path
+            Folder with the step's files; is gone afterwards.
+
+        Raises
+        ------
+        OSError
+            Something cannot be written.
+        """
+        place, name = self.place_of(step), result_name(step)
+        # Whoever is killed from here on has lost this step, and nothing else.
+        self._record_file(step.key).unlink(missing_ok=True)
+        names = sorted((path.name for path in made.iterdir()), key=lambda other: other != name)
+        for other in names:
+            (made / other).replace(place / other)
+        made.rmdir()
+        files = [_step_file(place / other, self.path) for other in names]
+        record = StepRecord(step.key, digest, tuple(files), round(took_s, 3), tuple(warnings))
+        write_json(self._record_file(step.key), asdict(record))
+        return record
+
+    def forget(self, step: Step) -> None:
+        """Remove a step's record and then its files."""
+        record = self._read(self._record_file(step.key))
+        self._record_file(step.key).unlink(missing_ok=True)
+        self.result_of(step).unlink(missing_ok=True)
+        for file in record.files if record else ():
+            (self.path / file.path).unlink(missing_ok=True)
+
+    def leftovers(self, steps: Sequence[Step]) -> list[str]:
+        """Return the files of earlier runs' steps that are none of these steps'."""
+        keys = {step.key for step in steps}
+        found = []
+        for file in sorted((self.hidden / "steps").glob("*.json")):
+            record = self._read(file)
+            if record is not None and record.key not in keys:
+                found.append(record.result.path)
+        return found
+
+    def _record_file(self, key: str) -> Path:
+        return self.hidden / "steps" / f"{key.replace(' ', '-')}.json"
+
+    def _read(self, path: Path) -> StepRecord | None:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["schema"] != SCHEMA:
+                return None
+            files = tuple(StepFile(**item) for item in content["files"])
+            record = StepRecord(**{**content, "files": files})
+            return replace(record, warnings=tuple(record.warnings))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def result_name(step: Step) -> str:
+    """Return the name of the file that a step is done for."""
+    if isinstance(step, Score):
+        return f"{step.model}{step.suffix}"
+    return f"{step.key}{step.suffix}"
+
+
+def _step_file(path: Path, study: Path) -> StepFile:
+    state = path.stat()
+    return StepFile(
+        path.relative_to(study).as_posix(), file_digest(path), state.st_size, state.st_mtime_ns
+    )

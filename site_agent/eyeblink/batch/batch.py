@@ -37,8 +37,8 @@ from site_agent.eyeblink.batch.settings import with_overrides
 from site_agent.eyeblink.batch.worker import SessionJob, run_job
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER
+from site_agent.runs.files import locked
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
-from site_agent.runs.lock import locked
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 
 # What a worker takes besides its landmark model: libraries, frames read ahead, a long trace.

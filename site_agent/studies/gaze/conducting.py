@@ -31,17 +31,20 @@ from site_agent.runs.jobs import (
 )
 from site_agent.runs.progress import Progress, part_of
 from site_agent.runs.workers import Task, Workers, processor_count
-from site_agent.studies.gaze.protocol import Run, plan_runs, plan_tuning
-from site_agent.studies.gaze.report import write_report, write_tuning
-from site_agent.studies.gaze.samples import (
+from site_agent.studies.gaze.one_run import (
+    RunJob,
     StudySamples,
+    do_run,
     draw_samples,
+    is_secure,
     read_samples,
+    rounds_of,
     write_samples,
 )
+from site_agent.studies.gaze.protocol import Run, plan_runs, plan_tuning
+from site_agent.studies.gaze.report import write_report, write_tuning
 from site_agent.studies.gaze.settings import GazeStudySettings
-from site_agent.studies.gaze.working import RunJob, do_run, is_secure, rounds_of
-from site_agent.studies.step_records import StudyFolder
+from site_agent.studies.steps import StudyFolder
 
 SCHEMA = "poolctl-gaze-study/1"
 _READING = 0.02

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from site_agent.studies.privacy.conducting import PrivacyOutcome, conduct_privacy_study
-from site_agent.studies.privacy.settings import PrivacySettings, make_privacy_settings
+from site_agent.studies.privacy.persons import PrivacySettings, make_privacy_settings
 
 __all__ = [
     "PrivacyOutcome",

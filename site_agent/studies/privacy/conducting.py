@@ -34,15 +34,15 @@ from site_agent.runs.jobs import (
 from site_agent.runs.progress import Progress, part_of
 from site_agent.runs.workers import Task, Workers, processor_count
 from site_agent.studies.privacy.persons import (
+    PrivacySettings,
     StudyPersons,
     describe_persons,
     draw_persons,
     read_persons,
 )
 from site_agent.studies.privacy.report import write_report
-from site_agent.studies.privacy.running import run_seed
-from site_agent.studies.privacy.settings import PrivacySettings
-from site_agent.studies.step_records import StudyFolder
+from site_agent.studies.privacy.seeds import run_seed
+from site_agent.studies.steps import StudyFolder
 
 SCHEMA = "poolctl-privacy-study/1"
 _READING = 0.1

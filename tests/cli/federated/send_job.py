@@ -12,8 +12,8 @@ from pathlib import Path
 
 from site_agent.errors import FederationError
 from site_agent.federated.engines.flare import jobs
+from site_agent.federated.engines.flare.federation import FederationSession, has_finished
 from site_agent.federated.engines.flare.kits import read_kit
-from site_agent.federated.engines.flare.session import FederationSession, has_finished
 from site_agent.federated.plan import make_plan
 
 

@@ -11,10 +11,9 @@ import pytest
 from aggregators import file_digest, read_model, write_model
 from aggregators.methods.networks import state_path, write_network_contribution
 from aggregators.models import NetworkContribution, StateDict
-from site_agent.federated.combining import combine_files
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.local_training import train_contribution
-from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.federated.plan import FederationPlan, combine_files, make_plan
 from site_agent.networks import new_network
 from tests.site_agent.federated.small_sites import small_sites
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aggregators.whole_file import whole_file, write_whole
 from site_agent.errors import ConflictError, InvalidInputError, NotFoundError
-from site_agent.runs.lock import locked
+from site_agent.runs.files import locked
 from site_agent.secure.charter import NAME_PATTERN
 from site_agent.secure.messages import DIGEST_PATTERN, Post
 

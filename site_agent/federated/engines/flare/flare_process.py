@@ -1,27 +1,33 @@
 """FLARE's process of a server or a site, which ends with the process that started it.
 
-Run as ``python -m site_agent.federated.engines.flare.flare_process KIT``.
+`run_kit` starts it as ``python -m site_agent.federated.engines.flare.flare_process KIT``, and keeps
+it in the foreground until it is stopped.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import runpy
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
-from site_agent.errors import InvalidInputError
+from site_agent.errors import BusyError, FederationError, InvalidInputError
 from site_agent.federated.engines.flare.jobs import Side, check_job
-from site_agent.federated.engines.flare.kit_policy import (
+from site_agent.federated.engines.flare.kits import (
     ENVIRONMENT,
     HEARTBEAT_INTERVAL_S,
+    Kit,
     place_store,
+    read_kit,
 )
-from site_agent.federated.engines.flare.kits import Kit, read_kit
-from site_agent.runs.child_process import die_with_parent
+from site_agent.runs.child_process import die_with_parent, start_python, stop
+from site_agent.runs.files import locked
 
 
 def main(folder: Path) -> None:
@@ -107,3 +113,57 @@ class ConnectionLines(logging.Filter):
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+
+
+_STOP_LIMIT_S = 10.0
+
+
+def run_kit(kit: Kit, environment: Mapping[str, str], on_line: Callable[[str], None]) -> None:
+    """Run a server or a site until Ctrl-C, or until its process ends by itself.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Variables for the kit's processes.
+    on_line : callable
+        Called with each line of their log.
+
+    Raises
+    ------
+    BusyError
+        The kit is in use.
+    FederationError
+        The process ended by itself.
+    """
+    busy = BusyError(f"{kit.folder} is in use: its {kit.role} runs already")
+    with locked(kit.folder / ".lock", busy=busy):
+        process = start_python(
+            "site_agent.federated.engines.flare.flare_process",
+            str(kit.folder),
+            environment=environment,
+        )
+        reader = threading.Thread(target=_read, args=(process.stdout, on_line), daemon=True)
+        reader.start()
+        try:
+            code = process.wait()
+        finally:
+            stop(process, grace_s=_STOP_LIMIT_S)
+            reader.join(_STOP_LIMIT_S)
+    raise FederationError(
+        f"the {kit.role} ended with code {code}", hint=f"see {kit.folder / 'log.txt'}"
+    )
+
+
+def _read(lines: IO[bytes] | None, on_line: Callable[[str], None]) -> None:
+    with contextlib.suppress(ValueError, OSError):  # closed while it is read
+        for line in lines or ():
+            on_line(_plain(line.decode("utf-8", "replace").rstrip()))
+
+
+def _plain(line: str) -> str:
+    """Return a line of FLARE's log, or what it means."""
+    if "CERTIFICATE_VERIFY_FAILED" in line:
+        return "refused: the other side's certificate is not of this federation"
+    if "UNKNOWN_CA" in line or "CERTIFICATE_UNKNOWN" in line:
+        return "refused: this kit's certificate is not of the other side's federation"
+    return line

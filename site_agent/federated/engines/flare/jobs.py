@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aggregators.methods.networks.round_files import state_path
 from site_agent.errors import InvalidInputError
-from site_agent.federated.engines.flare.kit_policy import CONTROLLER, EXECUTOR, SITE_NAME
+from site_agent.federated.engines.flare.kits import CONTROLLER, EXECUTOR, SITE_NAME
 from site_agent.federated.engines.flare.messages import TRAIN
 from site_agent.federated.plan import FederationPlan, read_plan
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from site_agent.federated.engines.simulator.data import DividedData, Holdout, divide
+from site_agent.federated.engines.simulator.data import (
+    DividedData,
+    Holdout,
+    PersonErrors,
+    divide,
+    score_constant,
+)
 from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
-from site_agent.federated.engines.simulator.folder import RunFolder, open_run
-from site_agent.federated.engines.simulator.history import History, Round
-from site_agent.federated.engines.simulator.scoring import PersonErrors, score_constant
+from site_agent.federated.engines.simulator.folder import History, Round, RunFolder, open_run
 
 __all__ = [
     "DividedData",

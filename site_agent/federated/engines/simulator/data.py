@@ -1,4 +1,4 @@
-"""Gaze data divided into sites, and what is held out to score the networks."""
+"""Gaze data divided into sites, and scores on the samples that are held out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import Literal
 
 import numpy as np
 
-from site_agent.datasets.gaze import GazeSamples, join_digests, join_samples, open_gaze
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import (
+    GazeSamples,
+    angular_errors_deg,
+    join_digests,
+    join_samples,
+    open_gaze,
+)
 from site_agent.datasets.gaze.records import (
     HELD_OUT_SHARE,
     Float64,
@@ -20,6 +27,7 @@ from site_agent.datasets.gaze.records import (
 )
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs.workers import processor_count
 
 Holdout = Literal["sessions", "persons", "none"]
 
@@ -148,3 +156,49 @@ def _drawn_persons(persons: tuple[str, ...], seed: int) -> frozenset[str]:
 def read_once(data: SiteData) -> GazeSamples:
     """Return the samples of a site, which stay in the memory of its process."""
     return data.read()
+
+
+@dataclass(frozen=True)
+class PersonErrors:
+    """Mean angle in degrees between found and true gaze, for each person."""
+
+    by_person: Mapping[str, float]
+
+    @property
+    def mean_deg(self) -> float:
+        """Mean over persons, each of whom counts the same."""
+        return float(np.mean(list(self.by_person.values())))
+
+    @property
+    def worst(self) -> str:
+        """The person with the largest error."""
+        return max(self.by_person, key=lambda person: self.by_person[person])
+
+    @property
+    def worst_deg(self) -> float:
+        return self.by_person[self.worst]
+
+    @property
+    def best_deg(self) -> float:
+        return min(self.by_person.values())
+
+
+def score_network(network: StateDict, samples: GazeSamples) -> PersonErrors:
+    """Return the errors of a network."""
+    from site_agent.networks import predict_gaze, to_module
+    from site_agent.training.gaze.loop import repeatable
+
+    with repeatable(processor_count()):
+        found = predict_gaze(to_module(network), samples.patches, samples.head)
+    return _by_person(found, samples)
+
+
+def score_constant(gaze: Float64, samples: GazeSamples) -> PersonErrors:
+    """Return the errors of a predictor that knows no patch: it always says `gaze`, shape (2,)."""
+    return _by_person(np.tile(gaze, (len(samples), 1)), samples)
+
+
+def _by_person(found: Float64, samples: GazeSamples) -> PersonErrors:
+    errors = angular_errors_deg(found, samples.gaze)
+    names = sorted({str(person) for person in samples.person})
+    return PersonErrors({name: float(errors[samples.person == name].mean()) for name in names})

@@ -17,13 +17,21 @@ from aggregators.methods.networks import write_network_contribution
 from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.errors import TrainingFailedError
-from site_agent.federated.combining import combine_files
-from site_agent.federated.engines.simulator.data import DividedData, SiteData, read_once
-from site_agent.federated.engines.simulator.folder import MethodFolder, RunFolder
-from site_agent.federated.engines.simulator.history import History, Round, read_history
-from site_agent.federated.engines.simulator.scoring import score_network
+from site_agent.federated.engines.simulator.data import (
+    DividedData,
+    SiteData,
+    read_once,
+    score_network,
+)
+from site_agent.federated.engines.simulator.folder import (
+    History,
+    MethodFolder,
+    Round,
+    RunFolder,
+    read_history,
+)
 from site_agent.federated.local_training import train_contribution
-from site_agent.federated.plan import FederationPlan
+from site_agent.federated.plan import FederationPlan, combine_files
 from site_agent.networks import read_network
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.runs.progress import Progress, no_progress

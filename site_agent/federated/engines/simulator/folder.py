@@ -1,4 +1,4 @@
-"""The folder of a simulation.
+"""The folder of a simulation, and the history of its rounds.
 
 =================================  =============================================================
 file                               content
@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,9 +32,9 @@ from aggregators.methods.networks import state_path
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, InvalidInputError
-from site_agent.federated.combining import first_model
-from site_agent.federated.engines.simulator.data import DividedData
-from site_agent.runs.lock import locked
+from site_agent.federated.engines.simulator.data import DividedData, PersonErrors
+from site_agent.federated.plan import FederationPlan, first_model, read_plan
+from site_agent.runs.files import locked
 
 _WORDS = {
     "data": "other data",
@@ -135,3 +135,90 @@ def _facts(data: DividedData, base: StateDict) -> dict[str, Any]:
         for site, each in data.sites.items()
     }
     return {"data": data.digest, "base": first_model(base).digest, "sites": sites}
+
+
+# `History` is the content of ``history.json``, which is written anew after each round.
+_SCHEMA = "poolctl-simulation/1"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round that was held.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    base, result : str
+        SHA-256 of the networks' files.
+    state : str or None
+        SHA-256 of the file of the method's state.
+    updates : mapping of str to str
+        SHA-256 of the sites' contributions, by site.
+    errors_deg : mapping of str to float
+        Of the result on the samples that were held out, by person; empty without such samples.
+    """
+
+    number: int
+    base: str
+    result: str
+    state: str | None
+    updates: Mapping[str, str]
+    warnings: tuple[str, ...]
+    errors_deg: Mapping[str, float]
+
+    @property
+    def errors(self) -> PersonErrors | None:
+        """The errors, if samples were held out."""
+        return PersonErrors(self.errors_deg) if self.errors_deg else None
+
+
+@dataclass(frozen=True)
+class History:
+    """The rounds of one plan, in their order."""
+
+    plan: FederationPlan
+    rounds: tuple[Round, ...] = ()
+
+    def write(self, path: Path) -> None:
+        """Write the history, whole or not at all."""
+        content: dict[str, Any] = {
+            "schema": _SCHEMA,
+            "plan": self.plan.model_dump(),
+            "rounds": [asdict(each) for each in self.rounds],
+        }
+        write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_history(path: Path, plan: FederationPlan) -> History:
+    """Return what was held of a plan; no rounds if there is no file.
+
+    The numbers of rounds may differ: a simulation can be made longer.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is damaged, or of another plan.
+    """
+    if not path.exists():
+        return History(plan)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found = read_plan(content["plan"])
+        rounds = tuple(
+            Round(**{**each, "warnings": tuple(each["warnings"])}) for each in content["rounds"]
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{path}: is not the history of a simulation: {error}") from error
+    mine, theirs = _settings(plan), _settings(found)
+    for name in mine:
+        if mine[name] != theirs.get(name):
+            raise InvalidInputError(
+                f"{path}: was made with {name} {theirs.get(name)}, not {mine[name]}; "
+                "choose another folder"
+            )
+    return History(plan, rounds[: plan.rounds])
+
+
+def _settings(plan: FederationPlan) -> dict[str, Any]:
+    return {"method": plan.method, "cohort": plan.cohort, **plan.options}

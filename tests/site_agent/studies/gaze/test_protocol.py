@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.errors import InvalidInputError
+from site_agent.studies.gaze.one_run import (
+    StudySamples,
+    add_noise,
+    samples_to_test,
+    samples_to_train_on,
+    spread_over_sessions,
+)
 from site_agent.studies.gaze.protocol import (
     Run,
     folds_of,
     held_out_sessions,
     plan_runs,
     plan_tuning,
-)
-from site_agent.studies.gaze.samples import (
-    StudySamples,
-    add_noise,
-    samples_to_test,
-    samples_to_train_on,
-    spread_over_sessions,
 )
 from site_agent.studies.gaze.settings import (
     CANDIDATES,

@@ -9,9 +9,9 @@ from aggregators.models import NetworkContribution
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
+from site_agent.studies.gaze.one_run import RunJob, attacked, federation_plan, rounds_of
 from site_agent.studies.gaze.protocol import plan_runs
 from site_agent.studies.gaze.settings import make_settings
-from site_agent.studies.gaze.working import RunJob, attacked, federation_plan, rounds_of
 
 
 @pytest.fixture(scope="module")
