@@ -27,6 +27,7 @@ def render_page(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    # Strict, so that a misspelt name fails here and does not leave a hole in a page.
     environment = Environment(
         loader=PackageLoader("site_agent"),
         autoescape=True,

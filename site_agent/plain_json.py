@@ -24,6 +24,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, set | frozenset | list | tuple):
+        # The order of a set differs from run to run, and equal results give equal files.
         ordered = sorted(value) if isinstance(value, set | frozenset) else value
         return [plain(entry) for entry in ordered]
     return _plain_scalar(value.item() if isinstance(value, np.generic) else value)

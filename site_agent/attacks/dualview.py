@@ -196,7 +196,7 @@ def kl_divergence(truth: Float64, inferred: Float64) -> float:
 
 @dataclass(frozen=True)
 class InversionSettings:
-    """How pictures are searched.
+    """Settings of the search for pictures.
 
     The paper's weights for faces (10, 6, 4) are for its critic; with those of gaze and appearance
     the search leaves what eyes look like, and finds fewer persons than its start.

@@ -77,7 +77,7 @@ class LeakLosses:
 
     @property
     def gains(self) -> Float64:
-        """How much training lowered the losses, summed over rounds: shape (sites, n)."""
+        """Return the decrease of the losses by training, summed over rounds: shape (sites, n)."""
         gains: Float64 = (self.before[None] - self.after).sum(axis=1)
         return gains
 

@@ -28,7 +28,7 @@ _DRAWS, _PERMUTATIONS = 200, 10_000
 
 @dataclass(frozen=True, eq=False)
 class Reidentification:
-    """Which person each site was taken for.
+    """The person for which each site was taken.
 
     Attributes
     ----------
@@ -148,6 +148,7 @@ class UpdateComparison:
         return total
 
     def _train(self, base: StateDict, number: int) -> list[StateDict]:
+        # The base is kept with its updates: the id of an object that is gone may be used again.
         key = (id(base), number)
         if key not in self._made:
             self._made[key] = (

@@ -17,7 +17,7 @@ RESAMPLES = 200
 
 @dataclass(frozen=True)
 class Separation:
-    """How well scores separate members from others; chance is 0.5, 0.5 and 0.01.
+    """Separation of members from others by scores; chance is 0.5, 0.5 and 0.01.
 
     Attributes
     ----------

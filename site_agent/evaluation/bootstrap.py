@@ -48,6 +48,7 @@ def bootstrap_intervals(
 
 
 def _interval(values: NDArray[Any]) -> Interval:
+    # A resample may hold nothing to measure, such as no face at all; its value is NaN.
     finite = values[np.isfinite(values)]
     if not finite.size:
         return float("nan"), float("nan")

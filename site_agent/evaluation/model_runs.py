@@ -30,7 +30,7 @@ _CURVE_BELOW = 0.5
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How models are scored.
+    """Settings of an evaluation.
 
     Attributes
     ----------
@@ -140,6 +140,7 @@ def evaluate_models(
             models[number], dataset, settings, workers=workers, progress=report_one
         )
 
+    # A process takes seconds to start: the first model shows whether the others are worth it.
     started = time.monotonic()
     done = [score_here(0)] if models else []
     expected_s = (time.monotonic() - started) * (count - 1)

@@ -194,7 +194,7 @@ def _spread(values: Float64, number: int) -> list[int]:
 
 
 def _shown_error(scores: LandmarkScores) -> float:
-    """Where the axis may end for a model: nearly all of its faces are to be seen."""
+    """Return the end of the axis for a model, such that nearly all of its faces are in view."""
     errors, _ = scores.cumulative_errors()
     high = float(np.percentile(errors, 98)) * 1.1
     return high if scores.normaliser == "none" else min(_LARGEST_ERROR_SHOWN, high)

@@ -31,7 +31,7 @@ _BY_FACES = "by faces"
 
 @dataclass(frozen=True)
 class CombinationSettings:
-    """What is combined of the parts.
+    """Settings of the combinations of parts.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class CombinationSettings:
 
 @dataclass(frozen=True)
 class RefinementSettings:
-    """How landmark models are merged into a cascade, and refined.
+    """Settings of merging landmark models into a cascade, and of refining them.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class RefinementSettings:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """Everything that is chosen in a study, besides its data.
+    """All settings of a study, besides its data.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ _NORMAL_95 = 1.959964
 
 @dataclass(frozen=True, eq=False)
 class MemberScores:
-    """What an attack says of each sample.
+    """The scores that an attack gives to samples.
 
     Attributes
     ----------

@@ -42,7 +42,7 @@ _ALIKE = 0.9
 
 @dataclass(frozen=True, eq=False)
 class _Recovered:
-    """How near guesses from leaf sums come to the landmarks of faces.
+    """Distances of guesses from leaf sums to the landmarks of faces.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ def develop(contribution: LeafContribution) -> tuple[Float64, Float64]:
 
 
 def photograph(faces: SiteFaces) -> Float64:
-    """Return what the camera is to see: (faces, SIZE, SIZE) grey values."""
+    """Return the true pictures that a camera should recover: (faces, SIZE, SIZE) grey values."""
     pictures = np.empty((faces.face_count, SIZE**2))
     for face, box in enumerate(faces.boxes):
         image = faces.image_of_face[face]

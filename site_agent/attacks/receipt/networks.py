@@ -62,7 +62,7 @@ class GazeSides:
 
 @dataclass(frozen=True, eq=False)
 class _Attacker:
-    """What the attacker knows, and how he attacks a network."""
+    """An attacker of a network: knowledge and attacks."""
 
     base: StateDict
     sides: GazeSides

@@ -62,7 +62,7 @@ class ProbedReceipt:
 
 @dataclass(frozen=True, eq=False)
 class _Persons:
-    """Who is on each sample of either side."""
+    """The person of each sample, of either side."""
 
     own: NDArray[np.str_]
     others: NDArray[np.str_]

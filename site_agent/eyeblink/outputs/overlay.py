@@ -77,7 +77,7 @@ def write_overlay(session: AnalysedSession, path: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _FrameFacts:
-    """What is written on the frames; one entry a frame, stimuli as (time, name)."""
+    """Facts written on the frames; one entry a frame, stimuli as (time, name)."""
 
     timestamps_s: Float64
     ear: Float64

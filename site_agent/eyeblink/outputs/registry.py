@@ -59,7 +59,7 @@ class BlinkOutput:
     def on_request(self) -> bool:
         return bool(self.library)
 
-    def wanted(self, session: AnalysedSession) -> bool:
+    def applies_to(self, session: AnalysedSession) -> bool:
         if self.needs_trials and session.conditioning is None:
             return False
         return not self.on_request or self.name in session.settings.outputs
@@ -89,7 +89,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True)
 class WrittenOutputs:
-    """What was written, by the output's name, and the session's warnings with those of writing."""
+    """Files written, by the output's name, and the session's warnings with those of writing."""
 
     files: Mapping[str, Path]
     warnings: tuple[str, ...]
@@ -168,7 +168,7 @@ def _write_each(
     outputs: Sequence[BlinkOutput],
     progress: Callable[[float, str], None] | None,
 ) -> tuple[AnalysedSession, list[BlinkOutput]]:
-    wanted = [output for output in outputs if output.wanted(session)]
+    wanted = [output for output in outputs if output.applies_to(session)]
     written: list[BlinkOutput] = []
     (content / session.names.folder).mkdir(parents=True, exist_ok=True)
     for done, output in enumerate(wanted):

@@ -138,6 +138,7 @@ def _draw_profiles(axis: Axes, session: AnalysedSession, blinks: Sequence[Blink]
     # The mean only where most of the blinks are known.
     total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
     mean = np.where(2 * count >= len(values), total / np.maximum(count, 1), np.nan)
+    # More lines than this only darken the picture, and make the page slow to open.
     shown = values[:: max(1, math.ceil(len(values) / MOST_PROFILES))]
     axis.plot(PROFILE_MS, shown.T, color=SOFT, linewidth=0.5, alpha=0.4)
     axis.plot(PROFILE_MS, mean, color=BLUE, linewidth=2.2)

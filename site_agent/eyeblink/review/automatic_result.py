@@ -86,7 +86,7 @@ class AutomaticResult:
 
     @property
     def review_folder(self) -> Path:
-        """The folder of the review, whether or not there is one."""
+        """The folder of the review, whether or not there is one; BIDS datasets ignore its name."""
         return self.folder / f"{self.prefix}review"
 
     def source(self, role: str) -> SourceFile | None:

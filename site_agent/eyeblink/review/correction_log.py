@@ -50,7 +50,7 @@ class LogEntry(BaseModel):
 
 @dataclass(frozen=True)
 class LogContent:
-    """What a log holds: `whole_bytes` is where its last complete line ends."""
+    """The content of a log: `whole_bytes` is where its last complete line ends."""
 
     header: LogHeader | None
     entries: tuple[LogEntry, ...]
@@ -135,6 +135,7 @@ class CorrectionLog:
     def _begin(self, blinks_sha256: str) -> tuple[LogEntry, ...]:
         content = read_log(self.path)
         if content.header is None:
+            # New, or left by a process that was killed in the middle of the first line.
             os.ftruncate(self._file, 0)
             header = LogHeader(schema=SCHEMA, blinks_sha256=blinks_sha256, created_utc=_now())
             self._write(header.model_dump_json(by_alias=True))

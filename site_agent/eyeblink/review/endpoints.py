@@ -167,7 +167,7 @@ class _Views:
         }
 
     def session(self, request: Request) -> Response:  # noqa: ARG002
-        """What does not change during a review."""
+        """Return the facts that stay the same during a review."""
         review = self._review
         frames = review.result.frames
         source = review.result.source("video") or review.result.source("trace")
@@ -217,7 +217,7 @@ class _Views:
         return JSONResponse(content)
 
     def frame(self, request: Request) -> Response:
-        """What is known of one frame, and where the landmarks are in it."""
+        """Return the values of one frame, and the places of its landmarks."""
         number = self._frame_number(request)
         frames = self._review.result.frames
         box = frames.box(number)

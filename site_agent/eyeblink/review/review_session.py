@@ -66,9 +66,6 @@ class LandmarkFinder:
         return FoundLandmarks(face.box, face.landmarks) if face is not None else None
 
 
-"""Its name follows the result's prefix, which a BIDS dataset ignores."""
-
-
 @dataclass
 class ReviewSession:
     """Everything that the page and the export ask for; `video` is None for a trace."""
@@ -121,9 +118,11 @@ class ReviewSession:
                     "another window has changed something since; check the page, then repeat"
                 )
             action = self._fit(action)
+            # Replayed before it is logged: the log must not hold an action that does not apply.
             state = self._replay((action,))
             self.log.append(action, self.reviewer)
             self.state = state
+            # Last, as it can be made again from the log, and is when a review is opened.
             write_reviewed_blinks(self.result, state, self.log.path.parent)
             return state
 

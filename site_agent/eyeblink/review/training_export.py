@@ -33,7 +33,7 @@ LARGEST_SCALE = 4
 
 @dataclass(frozen=True)
 class ExportedTrainingSet:
-    """What was written: `scale` is how many times larger the pictures are than the video's."""
+    """The files written: `scale` is how many times larger the pictures are than the video's."""
 
     path: Path
     images: int

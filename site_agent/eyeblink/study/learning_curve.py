@@ -71,7 +71,7 @@ class Effect:
 
     @property
     def verdict(self) -> Literal["positive", "negative", "unclear"]:
-        """Which sign the interval leaves; unclear when it holds zero or is not known."""
+        """The sign of the effect by its interval; unclear when that holds zero or is not known."""
         if self.low > 0:
             return "positive"
         return "negative" if self.high < 0 else "unclear"

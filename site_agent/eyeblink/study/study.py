@@ -29,7 +29,7 @@ _CURVE_FILES = ("learning_curve.csv", "learning_curve.json", "learning_curve.png
 
 @dataclass(frozen=True)
 class StudySummary:
-    """What was written for the whole study; `curves` by group."""
+    """The files of the whole study, and its `curves` by group."""
 
     files: Mapping[str, Path]
     curves: Mapping[str, tuple[LearningCurve, ...]]
@@ -39,7 +39,7 @@ class StudySummary:
 def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve.
 
-    Sessions with BIDS names are brought together in ``bids`` (see `gather_bids`).
+    Sessions with BIDS names are gathered in ``bids`` (see `gather_bids`).
     """
     files = {"sessions": study / "sessions.csv"}
     write_sessions_table(files["sessions"], records)
