@@ -23,13 +23,12 @@ from pool_server.errors import MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import (
-    Cursor,
+    BeforeId,
     Limit,
     ModelName,
     Reference,
     SiteName,
-    read_cursor,
-    write_cursor,
+    cut_page,
 )
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
@@ -49,6 +48,16 @@ from pool_server.wire.evaluations import (
 from pool_server.wire.names import Digest, LabelKey, ModelAddress, Name
 
 router = APIRouter(tags=["evaluations"])
+
+
+# A site that measures again replaces its earlier scores: of evaluations that agree in these
+# columns the newest counts.
+SAME_MEASUREMENT = (
+    EvaluationRecord.digest,
+    EvaluationRecord.site_id,
+    EvaluationRecord.dataset_digest,
+    EvaluationRecord.protocol,
+)
 
 
 @router.post(
@@ -79,7 +88,7 @@ def post_evaluation(
         images=request.images,
         note=request.note,
         details={} if request.faces is None else {"faces": request.faces},
-        created_by=f"{caller.site}/{caller.token_name}",
+        created_by=caller.name,
         token_id=caller.token_id,
         scores=[
             EvaluationScoreRecord(name=name, value=score.value, low=score.low, high=score.high)
@@ -139,7 +148,7 @@ def matrix(  # noqa: PLR0917 - FastAPI gives them by name
         Query(description="Only measured in this way.", max_length=128, examples=["inter-ocular"]),
     ] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    before_id: BeforeId = None,
 ) -> EvaluationMatrix:
     """Return one score of all models by all sites, newest models first, a page at a time.
 
@@ -154,7 +163,7 @@ def matrix(  # noqa: PLR0917 - FastAPI gives them by name
         dataset_digest=dataset_digest,
         protocol=protocol,
         limit=limit,
-        before_id=None if cursor is None else read_cursor(cursor),
+        before_id=before_id,
     )
     return show_matrix(session, caller, query)
 
@@ -174,11 +183,10 @@ def list_evaluations(  # noqa: PLR0917
         bool, Query(description="Include evaluations that were repeated since.", examples=[False])
     ] = False,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    before_id: BeforeId = None,
 ) -> EvaluationPage:
     """Return the evaluations of a version's file, newest first, a page at a time."""
     version = resolve_version(session, caller, site, name, reference)
-    before_id = None if cursor is None else read_cursor(cursor)
     return read_evaluations(
         session, caller, version, history=history, before_id=before_id, limit=limit
     )
@@ -212,10 +220,10 @@ def read_evaluations(
     found = find_evaluations(
         session, caller, version.digest, history=history, before_id=before_id, limit=limit
     )
-    page = found[:limit]
+    page, next_cursor = cut_page(found, limit)
     return EvaluationPage(
         items=[describe_evaluation(each) for each in page],
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+        next_cursor=next_cursor,
     )
 
 
@@ -243,7 +251,7 @@ def describe_evaluation(record: EvaluationRecord) -> EvaluationResponse:
 def show_matrix(session: Session, caller: Caller, query: MatrixQuery) -> EvaluationMatrix:
     """Return models x sites for one score: a page of models that the caller may see."""
     found = find_measured_models(session, caller, query)
-    page = found[: query.limit]
+    page, next_cursor = cut_page(found, query.limit)
     cells: dict[str, list[MatrixCell]] = defaultdict(list)
     for record, site, value, low, high in list_cells(
         session, caller, {row[1] for row in page}, query
@@ -275,21 +283,12 @@ def show_matrix(session: Session, caller: Caller, query: MatrixQuery) -> Evaluat
             )
             for _id, digest, kind, site, name, number in page
         ],
-        next_cursor=write_cursor(page[-1][0]) if len(found) > len(page) else None,
+        next_cursor=next_cursor,
     )
 
 
 ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]
-
-# A site that measures again replaces its earlier scores: of evaluations that agree in these
-# columns the newest counts.
-SAME_MEASUREMENT = (
-    EvaluationRecord.digest,
-    EvaluationRecord.site_id,
-    EvaluationRecord.dataset_digest,
-    EvaluationRecord.protocol,
-)
 
 
 @dataclass(frozen=True)

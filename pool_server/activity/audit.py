@@ -13,10 +13,13 @@ from sqlalchemy.orm import Session
 
 from pool_server.database.records import AuditRecord
 from pool_server.http.identity import Caller, SiteAdmin, needs
-from pool_server.http.parameters import Cursor, Limit, read_cursor, write_cursor
+from pool_server.http.parameters import BeforeId, Limit, cut_page
 from pool_server.http.session import ReadingSession
 from pool_server.wire.activity import AuditEntry, AuditPage, Moment
 from pool_server.wire.names import Line, Name
+
+# A withdrawal writes these entries for models of other sites, which the actor may not see.
+FOLLOWING = ("version.flag", "version.replace")
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,6 @@ class AuditQuery:
     limit: int = 50
     for_site: str | None = None
     knows_users: bool = False
-
-
-# A withdrawal writes these entries for models of other sites, which the actor may not see.
-FOLLOWING = ("version.flag", "version.replace")
 
 
 def list_entries(session: Session, query: AuditQuery) -> Sequence[AuditRecord]:
@@ -134,10 +133,10 @@ def read_audit(session: Session, caller: Caller, query: AuditQuery) -> AuditPage
         actor_site = query.actor.partition("/")[0]
         query = replace(query, knows_users=caller.has_role("admin", actor_site))
     found = list_entries(session, query)
-    page = found[: query.limit]
+    page, next_cursor = cut_page(found, query.limit)
     return AuditPage(
         items=[describe_entry(entry, caller) for entry in page],
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+        next_cursor=next_cursor,
     )
 
 
@@ -219,7 +218,7 @@ def list_audit(  # noqa: PLR0917 - FastAPI gives them by name
         Query(description="Before this moment.", examples=["2026-03-02T12:00:00Z"]),
     ] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    before_id: BeforeId = None,
 ) -> AuditPage:
     """Return what was done in the pool, and what was refused, newest first, a page at a time.
 
@@ -234,7 +233,7 @@ def list_audit(  # noqa: PLR0917 - FastAPI gives them by name
         actor=actor,
         since=since,
         until=until,
-        before_id=None if cursor is None else read_cursor(cursor),
+        before_id=before_id,
         limit=limit,
     )
     return read_audit(session, caller, query)

@@ -25,6 +25,16 @@ from pool_server.http.rate_limits import rate_limits
 from pool_server.http.session import server_parts
 from pool_server.wire.names import UNSHOWN
 
+ACTION = "request.refuse"
+OUTCOME = "refused"
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOST_MESSAGE = 500
+_MOST_PATH = 256
+# What a name, an identifier, a digest or a reference may be made of. Paths with other values are
+# not recorded, so that nobody can write words of their own into the audit.
+_VALUE = re.compile(r"[A-Za-z0-9._:-]{1,80}")
+_UNSHOWN = re.compile(f"[{UNSHOWN}]")
+
 
 def record_act(
     session: Session,
@@ -54,16 +64,6 @@ def record_act(
 
 
 log = logging.getLogger("pool_server.activity.audit")
-
-ACTION = "request.refuse"
-OUTCOME = "refused"
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_MOST_MESSAGE = 500
-_MOST_PATH = 256
-# What a name, an identifier, a digest or a reference may be made of. Paths with other values are
-# not recorded, so that nobody can write words of their own into the audit.
-_VALUE = re.compile(r"[A-Za-z0-9._:-]{1,80}")
-_UNSHOWN = re.compile(f"[{UNSHOWN}]")
 
 
 async def record_refusal(request: Request, error: PoolError) -> None:

@@ -30,6 +30,21 @@ CHUNK_BYTES = 1024 * 1024
 _RANGE = re.compile(r"^bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))$")
 
 
+CONTENT_RESPONSES = document_errors(VersionWithdrawnError) | {
+    200: {
+        "description": "The whole file.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    206: {
+        "description": "The range asked for.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    304: {"description": "The client has this content already (`If-None-Match`)."},
+    307: {"description": "The file lies elsewhere; follow `Location` without the token."},
+    416: {"model": ErrorResponse, "description": "There is no such byte in the file."},
+}
+
+
 class UnsatisfiableRangeError(Exception):
     """The range begins behind the end of the file."""
 
@@ -137,21 +152,6 @@ class OpenFileResponse(Response):
                 raise OSError(f"the file ended {left:,} bytes early")
             left -= len(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})
-
-
-CONTENT_RESPONSES = document_errors(VersionWithdrawnError) | {
-    200: {
-        "description": "The whole file.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    },
-    206: {
-        "description": "The range asked for.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    },
-    304: {"description": "The client has this content already (`If-None-Match`)."},
-    307: {"description": "The file lies elsewhere; follow `Location` without the token."},
-    416: {"model": ErrorResponse, "description": "There is no such byte in the file."},
-}
 
 
 def send_content(

@@ -53,6 +53,22 @@ feed_key = APIKeyQuery(
 )
 
 
+# Every request runs this query: building it anew would take longer than running it, and it loads
+# only the columns that are looked at.
+_TOKEN_BEHIND = (
+    select(TokenRecord)
+    .join(TokenRecord.site)
+    .outerjoin(TokenRecord.user)
+    .options(
+        contains_eager(TokenRecord.site).load_only(SiteRecord.name, SiteRecord.suspended_at),
+        contains_eager(TokenRecord.user).load_only(
+            UserRecord.name, UserRecord.role, UserRecord.pool_wide, UserRecord.disabled_at
+        ),
+    )
+    .where(TokenRecord.secret_hash == bindparam("secret_hash"))
+)
+
+
 def new_secret(prefix: str = SECRET_PREFIX) -> str:
     """Return a fresh secret with 256 random bits."""
     return prefix + secrets.token_urlsafe(SECRET_BITS // 8)
@@ -93,6 +109,11 @@ class Caller:
     user: str = ""
     address: str = ""
     request_id: str = ""
+
+    @property
+    def name(self) -> str:
+        """Site and token: the actor in records and events."""
+        return f"{self.site}/{self.token_name}"
 
     @property
     def is_admin(self) -> bool:
@@ -140,22 +161,6 @@ class Caller:
             "a viewer token cannot upload",
             hint="Ask an admin of your site for a contributor token.",
         )
-
-
-# Every request runs this query: building it anew would take longer than running it, and it loads
-# only the columns that are looked at.
-_TOKEN_BEHIND = (
-    select(TokenRecord)
-    .join(TokenRecord.site)
-    .outerjoin(TokenRecord.user)
-    .options(
-        contains_eager(TokenRecord.site).load_only(SiteRecord.name, SiteRecord.suspended_at),
-        contains_eager(TokenRecord.user).load_only(
-            UserRecord.name, UserRecord.role, UserRecord.pool_wide, UserRecord.disabled_at
-        ),
-    )
-    .where(TokenRecord.secret_hash == bindparam("secret_hash"))
-)
 
 
 def find_token(session: Session, secret: str) -> TokenRecord:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query
 
 from pool_server.errors import QueryError
 from pool_server.wire.names import Name
 
+T = TypeVar("T")
 MOST_ITEMS = 200
 
 SiteName = Annotated[Name, Path(description="Name of the site.", examples=["site-a"])]
@@ -78,6 +80,27 @@ def read_moment_cursor(cursor: str) -> tuple[datetime, str]:
     """
     match = _decode(cursor, _MOMENT_CURSOR)
     return _EPOCH + timedelta(microseconds=int(match[1])), match[2]
+
+
+async def read_before_id(cursor: Cursor = None) -> int | None:
+    return None if cursor is None else read_cursor(cursor)
+
+
+BeforeId = Annotated[int | None, Depends(read_before_id)]
+"""The cursor of a request, as the id of the last row of the page before."""
+
+
+def cut_page(found: Sequence[T], limit: int) -> tuple[Sequence[T], str | None]:
+    """Return one page, and the cursor of the next one if there is any.
+
+    Parameters
+    ----------
+    found : sequence
+        Rows with an `id`, newest first; one more than `limit` where there are more.
+    """
+    page = found[:limit]
+    last: Any = page[-1] if len(found) > len(page) else None
+    return page, None if last is None else write_cursor(last.id)
 
 
 def _encode(text: str) -> str:

@@ -66,6 +66,10 @@ WithRecipes = Annotated[
 ]
 
 
+_NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
+"""The fields of a `LineageNode` whose digest is all that the pool knows."""
+
+
 @router.get(
     "/models/{site}/{name}/versions/{reference}/lineage",
     summary="Show where a version comes from",
@@ -112,9 +116,6 @@ def _respond(lineage: Lineage) -> Response:
 
 
 Lineage = dict[str, Any]
-
-_NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
-"""The fields of a `LineageNode` whose digest is all that the pool knows."""
 
 
 def trace_lineage(

@@ -65,7 +65,7 @@ def link_successor(
     site_id = version.model.site_id
     replaced = {version.id} | repository.replaced_through(session, version.id, site_id)
     known = repository.successor_pairs(session, successor.id)
-    actor = f"{caller.site}/{caller.token_name}"
+    actor = caller.name
     session.add_all(
         SuccessorRecord(version_id=each, successor_id=successor.id, created_by=actor)
         for each in sorted(replaced - known - {successor.id})

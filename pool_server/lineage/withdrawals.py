@@ -33,13 +33,12 @@ from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import (
-    Cursor,
+    BeforeId,
     Limit,
     ModelName,
     Reference,
     SiteName,
-    read_cursor,
-    write_cursor,
+    cut_page,
 )
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
@@ -79,6 +78,9 @@ from pool_server.wire.withdrawals import (
 )
 
 router = APIRouter(tags=["withdrawals"])
+
+
+_STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
 
 
 @router.get(
@@ -193,11 +195,10 @@ def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
     of the pool may name a successor of any version.
     """
     version = resolve_version(session, caller, site, name, reference)
-    address = request.successor
     caller.require_role("contributor", version.model.site.name)
     registry.hold_families(session)
     registry.lock_state(session, version)
-    successor = _find_successor(session, caller, version, address)
+    successor = _find_successor(session, caller, version, request.successor)
     link_successor(session, caller, version, successor)
     session.expire(version)
     current = registry.get_version(session, version.id)
@@ -217,17 +218,16 @@ def list_withdrawals(
         Name | None, Query(description="Only of this site's models.", examples=["site-a"])
     ] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    before_id: BeforeId = None,
 ) -> WithdrawalPage:
     """Return the withdrawals of models that one may see, newest first, a page at a time."""
-    before_id = None if cursor is None else read_cursor(cursor)
     found = repository.find_withdrawals(
         session, caller, site=site, before_id=before_id, limit=limit
     )
-    page = found[:limit]
+    page, next_cursor = cut_page(found, limit)
     return WithdrawalPage(
         items=[describe_withdrawal(each, each.version) for each in page],
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+        next_cursor=next_cursor,
     )
 
 
@@ -243,8 +243,7 @@ def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest
     a model get its withdrawal without names, explanation and successors. Files in good standing,
     and files that the pool does not know, are both left out.
     """
-    digests = request.digests
-    wanted = list(dict.fromkeys(digests))
+    wanted = list(dict.fromkeys(request.digests))
     withdrawals: dict[str, list[Withdrawal]] = defaultdict(list)
     flags: dict[str, dict[str, WithdrawalFlag]] = defaultdict(dict)
     successors: dict[str, list[str]] = defaultdict(list)
@@ -275,9 +274,6 @@ def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest
             if withdrawals[digest] or flags[digest]
         ]
     )
-
-
-_STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
 
 
 def find_withdrawable(
@@ -341,7 +337,7 @@ def _begin(
     request: WithdrawalRequest,
     effect: WithdrawalEffect,
 ) -> WithdrawalRecord:
-    actor = f"{caller.site}/{caller.token_name}"
+    actor = caller.name
     states.move(version, states.WITHDRAW, actor)
     withdrawal = WithdrawalRecord(
         version_id=version.id,
@@ -373,7 +369,7 @@ def _tighten(
         )
     withdrawal.reason, withdrawal.effect = request.reason, effect
     withdrawal.explanation = request.explanation
-    withdrawal.created_by = f"{caller.site}/{caller.token_name}"
+    withdrawal.created_by = caller.name
     withdrawal.token_id = caller.token_id
 
 

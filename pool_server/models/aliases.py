@@ -31,6 +31,9 @@ AliasName = Annotated[
 ]
 
 
+_ALIAS = re.compile(ALIAS_PATTERN)
+
+
 @router.put("/{alias}", summary="Let an alias mean a version")
 def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
@@ -56,8 +59,6 @@ def remove_alias(
     caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, alias: AliasName
 ) -> None:
     """Forget an alias. The version that it meant stays."""
-    place = (site, name)
-    site, name = place
     model = get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
     registry.lock_model(session, model)
@@ -70,9 +71,6 @@ def remove_alias(
         )
     session.delete(record)
     record_act(session, caller, "alias.remove", f"{site}/{name}@{alias}")
-
-
-_ALIAS = re.compile(ALIAS_PATTERN)
 
 
 def move_alias(

@@ -41,6 +41,9 @@ from pool_server.wire.models import ModelVersionResponse
 router = APIRouter(prefix="/models/{site}/{name}/versions/{reference}", tags=["models"])
 
 
+MOST_EVALUATIONS = 100
+
+
 @router.get("/card", summary="Read the card of a version", dependencies=[needs("models:read")])
 def show_card(
     caller: SignedIn,
@@ -105,9 +108,6 @@ def write_receipt(  # noqa: PLR0917 - FastAPI gives them by name
     version = resolve_version(session, caller, site, name, reference)
     keep_receipt(session, caller, version, receipt)
     return ReceiptPage(items=read_receipts(session, version))
-
-
-MOST_EVALUATIONS = 100
 
 
 def describe_card(session: Session, caller: Caller, version: ModelVersionRecord) -> CardResponse:

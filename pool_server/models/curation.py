@@ -21,13 +21,12 @@ from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Curator, Uploader, needs
 from pool_server.http.parameters import (
-    Cursor,
+    BeforeId,
     Limit,
     ModelName,
     Reference,
     SiteName,
-    read_cursor,
-    write_cursor,
+    cut_page,
 )
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.lineage.family import descendants_of
@@ -64,19 +63,21 @@ Force = Annotated[
 ]
 
 
+OPEN_ROUNDS = ("open", "closed")
+
+
 @router.get(
     "/queue",
     summary="List what waits for a curator",
     dependencies=[needs("models:curate")],
 )
 def queue(
-    caller: Curator, session: ReadingSession, limit: Limit = 50, cursor: Cursor = None
+    caller: Curator, session: ReadingSession, limit: Limit = 50, before_id: BeforeId = None
 ) -> ModelPage:
     """Return drafts and quarantined versions, newest first, a page at a time.
 
     Those of one's own site, or of all sites for curators of the whole pool.
     """
-    before_id = None if cursor is None else read_cursor(cursor)
     found = find_waiting(
         session,
         caller,
@@ -84,10 +85,10 @@ def queue(
         before_id=before_id,
         limit=limit,
     )
-    page = found[:limit]
+    page, next_cursor = cut_page(found, limit)
     return ModelPage(
         items=describe_page(session, [version.id for version in page], viewing_site(caller)),
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+        next_cursor=next_cursor,
     )
 
 
@@ -106,12 +107,11 @@ def publish(  # noqa: PLR0917 - FastAPI gives them by name
     Where the pool demands signatures, the site signs it first.
     """
     version = resolve_version(session, caller, site, name, reference)
-    settings = parts.settings
-    if settings.curated:
+    if parts.settings.curated:
         caller.require_role("curator")
     caller.require_role("contributor", version.model.site.name)
     _require_not_doubted(session, caller, version)
-    require_signed(session, settings, version)
+    require_signed(session, parts.settings, version)
     return _take_step(session, caller, version, PUBLISH, "version.publish")
 
 
@@ -133,9 +133,10 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
     Its site is notified of the reason.
     """
     version = resolve_version(session, caller, site, name, reference)
-    reason = request.reason
     caller.require_role("curator", version.model.site.name)
-    return _take_step(session, caller, version, QUARANTINE, "version.quarantine", reason=reason)
+    return _take_step(
+        session, caller, version, QUARANTINE, "version.quarantine", reason=request.reason
+    )
 
 
 @router.post(
@@ -250,7 +251,7 @@ def _take_step(
     reason: str = "",
 ) -> ModelVersionResponse:
     registry.lock_state(session, version)
-    move(version, step, f"{caller.site}/{caller.token_name}", reason)
+    move(version, step, caller.name, reason)
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
@@ -267,7 +268,7 @@ def _take_step(
 
 
 def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    move(version, DELETE, f"{caller.site}/{caller.token_name}")
+    move(version, DELETE, caller.name)
     drop_aliases(session, [version.id])
     drop_states(session, version.id)
     record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
@@ -313,9 +314,6 @@ def _require_deletable(
             "their owners notified. To delete it all the same, give `force`.",
             details={"descendants": len(heirs)},
         )
-
-
-OPEN_ROUNDS = ("open", "closed")
 
 
 def find_waiting(

@@ -33,6 +33,9 @@ from pool_server.wire.models import DescriptionRequest, ModelVersionResponse
 router = APIRouter(tags=["models"])
 
 
+CHANGED_EVENT = "version.changed"
+
+
 @router.get("/vocabulary", dependencies=[needs()], summary="List the labels and terms")
 def vocabulary(caller: SignedIn, session: ReadingSession) -> VocabularyResponse:
     """Return the labels that mean the same at every site, and the terms of use.
@@ -98,9 +101,6 @@ def change_description(  # noqa: PLR0917 - FastAPI gives them by name
     _notify(session, caller, version, changes)
     session.expire(version)
     return describe_version(session, version.id, viewing_site(caller))
-
-
-CHANGED_EVENT = "version.changed"
 
 
 def require_labels(labels: Mapping[str, str]) -> None:

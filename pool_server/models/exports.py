@@ -56,6 +56,11 @@ from pool_server.wire.signatures.statements import Revocation
 router = APIRouter(tags=["exports"], dependencies=[needs("models:read")])
 
 
+NEEDED: tuple[Right, ...] = ("download", "redistribute")
+_MOST_NAMED = 10
+_MOST_TOLD = 200
+
+
 @router.post("/exports", summary="Ask whether models may leave the pool")
 def grant_export(
     caller: SignedIn, session: WritingSession, request: ExportRequest
@@ -139,11 +144,6 @@ def portable_record(  # noqa: PLR0917 - FastAPI gives them by name
             for each in (scores.items if scores is not None else ())
         ],
     )
-
-
-NEEDED: tuple[Right, ...] = ("download", "redistribute")
-_MOST_NAMED = 10
-_MOST_TOLD = 200
 
 
 def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersionRecord]:
@@ -298,7 +298,7 @@ def _export_events(caller: Caller, versions: Sequence[ModelVersionRecord]) -> li
             site_id,
             "versions.exported",
             caller.site,
-            {"by": f"{caller.site}/{caller.token_name}", "count": len(addresses),
+            {"by": caller.name, "count": len(addresses),
              "addresses": addresses[:_MOST_TOLD]},
         )
         for site_id, addresses in by_site.items()

@@ -38,6 +38,9 @@ from pool_server.wire.names import ModelAddress
 router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
 
 
+SHARED_EVENT = "model.shared"
+
+
 @router.get("", dependencies=[needs("models:read")], summary="Show who a model is shared with")
 def show(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
@@ -63,7 +66,6 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
     Files that were fetched before stay where they are; what is refused from now on is finding,
     fetching, merging and handing on within the pool.
     """
-    settings = parts.settings
     address = ModelAddress(site, name)
     model = get_model(session, caller, address.site, address.name)
     if not caller.may_upload_to(address.site):
@@ -77,7 +79,7 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
     session.refresh(model, ["visibility", "rights", "grants"])
     sites = {site.name: site for site in find_sites(session)}
     before = {site.id: rights_of_site(site.id, model) for site in sites.values()}
-    rights = settings.rights_of_new_models if request.rights is None else request.rights
+    rights = parts.settings.rights_of_new_models if request.rights is None else request.rights
     model.visibility = request.visibility
     model.rights = drop_see(rights)
     _replace_grants(session, model, _read_list(request, rights, address, sites))
@@ -93,9 +95,6 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
     )
     _notify_of_gains(session, model, before, sites.values())
     return describe_sharing(session, caller, model)
-
-
-SHARED_EVENT = "model.shared"
 
 
 def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> SharingResponse:

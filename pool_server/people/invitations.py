@@ -42,6 +42,9 @@ from pool_server.wire.sites import Role
 router = APIRouter(prefix="/invitations", tags=["users"])
 
 
+SECRET_PREFIX = "invite_"
+
+
 @router.get("", dependencies=[needs("admin")], summary="List the invitations")
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> InvitationList:
     """Return invitations to one's own site, newest first; to all for the pool's admins."""
@@ -82,7 +85,7 @@ def invite(
         role=request.role,
         pool_wide=request.pool_wide,
         created_at=now,
-        created_by=f"{caller.site}/{caller.token_name}",
+        created_by=caller.name,
         expires_at=now + timedelta(days=request.expires_in_days),
         user=None,
     )
@@ -116,7 +119,6 @@ def accept(
     """
     address = client_address(http_request)
     limits.acceptances.take(rate_limit_key(address), "invitations from your address")
-    request_id = request_id_of(http_request)
     now = now_utc()
     invitation = find_invitation(session, hash_secret(request.secret))
     problem = _problem(session, invitation)
@@ -153,7 +155,7 @@ def accept(
         user=user,
         expires_in_days=request.token_expires_in_days,
     )
-    newcomer = caller_of(token, address=address, request_id=request_id)
+    newcomer = caller_of(token, address=address, request_id=request_id_of(http_request))
     record_act(
         session,
         newcomer,
@@ -192,9 +194,6 @@ def revoke_invitation(
     caller.require_role("admin", None if invitation.pool_wide else site)
     if end_invitation(session, invitation.id, now_utc()):
         record_act(session, caller, "invitation.revoke", site, invitation_id=invitation.id)
-
-
-SECRET_PREFIX = "invite_"
 
 
 def describe_invitation(

@@ -47,6 +47,10 @@ router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[needs("admin
 TOO_MANY = "tokens and invitations made or revoked with this token"
 
 
+FIRST_TOKEN = "first-admin"
+TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
+
+
 @router.get("", summary="List the tokens")
 def list_tokens(caller: SiteAdmin, session: ReadingSession) -> TokenList:
     """Return one's own site's tokens, newest first, revoked ones too; never a secret.
@@ -130,9 +134,6 @@ def revoke_token(
     record_act(
         session, caller, "token.revoke", f"{token.site.name}/{token.name}", token_id=token.id
     )
-
-
-FIRST_TOKEN = "first-admin"
 
 
 def describe_token(token: TokenRecord, made_by: str | None = None) -> TokenResponse:
@@ -349,9 +350,6 @@ def has_valid_token(session: Session, site_id: int, name: str) -> bool:
         )
         is not None
     )
-
-
-TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
 
 
 @dataclass(frozen=True)

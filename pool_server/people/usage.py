@@ -28,6 +28,8 @@ from pool_server.errors import ConflictError
 from pool_server.http.identity import Caller
 from pool_server.wire.sites import SiteUsage, UsageResponse
 
+UNDER_WAY = ("receiving", "checking")
+
 
 def describe_usage(session: Session, caller: Caller) -> UsageResponse:
     """Return the usage of the caller's site, or of every site to an admin of the pool."""
@@ -113,9 +115,6 @@ def _sum_sizes(session: Session, files: Subquery, site_id: int | None) -> dict[i
         .group_by(files.c.site_id)
     )
     return {site: int(size_bytes) for site, size_bytes in rows}
-
-
-UNDER_WAY = ("receiving", "checking")
 
 
 def files_of_sites() -> Subquery:

@@ -31,6 +31,11 @@ from pool_server.wire.withdrawals import WARNING_HEADER
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 
 
+DOWNLOADED_EVENT = "version.downloaded"
+# Writing at every download would make every reader a writer.
+REMEMBER_STEP = timedelta(days=1)
+
+
 @router.get("/models", summary="List model versions")
 def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
@@ -133,11 +138,6 @@ def find_downloadable(
     require_right(caller, version.model, "download")
     require_not_withdrawn(version)
     return version
-
-
-DOWNLOADED_EVENT = "version.downloaded"
-# Writing at every download would make every reader a writer.
-REMEMBER_STEP = timedelta(days=1)
 
 
 def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecord) -> bool:

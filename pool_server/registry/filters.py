@@ -24,6 +24,15 @@ _METRIC_PREFIX = "metric."
 MOST_CURSOR_CHARACTERS = 400
 
 
+_LABEL_KEY = re.compile(LABEL_KEY_PATTERN)
+_BOUND = re.compile(r"^([a-z][a-z0-9_.-]{0,63}?)\s*(<=|>=|<|>|=)\s*(\S+)$")
+_SIGN = re.compile(r"[<>=]")
+_DIGEST = re.compile(DIGEST_PATTERN)
+_RELATIONS: dict[str, MetricRelation] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "="}
+MOST_WORDS = 8
+MOST_FILTERS = 32
+
+
 @dataclass(frozen=True)
 class Position:
     """The end of a page: the last row's key, and its id."""
@@ -107,14 +116,6 @@ NEWEST_FIRST = Order()
 
 
 MetricRelation = Literal["<", "<=", ">", ">=", "="]
-
-_LABEL_KEY = re.compile(LABEL_KEY_PATTERN)
-_BOUND = re.compile(r"^([a-z][a-z0-9_.-]{0,63}?)\s*(<=|>=|<|>|=)\s*(\S+)$")
-_SIGN = re.compile(r"[<>=]")
-_DIGEST = re.compile(DIGEST_PATTERN)
-_RELATIONS: dict[str, MetricRelation] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "="}
-MOST_WORDS = 8
-MOST_FILTERS = 32
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,11 @@ from pool_server.registry.filters import (
     Position,
 )
 
+NEWEST = "newest"
+_SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
+# Tables whose changes the triggers of the baseline migration follow.
+FOLLOWED = ("labels", "merge_keys", "grants", "models", "sites", "model_versions")
+
 
 @dataclass(frozen=True)
 class RangeFilter:
@@ -131,8 +136,6 @@ def plan_search(
 
 
 TermGroups = tuple[tuple[str, ...], ...]
-NEWEST = "newest"
-_SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
 
 
 def text_term(letter: str, words: str) -> str:
@@ -184,10 +187,6 @@ def short_word_terms(word: str) -> tuple[str, ...]:
     """Return the terms of a short word: SQLite knows upper and lower case of ASCII only."""
     ascii_lower = "".join(each.lower() if each.isascii() else each for each in word)
     return tuple(dict.fromkeys(text_term("w", each) for each in (word.lower(), ascii_lower)))
-
-
-# Tables whose changes the triggers of the baseline migration follow.
-FOLLOWED = ("labels", "merge_keys", "grants", "models", "sites", "model_versions")
 
 
 def rebuild_search(connection: Connection) -> None:
