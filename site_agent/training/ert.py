@@ -23,11 +23,11 @@ from site_agent.datasets import (
     part_names,
     parts_array,
 )
+from site_agent.datasets.eye_aspect_ratio import EYE_POINTS
 from site_agent.datasets.part_order import order_problem
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
-from site_agent.eyeblink.openness.signal import EYE_POINTS
 from site_agent.runs.progress import Progress
 from site_agent.training.progress_lines import ErtProgressReader
 from site_agent.training.settings import require_number, require_whole

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from site_agent.datasets.eye_aspect_ratio import eye_aspect_ratio, eyes_of
 from site_agent.datasets.synthetic.bodies import draw_body
 from site_agent.datasets.synthetic.camera import Camera, expose
 from site_agent.datasets.synthetic.canvas import Float32, Float64, UInt8
@@ -15,7 +16,6 @@ from site_agent.datasets.synthetic.persons import Person
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, draw_head, paint_head
 from site_agent.datasets.synthetic.scenes import Background, background
 from site_agent.errors import SyntheticFaceError
-from site_agent.eyeblink.openness.signal import eye_aspect_ratio, eyes_of
 
 # Measured between dlib's stock detector and 68 landmarks on photographs: side of the square over
 # the landmarks' root mean square distance from their mean, and the shift of its centre.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from aggregators import read_recipe, recipe_path
 from aggregators.errors import AggregatorError
-from site_agent.eyeblink.openness.signal import EYE_POINTS, Calibration
+from site_agent.datasets.eye_aspect_ratio import EYE_POINTS
+from site_agent.eyeblink.openness.signal import Calibration
 from site_agent.training_record import read_training_metadata
 
 HALF_OPEN_SHARE = 0.5

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from site_agent.datasets.eye_aspect_ratio import LEFT_EYE, RIGHT_EYE
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import (
     AnnotatedImage,
@@ -22,7 +23,6 @@ from site_agent.datasets.records import (
 )
 from site_agent.errors import ReviewExportError
 from site_agent.eyeblink import records
-from site_agent.eyeblink.openness.signal import LEFT_EYE, RIGHT_EYE
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.review.actions import TrainingFrame
 from site_agent.eyeblink.review.review_session import ReviewSession

@@ -12,6 +12,7 @@ import pytest
 
 from aggregators.predictors import LandmarkPredictor
 from site_agent.datasets import FaceDataset, dataset_digest, part_names, parts_array
+from site_agent.datasets.eye_aspect_ratio import both_eye_aspect_ratios
 from site_agent.errors import EvaluationError
 from site_agent.evaluation import (
     DetectionScores,
@@ -24,7 +25,6 @@ from site_agent.evaluation import (
     model_runs,
     write_report,
 )
-from site_agent.eyeblink.openness.signal import both_eye_aspect_ratios
 
 FEW = EvaluationSettings(resamples=20)
 

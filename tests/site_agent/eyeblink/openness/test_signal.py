@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from site_agent.datasets.eye_aspect_ratio import both_eye_aspect_ratios, eye_aspect_ratio
 from site_agent.eyeblink.openness.signal import (
-    both_eye_aspect_ratios,
     calibrate,
     closed_ear_at_puffs,
     closure_paper_pct,
-    eye_aspect_ratio,
     fraction_eyelid_closure,
 )
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
