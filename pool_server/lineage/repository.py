@@ -20,8 +20,7 @@ from pool_server.database.records import (
 )
 from pool_server.http.identity import Caller
 from pool_server.lineage.family import ancestors_of, descendants_of
-from pool_server.registry.access import readable_by
-from pool_server.registry.states import DELETED
+from pool_server.registry.access import DELETED, readable_by
 from pool_server.registry.withdrawal_status import standing_options
 
 

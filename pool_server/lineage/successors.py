@@ -19,8 +19,7 @@ from pool_server.database.records import ModelVersionRecord, SuccessorRecord
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage import repository
-from pool_server.registry.access import rights_of_site
-from pool_server.registry.states import AVAILABLE
+from pool_server.registry.access import AVAILABLE, rights_of_site
 from pool_server.registry.withdrawal_status import address_of, name_for_site, subject_of
 
 if TYPE_CHECKING:

@@ -44,8 +44,8 @@ from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
 from pool_server.lineage.flags import Reach, set_flags
 from pool_server.lineage.successors import link_successor
+from pool_server.registry import access
 from pool_server.registry import repository as registry
-from pool_server.registry import states
 from pool_server.registry.access import viewing_site
 from pool_server.registry.filters import ModelChoice
 from pool_server.registry.service import resolve_version
@@ -105,7 +105,7 @@ def preview_withdrawal(
     return WithdrawalPreview(
         address=address_of(version),
         digest=version.digest,
-        withdrawn=version.state == states.WITHDRAWN,
+        withdrawn=version.state == access.WITHDRAWN,
         versions=_describe_affected(session, caller, reach),
         versions_total=len(reach.flagged),
         sites=reach.sites(),
@@ -292,7 +292,7 @@ def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
     Whoever may withdraw need not be allowed to release: no withdrawal gives out what is in
     quarantine.
     """
-    is_hidden = state == states.QUARANTINED
+    is_hidden = state == access.QUARANTINED
     least = "refuse" if is_hidden else EFFECT_OF_REASON[request.reason]
     if request.effect is None or request.effect == least:
         return least
@@ -338,7 +338,7 @@ def _begin(
     effect: WithdrawalEffect,
 ) -> WithdrawalRecord:
     actor = caller.name
-    states.move(version, states.WITHDRAW, actor)
+    access.move(version, access.WITHDRAW, actor)
     withdrawal = WithdrawalRecord(
         version_id=version.id,
         digest=version.digest,
@@ -384,7 +384,7 @@ def _find_successor(
     successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
     if successor.id == version.id:
         raise _unfit(successor, version, "it is that version itself")
-    if successor.state != states.AVAILABLE:
+    if successor.state != access.AVAILABLE:
         raise _unfit(successor, version, f"it is {successor.state}, expected available")
     if successor.flags:
         withdrawn = successor.flags[0].withdrawal.digest

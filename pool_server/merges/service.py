@@ -26,8 +26,7 @@ from pool_server.lineage.repository import find_refusal
 from pool_server.merges import repository
 from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
-from pool_server.registry.access import may, readable_by
-from pool_server.registry.states import AVAILABLE, DRAFT
+from pool_server.registry.access import AVAILABLE, DRAFT, may, readable_by
 from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.transfers.conditions import require_visibility, require_wording

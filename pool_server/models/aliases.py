@@ -16,10 +16,9 @@ from pool_server.http.identity import Caller, Uploader, needs
 from pool_server.http.parameters import ModelName, SiteName
 from pool_server.http.session import Parts, WritingSession
 from pool_server.registry import repository as registry
-from pool_server.registry.access import viewing_site
+from pool_server.registry.access import AVAILABLE, viewing_site
 from pool_server.registry.responses import describe_version
 from pool_server.registry.service import get_model, resolve_version
-from pool_server.registry.states import AVAILABLE
 from pool_server.wire.models import ALIAS_PATTERN, LATEST, AliasRequest, ModelVersionResponse
 
 router = APIRouter(

@@ -21,10 +21,9 @@ from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.models.default_card import front_matter, make_card, receipt_section
 from pool_server.registry import repository as registry
-from pool_server.registry.access import viewing_site
+from pool_server.registry.access import WITHDRAWN, viewing_site
 from pool_server.registry.responses import describe_version
 from pool_server.registry.service import resolve_version
-from pool_server.registry.states import WITHDRAWN
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire.cards import (

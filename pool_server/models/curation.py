@@ -31,11 +31,7 @@ from pool_server.http.parameters import (
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.lineage.family import descendants_of
 from pool_server.registry import repository as registry
-from pool_server.registry.access import curates_pool, readable_by, viewing_site
-from pool_server.registry.repository import whole_versions
-from pool_server.registry.responses import describe_page, describe_version
-from pool_server.registry.service import get_model, resolve_version
-from pool_server.registry.states import (
+from pool_server.registry.access import (
     DELETE,
     DELETED,
     HIDDEN,
@@ -43,8 +39,14 @@ from pool_server.registry.states import (
     QUARANTINE,
     RELEASE,
     Step,
+    curates_pool,
     move,
+    readable_by,
+    viewing_site,
 )
+from pool_server.registry.repository import whole_versions
+from pool_server.registry.responses import describe_page, describe_version
+from pool_server.registry.service import get_model, resolve_version
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import require_signed
 from pool_server.wire.models import (

@@ -21,10 +21,9 @@ from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
 from pool_server.registry import repository as registry
-from pool_server.registry.access import rights_of_site, viewing_site
+from pool_server.registry.access import PUBLIC, WITHDRAWN, rights_of_site, viewing_site
 from pool_server.registry.responses import describe_version
 from pool_server.registry.service import resolve_version
-from pool_server.registry.states import PUBLIC, WITHDRAWN
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire.labels import VOCABULARY, VocabularyResponse

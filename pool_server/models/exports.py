@@ -29,10 +29,9 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.registry.access import curates_pool, may, readable_by
+from pool_server.registry.access import AVAILABLE, curates_pool, may, readable_by
 from pool_server.registry.repository import among, visible_addresses, whole_versions
 from pool_server.registry.service import resolve_version
-from pool_server.registry.states import AVAILABLE
 from pool_server.registry.terms import require_redistributable
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.keys import COMPROMISED, find_statement

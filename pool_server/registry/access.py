@@ -1,4 +1,4 @@
-"""The one rule of access: who sees a model or version, and what they may do with it.
+"""The one rule of access: who sees a model or version in which state, and what they may do with it.
 
 ==================  ==============================================================================
 right               what it allows
@@ -14,8 +14,22 @@ The site of a model, and curators and admins of the whole pool, have all rights.
 a model that is not shared with them does not exist: the answer is the same as for one that is not
 there. A refusal of, say, a download names the missing right and the site to ask for it.
 
-A version's state narrows this further: drafts and quarantined versions are shown to their own site
-and to the pool's curators only, deleted ones to nobody (`pool_server.registry.states`).
+A version's state narrows this further:
+
+==============  ==========================================  ====================================
+state           who sees it                                 how it comes about
+==============  ==========================================  ====================================
+``draft``       its own site, and curators of the pool      uploaded as one, or to a curated
+                                                            pool by others than its curators, or
+                                                            while the same file is quarantined;
+                                                            or merged by a pool that demands
+                                                            signatures
+``available``   everybody who may see the model             uploaded, published, or released
+``quarantined`` its own site, and curators of the pool      a curator doubts what was available
+``withdrawn``   everybody who asks for it by number,        withdrawn with a reason, once it was
+                digest or state; no listing shows it        available; who has it is notified
+``deleted``     nobody; family trees keep its digest        deleted; number and name stay taken
+==============  ==========================================  ====================================
 
 Three forms of the same rule stand here side by side: conditions for queries (`visible_to`,
 `readable_by`, `listed_for`), the rights of one loaded model (`rights_of`), and the terms that the
@@ -25,6 +39,7 @@ search index looks for (`access_terms`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
@@ -35,25 +50,67 @@ from pool_server.database.records import (
     GrantRecord,
     ModelRecord,
     ModelVersionRecord,
+    now_utc,
 )
-from pool_server.errors import NotAllowedError
+from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.identity import Caller
-from pool_server.registry.states import ANY, AVAILABLE, HIDDEN, PUBLIC, WITHDRAWN
-from pool_server.wire.models import RIGHTS, Right, StateChoice, Visibility
+from pool_server.wire.models import RIGHTS, Right, StateChoice, VersionState, Visibility
+
+DRAFT: VersionState = "draft"
+AVAILABLE: VersionState = "available"
+QUARANTINED: VersionState = "quarantined"
+WITHDRAWN: VersionState = "withdrawn"
+DELETED: VersionState = "deleted"
+
+ANY: StateChoice = "any"
+PUBLIC = (AVAILABLE, WITHDRAWN)
+"""States in which everybody who may see the model may ask for the version."""
+HIDDEN = (DRAFT, QUARANTINED)
+"""States that only the own site and the pool's curators see; they wait for a curator."""
+
 
 ALL_RIGHTS: frozenset[Right] = frozenset(RIGHTS)
 NO_RIGHTS: frozenset[Right] = frozenset()
-
 PRIVATE: Visibility = "private"
 SITES: Visibility = "sites"
 CONSORTIUM: Visibility = "consortium"
-
 _DONE: dict[Right, str] = {
     "see": "seen",
     "download": "downloaded",
     "merge": "merged with others",
     "redistribute": "handed on",
 }
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of state, named by a word such as ``"published"``, and where it may start."""
+
+    word: str
+    starts: tuple[str, ...]
+    end: str
+
+
+PUBLISH = Step("published", (DRAFT,), AVAILABLE)
+QUARANTINE = Step("quarantined", (AVAILABLE,), QUARANTINED)
+RELEASE = Step("released", (QUARANTINED,), AVAILABLE)
+WITHDRAW = Step("withdrawn", (AVAILABLE, QUARANTINED), WITHDRAWN)
+DELETE = Step("deleted", (DRAFT, AVAILABLE, WITHDRAWN), DELETED)
+
+
+def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") -> None:
+    """Change a version's state, or raise `ConflictError` if the step does not start there."""
+    if version.state not in step.starts:
+        raise ConflictError(
+            f"version {version.number} is {version.state} and cannot be {step.word}; expected it "
+            f"to be {' or '.join(step.starts)}",
+            code="wrong_state",
+            details={"found": version.state, "expected": list(step.starts)},
+        )
+    version.state = step.end
+    version.state_reason = reason
+    version.state_changed_at = now_utc()
+    version.state_changed_by = actor
 
 
 def curates_pool(caller: Caller) -> bool:

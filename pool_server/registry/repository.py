@@ -41,8 +41,15 @@ from pool_server.database.records import (
     WithdrawalFlagRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.registry.access import known_to, readable_by, shared_with, visible_to
-from pool_server.registry.states import AVAILABLE, DELETED, QUARANTINED
+from pool_server.registry.access import (
+    AVAILABLE,
+    DELETED,
+    QUARANTINED,
+    known_to,
+    readable_by,
+    shared_with,
+    visible_to,
+)
 from pool_server.registry.withdrawal_status import standing_options
 from pool_server.wire.names import ModelAddress
 

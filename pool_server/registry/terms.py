@@ -26,9 +26,8 @@ from pool_server.database.records import (
     TermRecord,
 )
 from pool_server.errors import RefusedError, TermsForbidError
-from pool_server.registry.access import CONSORTIUM, known_to
+from pool_server.registry.access import AVAILABLE, CONSORTIUM, known_to
 from pool_server.registry.repository import among
-from pool_server.registry.states import AVAILABLE
 from pool_server.wire.data_use import CLINICAL_CARE, Term
 from pool_server.wire.data_use_rules import (
     PERMISSIVE,

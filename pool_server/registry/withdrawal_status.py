@@ -27,8 +27,7 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.errors import VersionWithdrawnError
-from pool_server.registry.access import CONSORTIUM, rights_of_site
-from pool_server.registry.states import AVAILABLE, PUBLIC
+from pool_server.registry.access import AVAILABLE, CONSORTIUM, PUBLIC, rights_of_site
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.withdrawals import (
     Withdrawal,

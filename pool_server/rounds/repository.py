@@ -21,7 +21,7 @@ from pool_server.database.records import (
     now_utc,
 )
 from pool_server.people.usage import UNDER_WAY
-from pool_server.registry.states import DELETED
+from pool_server.registry.access import DELETED
 from pool_server.registry.withdrawal_status import standing_options, warning_of
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import (

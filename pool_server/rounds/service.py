@@ -43,11 +43,10 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_cursor
 from pool_server.people.sites import get_site
-from pool_server.registry.access import require_right, rights_of_site
+from pool_server.registry.access import DELETED, require_right, rights_of_site
 from pool_server.registry.filters import ModelChoice
 from pool_server.registry.repository import lock_state
 from pool_server.registry.service import resolve_version
-from pool_server.registry.states import DELETED
 from pool_server.registry.withdrawal_status import refusal_of, successors_of
 from pool_server.rounds import repository
 from pool_server.rounds.methods import RoundMethod, find_round_method

@@ -30,8 +30,8 @@ from pool_server.lineage.repository import limit_withdrawals
 from pool_server.lineage.successors import link_published
 from pool_server.people.usage import require_room
 from pool_server.registry import repository
+from pool_server.registry.access import AVAILABLE, DELETED, DRAFT
 from pool_server.registry.repository import among
-from pool_server.registry.states import AVAILABLE, DELETED, DRAFT
 from pool_server.registry.terms import add_terms
 from pool_server.registry.withdrawal_status import address_of, name_for_site
 from pool_server.settings import PoolSettings

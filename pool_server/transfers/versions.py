@@ -24,9 +24,8 @@ from pool_server.lineage.flags import (
     require_good_standing,
 )
 from pool_server.registry import repository as registry
-from pool_server.registry.access import PRIVATE, may, readable, rights_of_site
+from pool_server.registry.access import AVAILABLE, DELETED, PRIVATE, may, readable, rights_of_site
 from pool_server.registry.repository import among, whole_versions
-from pool_server.registry.states import AVAILABLE, DELETED
 from pool_server.signatures.statements import (
     attach_if_fitting,
     check_upload,

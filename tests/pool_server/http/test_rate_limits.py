@@ -126,5 +126,5 @@ def test_a_trusted_proxy_says_where_a_request_comes_from(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["*", "10.0.0.1/8"])
 def test_proxies_that_are_none(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ValidationError, match="no address or network"):
+    with pytest.raises(ValidationError, match="not an address or network"):
         PoolSettings(data_folder=tmp_path, trusted_proxies=text)

@@ -18,7 +18,7 @@ import pool_server
 from pool_server.activity.atom import TITLES, describe_event, write_feed
 from pool_server.database.records import EventRecord, SiteRecord, now_utc
 from pool_server.logs import prepare_handler
-from pool_server.registry.states import PUBLISH, QUARANTINE, RELEASE
+from pool_server.registry.access import PUBLISH, QUARANTINE, RELEASE
 from pool_server.settings import PoolSettings
 from site_agent.pool.client import PoolClient
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
