@@ -1,0 +1,103 @@
+"""Simulate rounds by `poolctl federated simulate`, beside a plain loop of the same training.
+
+    python -m tests.benchmarks.simulator [--sites N] [--rounds N] [--frames N]
+
+The loop trains and scores in one process and one thread, with everything in memory; the simulator
+writes every network, contribution and history, and can be killed. Both are processes of their own,
+measured one after the other: processor time with all children, wall time, and the largest sum of
+memory (proportional set size, each second).
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
+
+_LOOP = """
+import sys
+from pathlib import Path
+from site_agent.federated.engines.simulator import divide
+from site_agent.federated.engines.simulator.scoring import score_network
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.plan import make_plan
+from site_agent.networks import new_network
+data = divide(Path(sys.argv[1]))
+sites = {site: each.read() for site, each in data.sites.items()}
+plan = make_plan("fedavg", {"seed": 0}, rounds=int(sys.argv[2]))
+for held in run_rounds(new_network("gaze-lenet", 0), sites, plan):
+    score_network(held.model.network, data.held_out)
+print(held.model.digest)
+"""
+
+
+def main() -> None:
+    """Run the benchmark and print both figures and their ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sites", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--frames", type=int, default=300, help="of each site")
+    arguments = parser.parse_args()
+    rounds = str(arguments.rounds)
+    with tempfile.TemporaryDirectory(prefix="poolctl-benchmark-") as folder:
+        settings = RenderSettings(persons=arguments.sites, frames_per_person=arguments.frames)
+        data = write_eye_dataset(Path(folder) / "eyes", settings)[0].parent
+        loop = _measure([sys.executable, "-c", _LOOP, str(data), rounds])
+        start = "from cli.frame.app import main; raise SystemExit(main())"
+        command = ["-c", start, "federated", "simulate", str(data), "--rounds", rounds]
+        output = ["--method", "fedavg", "--no-progress", "-o", f"{folder}/run"]
+        simulated = _measure([sys.executable, *command, *output])
+    print(f"plain loop: {_words(loop)}")
+    print(f"simulator:  {_words(simulated)}")
+    ratios = [mine / plain for mine, plain in zip(simulated, loop, strict=True)]
+    print("ratio: processor {:.2f}, wall {:.2f}, memory {:.2f}".format(*ratios))
+
+
+def _measure(command: Sequence[str]) -> tuple[float, float, float]:
+    """Return processor seconds, wall seconds and megabytes of a command with its children."""
+    before, began_s, peak = _processor_s(), time.monotonic(), 0.0
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        peak = max(peak, sum(_memory_mb(pid) for pid in _family(process.pid)))
+        time.sleep(1)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command[:4])} ended with code {process.returncode}")
+    return _processor_s() - before, time.monotonic() - began_s, peak
+
+
+def _processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return
+    for child in children.split():
+        yield from _family(int(child))
+
+
+def _memory_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def _words(found: tuple[float, float, float]) -> str:
+    return "{:.1f} s of processor time, {:.1f} s, {:.0f} MB".format(*found)
+
+
+if __name__ == "__main__":
+    main()
