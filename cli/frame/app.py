@@ -98,7 +98,7 @@ COMMANDS = (
     CommandEntry("inspect", "cli.vision.inspect", "Describe a model file.", _USE),
     CommandEntry("predict", "cli.vision.predict", "Find faces, landmarks or gaze in images.", _USE),
     CommandEntry("evaluate", "cli.vision.evaluate", "Score models on annotated images.", _USE),
-    CommandEntry("privacy", "cli.privacy.group", "Measure what something that left reveals.", _USE),
+    CommandEntry("privacy", "cli.privacy", "Measure what something that left reveals.", _USE),
     CommandEntry("blink", "cli.blink.command", "Find eyeblinks in a video or an EAR trace.", _USE),
 )
 

@@ -21,7 +21,7 @@ from cli.frame.options import (
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.quantities import age_words, read_moment
-from cli.merge import contributing
+from cli.merge import contributions
 from cli.merge.refine import ThinOption
 from cli.options.methods import MethodOption, method_options
 
@@ -273,7 +273,7 @@ def cancel(
     return Reply({"cancelled": True, "round": found}, f"round {round_id} is cancelled", [round_id])
 
 
-app.add_typer(contributing.app)
+app.add_typer(contributions.app)
 
 
 def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:

@@ -16,8 +16,8 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import LimitOption, LongOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.quantities import age_words, count_words
+from cli.models import descriptions as models_words
 from cli.models import scores, sharing, states, withdrawals
-from cli.models import words as models_words
 from cli.models.family_tree import family_lines
 from cli.models.records import (
     KindOption,

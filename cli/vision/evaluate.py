@@ -20,7 +20,7 @@ from cli.options.data import (
     words_of,
 )
 from cli.transfers import sidecars
-from cli.vision.gaze_scores import (
+from cli.vision.gaze import (
     PersonsOption,
     SessionsOption,
     gaze_tables,

@@ -14,7 +14,7 @@ from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
 from cli.options.data import ImagesOption, read_joined_faces, reading_from
-from cli.vision.gaze_prediction import predict_gaze
+from cli.vision.gaze import predict_gaze
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from site_agent.rounds.contract import DataChoice
     from site_agent.rounds.contributing import Contributed
 
+
 app = single()
 
 _DANGER = """\

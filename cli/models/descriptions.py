@@ -24,6 +24,7 @@ from cli.options.versions import MetricOption, question_label_keys, read_card_fi
 if TYPE_CHECKING:
     from pool_server.wire.labels import CoreLabel, VocabularyResponse
 
+
 app = single()
 
 

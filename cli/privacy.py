@@ -15,10 +15,11 @@ from cli.frame.options import ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import receipt_tables
 from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
-from cli.vision.gaze_scores import read_gaze_samples
+from cli.vision.gaze import read_gaze_samples
 
 if TYPE_CHECKING:
     from site_agent.attacks.receipt import FaceSides, ProbedReceipt
+
 
 app = group("Measure what something that left your site reveals.")
 
@@ -178,3 +179,6 @@ def _write(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
     text += [f"written {path}" for path in files.values()]
     data = {"receipt": done.receipt, "files": list(files.values())}
     return Reply(data, text, [str(path) for path in files.values()])
+
+
+# ``poolctl privacy``.

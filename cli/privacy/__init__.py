@@ -1,1 +1,0 @@
-"""``poolctl privacy``."""
