@@ -9,8 +9,7 @@ import typer
 
 from cli.admin.db import DatabaseOptions
 from cli.frame.addresses import size_words
-from cli.frame.errors import VerificationError
-from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.errors import VerificationError, goes_on_when_repeated
 from cli.frame.options import YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words, first_lines

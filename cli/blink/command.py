@@ -19,8 +19,8 @@ from cli.blink.inputs import (
     LandmarksOption,
     run_input,
 )
-from cli.frame.default_command import group_with_default
 from cli.frame.errors import InputMissingError
+from cli.frame.help import group_with_default
 from cli.frame.options import command
 from cli.frame.output import Invocation, Reply, TableText
 

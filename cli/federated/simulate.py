@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.federated.init import DEFAULT_ARCHITECTURE, ArchitectureOption
-from cli.frame.errors import UsageError
-from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.errors import UsageError, goes_on_when_repeated
 from cli.frame.options import DryRunOption, command, key_value_pairs, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.progress import Report

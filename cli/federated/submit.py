@@ -11,7 +11,7 @@ import typer
 
 from cli.federated.live import KitArgument
 from cli.frame.addresses import model_file
-from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.errors import goes_on_when_repeated
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.methods import MethodOption, method_options

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.frame.errors import InputMissingError
-from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.output import Invocation
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -334,3 +335,13 @@ def _report_usage_error(error: BaseException, *, as_json: bool) -> int:
     message = message.replace("Value error, ", "").rstrip(".")
     _print_failure("usage", message, f"see {path} --help", as_json=as_json)
     return int(ExitCode.USAGE)
+
+
+# What is said when somebody stops a command that goes on when it is given again.
+@contextmanager
+def goes_on_when_repeated() -> Iterator[None]:
+    """Turn Ctrl-C within the block into an error whose hint says that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise ResumableError("interrupted") from None

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.frame.addresses import size_words
-from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import DespiteWithdrawalOption, DryRunOption, YesOption, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cli.frame.addresses import ModelFile, fetch, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation
-from cli.transfers import sidecars
+from cli.options import versions
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -34,8 +34,8 @@ def weights_from_label(
         if version is not None:
             labels, source = version.labels, version.address
         else:
-            labels = sidecars.labels_beside(file.path, file_digest(file.path))
-            source = str(sidecars.beside(file.path, "training"))
+            labels = versions.labels_beside(file.path, file_digest(file.path))
+            source = str(versions.beside(file.path, "training"))
         if label not in labels:
             known = ", ".join(sorted(labels)) or "none"
             raise UsageError(

@@ -18,10 +18,10 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.quantities import age_words, count_words
 from cli.models import descriptions as models_words
 from cli.models import scores, sharing, states, withdrawals
-from cli.models.family_tree import family_lines
 from cli.models.records import (
     KindOption,
     evaluation_table,
+    family_lines,
     receipt_tables,
     state_words,
 )

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.frame.addresses import size_words
-from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.existing_files import require_free
-from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import DryRunOption, ForceOption, command, group, key_value_pairs
 from cli.frame.output import Invocation, Reply, TableText
 

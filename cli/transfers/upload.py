@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.frame.addresses import size_words, tell_standing
-from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import (
     DryRunOption,
     command,
     single,
 )
 from cli.frame.output import Invocation, Reply
+from cli.options import versions
 from cli.options.versions import (
     MetricOption,
     NewVersionOptions,
@@ -30,7 +30,6 @@ from cli.options.versions import (
     term_words,
     terms_file_beside,
 )
-from cli.transfers import sidecars
 
 if TYPE_CHECKING:
     from pool_server.wire.data_use import Term
@@ -179,7 +178,7 @@ def _add_shared_labels(
         name, digest = Path(entry["file_name"] or "").name, entry["digest"]
         if name.endswith(".contribution") or sources.round_file(digest):
             continue
-        labels = sidecars.labels_beside(folder / name, digest) if name else {}
+        labels = versions.labels_beside(folder / name, digest) if name else {}
         addresses = [] if labels else sources.addresses_of(digest)
         if labels or addresses:
             known.append(labels or pool.version(addresses[0]).labels)
@@ -233,22 +232,22 @@ def _require_vocabulary(invocation: Invocation, pool: PoolClient, given: _Descri
 
 def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
     """Add what lies beside the file; what the command line says goes before it."""
-    found = sidecars.recipe_beside(file, digest)
+    found = versions.recipe_beside(file, digest)
     if found is not None:
         given.recipe = found[1]
         given.sources.append(f"{found[0]}: the recipe")
-    labels = sidecars.labels_beside(file, digest)
+    labels = versions.labels_beside(file, digest)
     if new := {key: value for key, value in labels.items() if key not in given.labels}:
         given.labels |= new
         words = " ".join(f"{key}={value}" for key, value in new.items())
-        given.sources.append(f"{sidecars.beside(file, 'training')}: {words}")
+        given.sources.append(f"{versions.beside(file, 'training')}: {words}")
     if not given.terms and (beside := terms_file_beside(file)) is not None:
         given.terms = read_terms([], beside)
         given.sources.append(f"{beside}: {len(given.terms)} terms")
-    metrics = sidecars.metrics_beside(file, digest)
+    metrics = versions.metrics_beside(file, digest)
     if measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
         given.metrics |= measured
         words = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
-        if count := sidecars.flattered_beside(file, digest):
+        if count := versions.flattered_beside(file, digest):
             words += f" (with {count} images that it was trained on, which flatters it)"
-        given.sources.append(f"{sidecars.beside(file, 'evaluation')}: {words}")
+        given.sources.append(f"{versions.beside(file, 'evaluation')}: {words}")

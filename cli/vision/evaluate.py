@@ -12,6 +12,7 @@ from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.options import versions
 from cli.options.data import (
     ImagesOption,
     part_words,
@@ -19,7 +20,6 @@ from cli.options.data import (
     reading_from,
     words_of,
 )
-from cli.transfers import sidecars
 from cli.vision.gaze import (
     PersonsOption,
     SessionsOption,
@@ -214,7 +214,7 @@ def evaluate(
         if save and file.version is not None:
             invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
         elif save:
-            path = sidecars.save_evaluation(
+            path = versions.save_evaluation(
                 file.path, model.digest, model.scores.metrics, measured, count
             )
             invocation.note(f"kept in {path}")

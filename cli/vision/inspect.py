@@ -12,7 +12,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
-from cli.transfers import sidecars
+from cli.options import versions
 
 if TYPE_CHECKING:
     from aggregators.models import Model
@@ -86,7 +86,7 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     ]
     if data["landmark_group"]:
         rows.append(["landmarks", f"{data['landmark_group']}, by the mean shape"])
-    recipe = sidecars.recipe_beside(path, data["digest"])
+    recipe = versions.recipe_beside(path, data["digest"])
     if recipe is not None:
         count = len(recipe[1].get("inputs", []))
         rows.append(["recipe", f"{recipe[0]}: {count_words(count, 'model')}"])

@@ -13,13 +13,13 @@ from cli.frame.addresses import size_words
 from cli.frame.options import DryRunOption, ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from cli.options import versions
 from cli.options.data import (
     FacesArgument,
     ImagesOption,
     read_joined_faces,
     reading_from,
 )
-from cli.transfers import sidecars
 from cli.vision import train_gaze
 from cli.vision.after_training import (
     Afterwards,
@@ -282,7 +282,7 @@ def _evaluated(
     digest = result.record.model_digest
     measured = dataset_digest(after.test_faces)
     overlaps = warn_of_training_images(invocation, [result.model_path], after.test_faces, measured)
-    kept = sidecars.save_evaluation(
+    kept = versions.save_evaluation(
         result.model_path, digest, scores.metrics, measured, overlaps[0]
     )
     plain = {

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.frame.addresses import model_file, size_words
-from cli.frame.errors import InputMissingError
+from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.existing_files import refuse_inputs
-from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import DryRunOption, ForceOption, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words
