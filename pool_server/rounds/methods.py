@@ -19,7 +19,7 @@ from pool_server.errors import RefusedError, RoundRefusedError
 
 if TYPE_CHECKING:
     from aggregators.methods.contract import AggregationMethod
-    from aggregators.methods.networks.round_options import RoundOptions
+    from aggregators.methods.round_options import RoundOptions
 
     # Not at run time: the child process that checks contributions does without a database.
     from pool_server.database.records import ModelVersionRecord
@@ -269,7 +269,7 @@ class NetworkRounds(RoundMethod):
         }
 
     def _split(self, options: Mapping[str, Any]) -> RoundOptions:
-        from aggregators.methods.networks.round_options import split_options
+        from aggregators.methods.round_options import split_options
 
         return split_options(self.name, options)
 

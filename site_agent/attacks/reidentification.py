@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.attacks.leaks import ALL_SITES, Float64, Leak, LeakLosses, apply_update
 from site_agent.datasets.gaze import GazeSamples

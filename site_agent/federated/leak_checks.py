@@ -35,7 +35,7 @@ from site_agent.networks import to_module
 from site_agent.training.gaze.loop import to_tensors
 
 if TYPE_CHECKING:
-    from aggregators.methods.networks.round_options import LocalTraining
+    from aggregators.methods.round_options import LocalTraining
     from aggregators.models import StateDict
     from site_agent.datasets.gaze import GazeSamples
     from site_agent.training.gaze.loop import GazeTensors

@@ -10,7 +10,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import TrainingDataError, TrainingFailedError

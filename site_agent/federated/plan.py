@@ -20,8 +20,8 @@ from aggregators.formats import decode_model, encode_model
 from aggregators.methods.contract import no_progress
 from aggregators.methods.merging import Merged, encode_input, merge
 from aggregators.methods.networks.round_files import decode_optimiser_state
-from aggregators.methods.networks.round_options import LocalTraining, RoundOptions, split_options
 from aggregators.methods.registry import find_method
+from aggregators.methods.round_options import LocalTraining, RoundOptions, split_options
 from aggregators.methods.sub_models import collect_sub_models
 from aggregators.models import MergeInput, NetworkContribution, OptimiserState, StateDict
 from site_agent.errors import InvalidInputError

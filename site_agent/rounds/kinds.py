@@ -19,8 +19,8 @@ from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, 
 from site_agent.runs.progress import Progress, part_of
 
 if TYPE_CHECKING:
-    from aggregators.methods.networks.round_options import LocalTraining
     from aggregators.methods.refitting import RefitSettings
+    from aggregators.methods.round_options import LocalTraining
     from aggregators.models import StateDict
     from pool_server.wire.rounds import RoundResponse
     from site_agent.datasets import FaceDataset
@@ -179,7 +179,7 @@ class NetworkPart(SitePart):
     def prepare(
         cls, _pool: PoolClient, found: RoundResponse, site: str, data: SiteData, choice: DataChoice
     ) -> NetworkPart:
-        from aggregators.methods.networks.round_options import split_options
+        from aggregators.methods.round_options import split_options
         from site_agent.datasets.gaze import open_gaze
 
         dataset = open_gaze(data) if isinstance(data, Path) else cast("GazeDataset", data)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from aggregators.pruning import prune, weights_of_layers
 from site_agent.datasets.gaze import GazeSamples, open_gaze

@@ -22,7 +22,7 @@ import numpy as np
 
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.networks import write_network_contribution
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings

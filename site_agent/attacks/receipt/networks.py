@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.methods.registry import find_method
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeDataset, GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError

@@ -10,8 +10,8 @@ import pytest
 
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.networks.round_files import write_network_contribution
-from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from tests.cli.conftest import Run
 

@@ -14,7 +14,7 @@ from aggregators.formats import encode_model
 from aggregators.methods import METHODS, merge
 from aggregators.methods.merging import encode_input
 from aggregators.methods.networks import state_path
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.storage import open_storage

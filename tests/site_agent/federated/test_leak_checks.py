@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from aggregators.pruning import prune, weights_of_layers
 from site_agent.datasets.gaze import GazeSamples, open_gaze

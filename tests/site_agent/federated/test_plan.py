@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregators.errors import OptionError, UnknownMethodError
-from aggregators.methods.networks.round_options import LocalTraining
 from aggregators.methods.registry import METHODS
+from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import InvalidInputError
 from site_agent.federated.plan import make_plan, read_plan
 

@@ -16,7 +16,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from aggregators.errors import AggregatorError
 from aggregators.formats import decode_model
 from aggregators.methods.merging import encode_input
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.errors import SiteAgentError

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aggregators import file_digest
 from aggregators.methods.networks import write_network_contribution
-from aggregators.methods.networks.round_options import LocalTraining
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.engines.simulator.data import (

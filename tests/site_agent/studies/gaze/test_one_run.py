@@ -16,7 +16,7 @@ from site_agent.studies.gaze.settings import make_settings
 
 @pytest.fixture(scope="module")
 def update() -> NetworkContribution:
-    from aggregators.methods.networks.round_options import LocalTraining
+    from aggregators.methods.round_options import LocalTraining
 
     samples = render_person(RenderSettings(persons=1, frames_per_person=8), 0)
     return train_contribution(
