@@ -131,7 +131,7 @@ def batch(
                 workers=workers,
                 redo=redo,
                 addresses=addresses,
-                on_outcome=lambda outcome: _tell(invocation, outcome),
+                on_outcome=lambda outcome: _note_outcome(invocation, outcome),
                 progress=report,
             )
     except KeyboardInterrupt:
@@ -222,7 +222,7 @@ def _plan(
     return Reply({"sessions": data}, TableText(columns, rows), names)
 
 
-def _tell(invocation: Invocation, outcome: SessionOutcome) -> None:
+def _note_outcome(invocation: Invocation, outcome: SessionOutcome) -> None:
     if outcome.state == "failed":
         invocation.note(f"{outcome.session}  failed: {outcome.reason}")
     elif outcome.state == "done" and outcome.record is not None:

@@ -1,4 +1,4 @@
-"""What ``poolctl blink`` can analyse: a video, images, a camera, a trace."""
+"""Inputs of ``poolctl blink``: a video, images, a camera, a trace."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def convert(
     data: dict[str, Any] = {"datasets": datasets, "output": output, "format": target}
     words = []
     if boxes == "detector" or (detector is not None and boxes is None):
-        faces, told = _reboxed(invocation, faces, detector, upsample)
+        faces, told = _rebox(invocation, faces, detector, upsample)
         data |= told
         words.append(f"boxes: {told['boxes_found']} found, {told['boxes_estimated']} estimated")
     elif detector is not None:
@@ -197,7 +197,7 @@ def convert(
         faces = _boxes_around(faces, box_margin)
     if parts:
         faces = _with_parts(faces, parts)
-    faces = _written(faces, output, target, copy=copy, pts_origin=pts_origin)
+    faces = _write(faces, output, target, copy=copy, pts_origin=pts_origin)
     from site_agent.datasets import part_names
 
     counts = {
@@ -227,7 +227,7 @@ def _require_free_targets(
     copy: bool,
     force: bool,
 ) -> None:
-    """Refuse what `_written` would replace, before a detector looks at every image."""
+    """Refuse what `_write` would replace, before a detector looks at every image."""
     if target != "pts":
         refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
         require_free(output, force=force)
@@ -269,7 +269,7 @@ def _target(output: Path) -> Target:
     return target
 
 
-def _reboxed(
+def _rebox(
     invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
 ) -> tuple[FaceDataset, dict[str, Any]]:
     from cli.frame.addresses import model_file
@@ -327,7 +327,7 @@ def _with_parts(faces: FaceDataset, words: str) -> FaceDataset:
     return choose_parts(faces, chosen)
 
 
-def _written(
+def _write(
     faces: FaceDataset,
     output: Path,
     target: Target,

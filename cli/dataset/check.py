@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.dataset import gaze
-from cli.dataset.findings import told_findings
+from cli.dataset.findings import findings_table
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import command, single
@@ -101,7 +101,7 @@ def check(
         if for_detector:
             report(None, "boxes that a detector cannot learn")
             findings += _unlearnable(read, target_size_px, upsample)
-    table = told_findings(findings, report_file, strict=strict)
+    table = findings_table(findings, report_file, strict=strict)
     digests = [dataset_digest(faces) for faces in read]
     unlearnable = sum(finding.code == "unreachable-box" for finding in findings)
     counts = [_counts(faces) for faces in read]

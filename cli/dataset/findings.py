@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LINES_SHOWN = 5
 
 
-def told_findings(findings: list[Finding], report_file: Path | None, *, strict: bool) -> TableText:
+def findings_table(findings: list[Finding], report_file: Path | None, *, strict: bool) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings.
 
     Raises

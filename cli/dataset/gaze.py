@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.dataset.findings import told_findings
+from cli.dataset.findings import findings_table
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
@@ -111,7 +111,7 @@ def check(
 
     with invocation.progress("check") as report:
         findings = check_gaze(paths, report)
-    table = told_findings(findings, report_file, strict=strict)
+    table = findings_table(findings, report_file, strict=strict)
     opened = [open_gaze(path) for path in paths]
     digests = [gaze_digest(each) for each in opened]
     items = [

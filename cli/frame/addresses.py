@@ -132,12 +132,12 @@ def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionRespons
         invocation.progress(f"download {version.address}") as report,
     ):
         downloaded = pool.fetch(version, progress=report)
-    tell_signature(invocation, downloaded.signature)
-    tell_standing(invocation, version)
+    note_signature(invocation, downloaded.signature)
+    warn_of_standing(invocation, version)
     return downloaded
 
 
-def tell_standing(invocation: Invocation, version: ModelVersionResponse) -> None:
+def warn_of_standing(invocation: Invocation, version: ModelVersionResponse) -> None:
     """Say so if a version was withdrawn, or holds something that was."""
     from site_agent.pool.restrictions import warning_of
 
@@ -145,7 +145,7 @@ def tell_standing(invocation: Invocation, version: ModelVersionResponse) -> None
         invocation.warn(warning)
 
 
-def tell_signature(invocation: Invocation, signature: Verification) -> None:
+def note_signature(invocation: Invocation, signature: Verification) -> None:
     """Say what should be known of a signature: a key met for the first time, a doubt."""
     if signature.note:
         invocation.note(signature.note)

@@ -1,4 +1,4 @@
-"""What becomes of an error: one table from type to exit code and stable code.
+"""One table from the type of an error to its exit code and stable code.
 
 The packages below know nothing of exit codes; `ERROR_TABLE` names every error that they raise on
 purpose, and a test proves that none is missing.
@@ -337,7 +337,7 @@ def _report_usage_error(error: BaseException, *, as_json: bool) -> int:
     return int(ExitCode.USAGE)
 
 
-# What is said when somebody stops a command that goes on when it is given again.
+# Interruptions of commands that continue when they are run again.
 @contextmanager
 def goes_on_when_repeated() -> Iterator[None]:
     """Turn Ctrl-C within the block into an error whose hint says that nothing is lost."""

@@ -1,4 +1,4 @@
-"""What becomes of files that are where a command wants to write.
+"""Files that exist where a command wants to write.
 
 One rule for all commands: a file is replaced only with ``--force``, or by the same bytes; and what
 a command reads is not replaced even so.

@@ -1,4 +1,4 @@
-"""What all commands have in common, said once: the conventions and recurring parameters.
+"""Register commands: their conventions, groups of options, and recurring options.
 
 A command is a function that takes an `Invocation` and its own parameters and returns a `Reply`;
 `command` registers it and adds ``--json``, ``--quiet``, ``--no-progress``, ``--profile`` and

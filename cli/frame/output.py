@@ -1,4 +1,4 @@
-"""Where a command's answer goes: data to standard output, everything else to standard error."""
+"""Print answers: data to standard output, everything else to standard error."""
 
 from __future__ import annotations
 

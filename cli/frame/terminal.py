@@ -42,10 +42,10 @@ def printable(text: str, stream: TextIO) -> str:
     """
     if not stream.isatty():
         return text
-    return _CONTROLS.sub(_written_out, text)
+    return _CONTROLS.sub(_write_out, text)
 
 
-def _written_out(found: re.Match[str]) -> str:
+def _write_out(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 

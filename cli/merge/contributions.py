@@ -147,7 +147,7 @@ def contribute(
         line, text = done.left_out[0]
         faces_words = count_words(len(done.left_out), "face")
         invocation.warn(f"{words_of(data)}: {faces_words} left out (line {line}: {text})")
-    return Reply(done, _told(done, endpoint, dry_run=dry_run), [done.digest])
+    return Reply(done, _describe_result(done, endpoint, dry_run=dry_run), [done.digest])
 
 
 @command(app, "trust", examples=["rounds trust", "rounds trust site-b site-c"])
@@ -200,7 +200,7 @@ def _read_data(
     return open_gaze(data[0])
 
 
-def _told(done: Contributed, endpoint: str, *, dry_run: bool) -> list[str]:
+def _describe_result(done: Contributed, endpoint: str, *, dry_run: bool) -> list[str]:
     found = done.round
     size = size_words(done.size_bytes)
     if dry_run and done.site in found.contributions():

@@ -1,4 +1,4 @@
-"""What people see of a version's records: terms, states, cards, evaluations."""
+"""Tables and words that show a version: state, receipts, evaluations, family."""
 
 from __future__ import annotations
 

@@ -71,10 +71,10 @@ def try_out(
             f"the sum is wrong: exact {result.integer_sum_is_exact}, the same file at all labs "
             f"{result.same_bytes}, mean off by {result.largest_difference:.3g}"
         )
-    return Reply(result.to_dict(), _told(result, parameters))
+    return Reply(result.to_dict(), _describe_result(result, parameters))
 
 
-def _told(result: TrialResult, parameters: int) -> list[str | TableText]:
+def _describe_result(result: TrialResult, parameters: int) -> list[str | TableText]:
     plain_bytes = 4 * parameters
     rows = [
         [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.addresses import fetch, file_name_of, size_words, tell_signature, tell_standing
+from cli.frame.addresses import fetch, file_name_of, note_signature, size_words, warn_of_standing
 from cli.frame.errors import OutputExistsError, UsageError
 from cli.frame.options import DryRunOption, ForceOption, command, single
 from cli.frame.output import Invocation, Reply
@@ -107,8 +107,8 @@ def _place(
             found = hash_file(destination, report)
         if found == version.digest:
             signature = pool.signatures.verify(version)
-            tell_signature(invocation, signature)
-            tell_standing(invocation, version)
+            note_signature(invocation, signature)
+            warn_of_standing(invocation, version)
             note = f"{version.address}, {signature.words}, was there already"
             return _result(version, destination, 0, note, signature.status)
         if not force:

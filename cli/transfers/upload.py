@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import size_words, tell_standing
+from cli.frame.addresses import size_words, warn_of_standing
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import (
     DryRunOption,
@@ -140,8 +140,8 @@ def upload(
             )
             if privacy is not None:
                 pool.models.write_receipt(done.version.address, privacy)
-    tell_standing(invocation, done.version)
-    _tell_differences(invocation, given, version.description, done.version)
+    warn_of_standing(invocation, done.version)
+    _warn_of_differences(invocation, given, version.description, done.version)
     return _reply(file, done)
 
 
@@ -195,7 +195,7 @@ def _add_shared_labels(
         invocation.note(f"labels that all inputs share: {words}")
 
 
-def _tell_differences(
+def _warn_of_differences(
     invocation: Invocation, given: _Description, description: str, version: ModelVersionResponse
 ) -> None:
     """Warn if the pool had the file, and keeps what was said of it then."""

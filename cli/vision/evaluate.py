@@ -203,9 +203,7 @@ def evaluate(
         measured = join_digests(person_digests(samples))
         trained_on = warn_of_training_samples(invocation, paths, samples, digests)
     else:
-        found, measured, trained_on = _scored_on_faces(
-            invocation, paths, dataset, settings, workers
-        )
+        found, measured, trained_on = _score_on_faces(invocation, paths, dataset, settings, workers)
     models = [
         ScoredModel(file.word, file_digest(file.path), scores)
         for file, scores in zip(files, found, strict=True)
@@ -269,7 +267,7 @@ def _can_be_data(word: str) -> bool:
     return Path(word).is_dir() or Path(word).suffix.lower() in {".xml", ".json", ".pts", ".csv"}
 
 
-def _scored_on_faces(
+def _score_on_faces(
     invocation: Invocation,
     models: Sequence[Path],
     dataset: FaceDataset,

@@ -137,7 +137,7 @@ def predict_gaze(
         samples, _ = read_gaze_samples(invocation, paths, "", "")
         found = run(module, samples.patches, samples.head)
         items, drawn = _of_data(samples, found, draw=pictures is not None)
-        text: list[str | TableText] = _told(samples, found)
+        text: list[str | TableText] = _describe_result(samples, found)
     else:
         images, patches = _patches(inputs)
         found = run(module, patches, np.zeros((len(patches), 2)))
@@ -192,7 +192,7 @@ def _of_data(
     return items, {name: draw_found_gaze(samples[own], found[own]) for name, own in owners.items()}
 
 
-def _told(samples: GazeSamples, found: NDArray[np.float64]) -> list[str | TableText]:
+def _describe_result(samples: GazeSamples, found: NDArray[np.float64]) -> list[str | TableText]:
     from site_agent.evaluation.gaze import score_gaze
 
     scores = score_gaze(found, samples, resamples=0)

@@ -117,7 +117,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             site_count=site_count,
             grouping=grouping,
             name=dataset_name or dataset[0].stem,
-            settings=_seeded(chosen, seed),
+            settings=_with_seed(chosen, seed),
             workers=workers,
             redo=redo,
             repeated=["poolctl", "study", kind, *options.repeated(chosen)],
@@ -227,7 +227,7 @@ def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply
                 repeat=request.repeat(len(parts)),
                 workers=request.workers,
                 redo=request.redo,
-                on_outcome=lambda outcome: _tell(invocation, outcome),
+                on_outcome=lambda outcome: _note_outcome(invocation, outcome),
                 progress=report,
             )
     except KeyboardInterrupt:
@@ -239,7 +239,7 @@ def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply
     return _reply(done)
 
 
-def _tell(invocation: Invocation, outcome: StepOutcome) -> None:
+def _note_outcome(invocation: Invocation, outcome: StepOutcome) -> None:
     if outcome.state == "failed":
         invocation.note(f"{outcome.title}  failed: {outcome.reason}")
     elif outcome.record is not None:
@@ -288,5 +288,5 @@ def _table_text(table: StudyTable) -> TableText:
     return TableText(["dataset", *names, "against best alone", "MB"], rows)
 
 
-def _seeded(settings: StudySettings, seed: int) -> StudySettings:
+def _with_seed(settings: StudySettings, seed: int) -> StudySettings:
     return replace(settings, seed=seed, evaluation=replace(settings.evaluation, seed=seed))

@@ -92,7 +92,7 @@ def gaze(
     after = prepared(invocation, None, None, upload)
     with goes_on_when_repeated(), invocation.progress("train gaze") as report:
         result = train_gaze(data, target, chosen, report, base=start)
-    return uploaded(invocation, result, after, *_told(invocation, result))
+    return uploaded(invocation, result, after, *_describe_result(invocation, result))
 
 
 def open_gaze_data(path: Path) -> GazeDataset:
@@ -141,7 +141,9 @@ def _planned(
     return Reply(plain, text, [str(target)])
 
 
-def _told(invocation: Invocation, result: TrainingResult) -> tuple[dict[str, Any], list[str]]:
+def _describe_result(
+    invocation: Invocation, result: TrainingResult
+) -> tuple[dict[str, Any], list[str]]:
     record = result.record
     for warning in record.warnings:
         invocation.warn(warning)
