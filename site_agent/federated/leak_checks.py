@@ -1,4 +1,4 @@
-"""What a site checks so that its update of a network shows no single picture.
+"""Checks of a site that keep its update of a network from showing a single picture.
 
 Who may lie here: whoever made the base of a round, be it the starter, the pool or the server of
 live rounds. The update of a dense layer's row is the sum over samples of (gradient of the unit) x

@@ -11,11 +11,11 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_TELL_EVERY_S = 0.2
+_REPORT_EVERY_S = 0.2
 
 
 class BlockThreads:
-    """Threads that end with a block: they are told to stop, and waited for.
+    """Threads that end with a block: it asks them to stop, and waits for them.
 
     A block that is interrupted is left at once: what a silent server or a long training still
     takes would hold the user for as long. The threads are daemons for that, and no futures:
@@ -47,13 +47,13 @@ class BlockThreads:
         work: Callable[[Item], Result],
         items: Sequence[Item],
         most_at_once: int,
-        tell: Callable[[], None] = lambda: None,
+        report: Callable[[], None] = lambda: None,
     ) -> list[Result]:
         """Do the work for every item, some at once, and return the results in their order.
 
         Parameters
         ----------
-        tell : callable
+        report : callable
             Called here after each result, and five times a second while none comes.
 
         Raises
@@ -83,14 +83,14 @@ class BlockThreads:
         results: dict[int, Result] = {}
         while len(results) < len(items):
             try:
-                end = ended.get(timeout=_TELL_EVERY_S)
+                end = ended.get(timeout=_REPORT_EVERY_S)
             except queue.Empty:
                 pass
             else:
                 if isinstance(end, BaseException):
                     raise end
                 results[end[0]] = end[1]
-            tell()
+            report()
         return [results[index] for index in range(len(items))]
 
     def __enter__(self) -> BlockThreads:

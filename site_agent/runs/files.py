@@ -38,7 +38,7 @@ def megabytes(count: int) -> str:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file at a path from all others; None where there is none.
+    """Return the identity of the file at a path; None where no file is.
 
     Links and names that differ in case lead to the same one. For many paths at once; two are
     compared by `Path.samefile`.

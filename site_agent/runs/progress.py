@@ -1,4 +1,4 @@
-"""How long work reports how far it is."""
+"""Progress of long work: the share that is done, and a text."""
 
 from __future__ import annotations
 

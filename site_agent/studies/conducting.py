@@ -1,4 +1,10 @@
-"""A whole study, from the data to the table."""
+"""A whole study, from the data to the table.
+
+How it works. `protocol` plans the steps (train, merge, contribute, score) of all rows of the table;
+`parts` divides the data; `steps` gives each step a digest and keeps the records of finished ones.
+`model_study` lists the others as jobs for `site_agent.runs.jobs`, whose workers do them by
+`step_jobs.run_job`. `outcome` then writes table, pictures and what is needed to repeat the study.
+"""
 
 from __future__ import annotations
 

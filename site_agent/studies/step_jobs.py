@@ -35,7 +35,7 @@ class StepJob:
     threads: int
 
 
-def run_job(job: StepJob, tell: Progress) -> list[str]:
+def run_job(job: StepJob, progress: Progress) -> list[str]:
     """Do a step.
 
     Returns
@@ -46,26 +46,26 @@ def run_job(job: StepJob, tell: Progress) -> list[str]:
     job.folder.mkdir(parents=True)
     output = job.folder / result_name(job.step)
     if isinstance(job.step, Train):
-        return list(_train(job, job.step, output, tell))
+        return list(_train(job, job.step, output, progress))
     if isinstance(job.step, Merge):
-        return list(_merge(job, job.step, output, tell))
+        return list(_merge(job, job.step, output, progress))
     if isinstance(job.step, Contribute):
-        return list(_contribute(job, job.step, output, tell))
-    return list(_score(job, job.step, output, tell))
+        return list(_contribute(job, job.step, output, progress))
+    return list(_score(job, job.step, output, progress))
 
 
-def _train(job: StepJob, step: Train, output: Path, tell: Progress) -> tuple[str, ...]:
+def _train(job: StepJob, step: Train, output: Path, progress: Progress) -> tuple[str, ...]:
     dataset = read_union(job.data[part] for part in step.parts)
     settings = step.settings
     if isinstance(settings, ErtSettings):
-        result = train_ert(dataset, output, settings, tell, training_scores=False)
+        result = train_ert(dataset, output, settings, progress, training_scores=False)
     else:
         settings = replace(settings, threads=job.threads)
-        result = train_hog_svm(dataset, output, settings, tell, training_scores=False)
+        result = train_hog_svm(dataset, output, settings, progress, training_scores=False)
     return result.record.warnings
 
 
-def _merge(job: StepJob, step: Merge, output: Path, tell: Progress) -> tuple[str, ...]:
+def _merge(job: StepJob, step: Merge, output: Path, progress: Progress) -> tuple[str, ...]:
     from aggregators.methods import merge
 
     merged = merge(
@@ -74,12 +74,14 @@ def _merge(job: StepJob, step: Merge, output: Path, tell: Progress) -> tuple[str
         weights=step.weights or None,
         options=dict(step.options),
         output=output,
-        progress=tell,
+        progress=progress,
     )
     return merged.warnings
 
 
-def _contribute(job: StepJob, step: Contribute, output: Path, tell: Progress) -> tuple[str, ...]:
+def _contribute(
+    job: StepJob, step: Contribute, output: Path, progress: Progress
+) -> tuple[str, ...]:
     from aggregators.methods.refitting import contribute, write_contribution
     from site_agent.refinement import load_site, read_base
     from site_agent.refinement.site_faces import CROP_MARGIN
@@ -90,14 +92,14 @@ def _contribute(job: StepJob, step: Contribute, output: Path, tell: Progress) ->
         base.part_count,
         parts=step.landmarks,
         margin=CROP_MARGIN + step.settings.jitter,
-        progress=lambda share, text: tell((share or 0.0) * _READING, text),
+        progress=lambda share, text: progress((share or 0.0) * _READING, text),
     )
     contribution = contribute(
         base,
         site.faces,
         step.settings,
         threads=job.threads,
-        progress=lambda share, text: tell(_READING + share * (1 - _READING), text),
+        progress=lambda share, text: progress(_READING + share * (1 - _READING), text),
     )
     write_contribution(contribution, output)
     if not site.left_out:
@@ -108,18 +110,18 @@ def _contribute(job: StepJob, step: Contribute, output: Path, tell: Progress) ->
     )
 
 
-def _score(job: StepJob, step: Score, output: Path, tell: Progress) -> tuple[str, ...]:
-    write_scores(_measured(job, step, tell), output)
+def _score(job: StepJob, step: Score, output: Path, progress: Progress) -> tuple[str, ...]:
+    write_scores(_measure(job, step, progress), output)
     return ()
 
 
-def _measured(job: StepJob, step: Score, tell: Progress) -> Scores:
+def _measure(job: StepJob, step: Score, progress: Progress) -> Scores:
     from site_agent.evaluation import evaluate_landmarks, evaluate_model
 
     model, test = job.inputs[step.model], job.data[TEST_PART].read()
     if not step.landmarks:
         # More than one worker would be processes, of which this is one already.
-        return evaluate_model(model, test, step.settings, workers=1, progress=tell)
+        return evaluate_model(model, test, step.settings, workers=1, progress=progress)
     # A merged model has no training record that would say which landmarks it places.
     return evaluate_landmarks(
         model,
@@ -129,5 +131,5 @@ def _measured(job: StepJob, step: Score, tell: Progress) -> Scores:
         resamples=step.settings.resamples,
         seed=step.settings.seed,
         workers=job.threads,
-        progress=tell,
+        progress=progress,
     )

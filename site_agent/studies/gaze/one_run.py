@@ -53,7 +53,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         samples), ``samples`` (numbers tested), ``curve`` (round, error on training and on test
         samples) and ``failed`` (why training ended early, else empty).
     """
-    samples = _loaded(job.samples)
+    samples = _load_once(job.samples)
     train = samples_to_train_on(samples, job.run, job.settings.noise_sd)
     test = samples_to_test(samples, job.run)
     everything = join_samples(list(train.values()))
@@ -135,7 +135,7 @@ def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[
         if site not in run.hostile:
             return made
         random = np.random.default_rng([_ATTACK_STREAM, run.seed, number, run.train.index(site)])
-        return attacked(made, run.attack, random)
+        return attack_contribution(made, run.attack, random)
 
     base = new_network(job.settings.architecture, run.seed)
     secure = is_secure(run, job.settings)
@@ -162,7 +162,7 @@ def federation_plan(job: RunJob) -> FederationPlan:
     return make_plan(method, options, rounds=rounds_of(job.run, job.settings), cohort=cohort)
 
 
-def attacked(
+def attack_contribution(
     contribution: NetworkContribution, attack: str, random: np.random.Generator
 ) -> NetworkContribution:
     """Return a hostile update in place of an honest one.
@@ -208,7 +208,7 @@ def _some(samples: GazeSamples) -> GazeSamples:
 
 
 @lru_cache(maxsize=1)
-def _loaded(path: Path) -> StudySamples:
+def _load_once(path: Path) -> StudySamples:
     return load_samples(path)
 
 

@@ -64,7 +64,7 @@ def draw_pictures(folder: Path, runs: Sequence[Run], results: Results) -> list[P
 def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
     rows = sorted({pair[0] for pair in errors})
     columns = sorted({pair[1] for pair in errors})
-    values = _shown([[errors[row, column] for column in columns] for row in rows])
+    values = _array([[errors[row, column] for column in columns] for row in rows])
     figure = new_figure(2.2 + 0.42 * len(columns), 1.6 + 0.36 * len(rows))
     axes = figure.subplots()
     shown = axes.imshow(values, cmap="viridis_r", aspect="auto")
@@ -86,7 +86,7 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     specific = [each for each in scores if each.protocol == "person-specific"]
     for place, each in enumerate(specific):
-        names, values = list(each.persons), _shown(list(each.persons.values()))
+        names, values = list(each.persons), _array(list(each.persons.values()))
         where = np.arange(len(names)) + (place - (len(specific) - 1) / 2) * 0.2
         left.bar(where, values, 0.18, color=_COLOURS[each.method], label=_label(each.method))
         left.set_xticks(range(len(names)), names, fontsize=LEGEND_PT, rotation=90)
@@ -98,7 +98,7 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
     for place, each in enumerate(independent):
         half = 0.0 if math.isnan(each.error.half) else each.error.half
         right.bar(
-            place, _shown([each.error.mean]), yerr=half, capsize=4, color=_COLOURS[each.method]
+            place, _array([each.error.mean]), yerr=half, capsize=4, color=_COLOURS[each.method]
         )
     if independent:
         constant = np.mean([each.constant_error for each in independent])
@@ -157,7 +157,7 @@ def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> 
         }
         if found:
             halves = [0.0 if math.isnan(each.half) else each.half for each in found.values()]
-            axes.errorbar(list(found), _shown([each.mean for each in found.values()]), yerr=halves,
+            axes.errorbar(list(found), _array([each.mean for each in found.values()]), yerr=halves,
                           capsize=3, marker="o", color=_COLOURS[method],
                           label=_label(method))  # fmt: skip
     axes.set(xlabel="sites with noisy training images (%)", ylabel=_DEGREES, ylim=(0, None))
@@ -170,7 +170,7 @@ def _finish(axes: Axes) -> None:
     axes.legend(fontsize=LEGEND_PT)
 
 
-def _shown(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _array(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return an array in which errors that are infinite are left out."""
     found = np.array(values, dtype=np.float64)
     found[~np.isfinite(found)] = np.nan

@@ -1,4 +1,4 @@
-"""The protocol of a gaze study: which networks are trained on whom, and whom they are tested on.
+"""The protocol of a gaze study: the persons on which each network is trained and tested.
 
 A study is a table of runs that need nothing of each other. ``person-specific`` holds out whole
 sessions of each person, ``person-independent`` whole persons; the network of one person alone
@@ -151,7 +151,7 @@ class _Planner:
 
     def noise(self, seed: int) -> Iterator[Run]:
         sites, test = self._sites(seed)
-        order = _drawn(sites, _NOISY_STREAM, seed)
+        order = _shuffle(sites, _NOISY_STREAM, seed)
         for share in self.settings.noise_shares:
             noisy = tuple(sorted(order[: round(share * len(sites))]))
             for method in FEDERATED:
@@ -161,7 +161,7 @@ class _Planner:
     def hostile(self, seed: int) -> Iterator[Run]:
         sites, test = self._sites(seed)
         training = self.settings.training.of("fedavg")
-        hostile = tuple(sorted(_drawn(sites, _NOISY_STREAM, seed)[: self.settings.hostile_sites]))
+        hostile = tuple(sorted(_shuffle(sites, _NOISY_STREAM, seed)[: self.settings.hostile_sites]))
         for attack in ATTACKS:
             for rule in self.settings.rules:
                 yield Run("hostile", rule, attack, seed, sites, test, training,
@@ -174,7 +174,7 @@ class _Planner:
                 f"{len(self.persons)} persons; expected more than {count} for noise and hostile "
                 "(robust_sites), since the others are the test"
             )
-        order = _drawn(self.persons, _SITE_STREAM, seed)
+        order = _shuffle(self.persons, _SITE_STREAM, seed)
         return tuple(sorted(order[:count])), tuple(sorted(order[count:]))
 
 
@@ -189,7 +189,7 @@ def folds_of(persons: Sequence[str], folds: int, seed: int) -> tuple[tuple[str, 
     count = folds or len(persons)
     if len(persons) < max(3, count) or count < 2:
         raise InvalidInputError(f"{len(persons)} persons; expected at least 3, and 2 to all folds")
-    order = _drawn(persons, _FOLD_STREAM, seed)
+    order = _shuffle(persons, _FOLD_STREAM, seed)
     return tuple(tuple(sorted(order[number::count])) for number in range(count))
 
 
@@ -209,6 +209,6 @@ def held_out_sessions(person: str, sessions: Sequence[str], seed: int) -> tuple[
     return tuple(sorted(str(name) for name in random.choice(sorted(sessions), count, False)))
 
 
-def _drawn(names: Sequence[str], stream: int, seed: int) -> list[str]:
+def _shuffle(names: Sequence[str], stream: int, seed: int) -> list[str]:
     order = np.random.default_rng([stream, seed]).permutation(len(names))
     return [names[place] for place in order]

@@ -133,8 +133,8 @@ def draw_persons(settings: PrivacySettings, progress: Progress) -> StudyPersons:
             "iris": face.left.iris_tone,
             "skin": face.skin_tone,
         }
-        persons[str(samples.person[0])] = _divided(samples, settings, attributes)
-    return _grouped(persons, counts)
+        persons[str(samples.person[0])] = _divide(samples, settings, attributes)
+    return _group(persons, counts)
 
 
 def read_persons(
@@ -158,11 +158,11 @@ def read_persons(
     persons = {}
     for number, name in enumerate(names):
         progress(number / len(names), f"reading person {name}")
-        persons[name] = _divided(dataset.read_person(name), settings, {})
-    return _grouped(persons, (victims, rest - outsiders - judges, outsiders, judges))
+        persons[name] = _divide(dataset.read_person(name), settings, {})
+    return _group(persons, (victims, rest - outsiders - judges, outsiders, judges))
 
 
-def _grouped(persons: Mapping[str, Person], counts: tuple[int, ...]) -> StudyPersons:
+def _group(persons: Mapping[str, Person], counts: tuple[int, ...]) -> StudyPersons:
     names, groups, digest = list(persons), [], hashlib.sha256()
     for count in counts:
         groups.append({name: persons[name] for name in names[:count]})
@@ -174,7 +174,7 @@ def _grouped(persons: Mapping[str, Person], counts: tuple[int, ...]) -> StudyPer
     return StudyPersons(victims, public, outsiders, judges, digest.hexdigest())
 
 
-def _divided(
+def _divide(
     samples: GazeSamples, settings: PrivacySettings, attributes: Mapping[str, float]
 ) -> Person:
     """Keep the last session apart; of the others, each fourth sample or so does not train."""

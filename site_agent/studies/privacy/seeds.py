@@ -144,11 +144,11 @@ class Federation:
     @cached_property
     def judged(self) -> tuple[Losses, NDArray[np.bool_]]:
         """Members, and others of the same sessions, with which of them are members."""
-        return _judged(self.everyone.victims, self.settings.judged_samples)
+        return _collect_judged(self.everyone.victims, self.settings.judged_samples)
 
     @cached_property
     def shadow_judged(self) -> tuple[Losses, NDArray[np.bool_]]:
-        return _judged(self.everyone.public, max(2, self.settings.judged_samples // 2))
+        return _collect_judged(self.everyone.public, max(2, self.settings.judged_samples // 2))
 
     @cached_property
     def people(self) -> tuple[Losses, set[str]]:
@@ -313,7 +313,7 @@ def _training(persons: Mapping[str, Person]) -> dict[str, GazeSamples]:
     return {name: person.trains for name, person in persons.items()}
 
 
-def _judged(persons: Mapping[str, Person], count: int) -> tuple[Losses, NDArray[np.bool_]]:
+def _collect_judged(persons: Mapping[str, Person], count: int) -> tuple[Losses, NDArray[np.bool_]]:
     inside = [person.trains[:: max(1, len(person.trains) // count)] for person in persons.values()]
     inside = [samples[:count] for samples in inside]
     outside = [person.others[:count] for person in persons.values()]

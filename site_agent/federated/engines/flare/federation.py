@@ -216,9 +216,9 @@ def _hold_block(
 
 
 def _wait_for(
-    session: FederationSession, job: str, rounds: int, tell: Callable[[int], None]
+    session: FederationSession, job: str, rounds: int, on_rounds: Callable[[int], None]
 ) -> tuple[str, list[str]]:
-    """Wait until a job has ended; `tell` is called with the number of its rounds so far."""
+    """Wait until a job has ended; `on_rounds` is called with the number of its rounds so far."""
     made = 0
     while True:
         status, details = session.status(job)
@@ -227,7 +227,7 @@ def _wait_for(
         if made < rounds and status == "RUNNING":
             with suppress(FederationError):  # its process has not begun, or has ended
                 made = len(session.rounds_done(job))
-        tell(made)
+        on_rounds(made)
         time.sleep(_POLL_S)
 
 
@@ -252,7 +252,7 @@ class FederationSession:
         self._kit = kit
         # Its warnings would go to standard error; what matters becomes an error.
         logging.getLogger("nvflare").addHandler(logging.NullHandler())
-        with self._translated("connect"):
+        with self._translate_errors("connect"):
             self._session: Any = new_secure_session(
                 SUBMITTER, str(kit.folder), timeout=_CONNECT_LIMIT_S
             )
@@ -261,28 +261,28 @@ class FederationSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._translated("close the session"):
+        with self._translate_errors("close the session"):
             self._session.close()
 
     def connected_sites(self) -> set[str]:
         """Return the sites that the server hears from."""
-        with self._translated("list the sites"):
+        with self._translate_errors("list the sites"):
             return {client.name for client in self._session.get_system_info().client_info}
 
     def submit(self, folder: Path) -> str:
         """Send a job, and return its identifier."""
-        with self._translated("submit a job"):
+        with self._translate_errors("submit a job"):
             return str(self._session.submit_job(str(folder.resolve())))
 
     def status(self, job: str) -> tuple[str, list[str]]:
         """Return the status of a job, and what each participant says of its deployment."""
-        with self._translated("read a job's status"):
+        with self._translate_errors("read a job's status"):
             meta = self._session.get_job_meta(job)
         return str(meta["status"]), [str(line) for line in meta.get("job_deploy_detail") or ()]
 
     def unfinished_jobs(self) -> dict[str, str]:
         """Return the jobs that wait or run: names by identifier."""
-        with self._translated("list the jobs"):
+        with self._translate_errors("list the jobs"):
             running = {job.job_id for job in self._session.get_system_info().job_info}
             jobs = self._session.list_jobs()
         # A server that was killed says for ever that its last job runs.
@@ -295,29 +295,29 @@ class FederationSession:
 
     def rounds_done(self, job: str) -> tuple[RoundReport, ...]:
         """Return the rounds of a running job so far."""
-        with self._translated("read a job's progress"):
+        with self._translate_errors("read a job's progress"):
             stats = self._session.show_stats(job, "server")
         done = stats.get("server", {}).get(messages.RESULTS, {}).get("done", [])
         return messages.read_reports(json.dumps(done))
 
     def download(self, job: str, folder: Path) -> Path:
         """Fetch the results of a finished job, and return their folder."""
-        with self._translated("download a job's results"):
+        with self._translate_errors("download a job's results"):
             place = Path(self._session.download_job_result(job, str(folder.resolve())))
         return place / "workspace" / messages.RESULTS
 
     def delete(self, job: str) -> None:
         """Remove a finished job and its results from the server."""
-        with self._translated("delete a job"):
+        with self._translate_errors("delete a job"):
             self._session.delete_job(job)
 
     def abort(self, job: str) -> None:
         """End a job; its finished rounds can be downloaded."""
-        with self._translated("stop a job"):
+        with self._translate_errors("stop a job"):
             self._session.abort_job(job)
 
     @contextmanager
-    def _translated(self, action: str) -> Iterator[None]:
+    def _translate_errors(self, action: str) -> Iterator[None]:
         try:
             # FLARE prints what it does.
             with redirect_stdout(io.StringIO()):
@@ -330,5 +330,5 @@ class FederationSession:
 
 
 def has_finished(status: str) -> bool:
-    """Tell whether a job with this status has ended."""
+    """Return whether a job with this status has ended."""
     return status.startswith("FINISHED")

@@ -1,4 +1,4 @@
-"""What server, sites and submitter send each other, apart from what FLARE itself sends."""
+"""Messages of server, sites and submitter besides those of FLARE itself."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def divide(
         The data cannot be read.
     """
     dataset = open_gaze(path)
-    outside = _drawn_persons(dataset.persons, seed) if holdout == "persons" else frozenset()
+    outside = _draw_persons(dataset.persons, seed) if holdout == "persons" else frozenset()
     digests, counts, held_out = {}, {}, []
     total = np.zeros(2)
     for number, person in enumerate(dataset.persons):
@@ -119,7 +119,7 @@ def divide(
         site: SiteData(
             path, persons, sum(counts[person] for person in persons), holdout == "sessions"
         )
-        for site, persons in _dealt(path, list(counts), site_count).items()
+        for site, persons in _deal(path, list(counts), site_count).items()
     }
     return DividedData(
         join_digests(digests),
@@ -129,7 +129,7 @@ def divide(
     )
 
 
-def _dealt(path: Path, persons: list[str], count: int | None) -> dict[str, tuple[str, ...]]:
+def _deal(path: Path, persons: list[str], count: int | None) -> dict[str, tuple[str, ...]]:
     if count is None:
         return {person: (person,) for person in persons}
     if count > len(persons):
@@ -141,7 +141,7 @@ def _dealt(path: Path, persons: list[str], count: int | None) -> dict[str, tuple
     return {f"site-{number + 1:0{width}}": tuple(persons[number::count]) for number in range(count)}
 
 
-def _drawn_persons(persons: tuple[str, ...], seed: int) -> frozenset[str]:
+def _draw_persons(persons: tuple[str, ...], seed: int) -> frozenset[str]:
     if len(persons) < 2:
         raise InvalidInputError("there is one person, so that none can be held out")
 
@@ -166,7 +166,7 @@ class PersonErrors:
 
     @property
     def mean_deg(self) -> float:
-        """Mean over persons, each of whom counts the same."""
+        """Mean over persons, each person counts the same."""
         return float(np.mean(list(self.by_person.values())))
 
     @property

@@ -9,7 +9,7 @@ from aggregators.models import NetworkContribution
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
-from site_agent.studies.gaze.one_run import RunJob, attacked, federation_plan, rounds_of
+from site_agent.studies.gaze.one_run import RunJob, attack_contribution, federation_plan, rounds_of
 from site_agent.studies.gaze.protocol import plan_runs
 from site_agent.studies.gaze.settings import make_settings
 
@@ -28,14 +28,14 @@ def test_hostile_updates_are_what_they_are_called(update: NetworkContribution) -
     random = np.random.default_rng(0)
     honest = update.network.tensors["conv2.weight"]
     assert np.array_equal(
-        attacked(update, "sign-flip", random).network.tensors["conv2.weight"], -honest
+        attack_contribution(update, "sign-flip", random).network.tensors["conv2.weight"], -honest
     )
-    large = attacked(update, "x50", random).network.tensors["conv2.weight"]
+    large = attack_contribution(update, "x50", random).network.tensors["conv2.weight"]
     assert np.allclose(large, 50 * honest, rtol=1e-6)
-    noise = attacked(update, "noise", random).network.tensors["conv2.weight"]
+    noise = attack_contribution(update, "noise", random).network.tensors["conv2.weight"]
     assert noise.std() == pytest.approx(10 * honest.std(), rel=0.05)
     assert abs(np.corrcoef(noise.ravel(), honest.ravel())[0, 1]) < 0.03
-    assert attacked(update, "noise", random).samples == update.samples
+    assert attack_contribution(update, "noise", random).samples == update.samples
 
 
 def test_plans_are_those_of_the_paper(tmp_path: object) -> None:
