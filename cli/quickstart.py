@@ -5,38 +5,29 @@ Each command is shown before it runs, as a user would type it in the folder of t
 
 How the journey goes: a pool is started (`cli.frame.pool_process`), an admin registers the sites,
 each site trains and uploads, one lab downloads and merges, the sites refine the result in rounds,
-and the lab finds blinks. `_Shell` shows and runs the lines; the answers are those of ``--json``.
+and the lab finds blinks. `cli.frame.shell` shows and runs the lines, and reads the answers that
+``--json`` gives.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
-import os
-import shlex
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
-from cli.frame.errors import CommandFailedError, ExitCode
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.pool_process import pool_process
+from cli.frame.shell import CommandLine, Shell, program_name
 
 app = single()
 
 _DEFAULT_FOLDER = Path("poolctl-quickstart")
-_SIDE_BY_SIDE = 2
 _FACE_ROUNDS, _GAZE_ROUNDS = 3, 5
 _PERSONS, _TEST_PERSONS = 60, 60
 _GAZE_PERSONS, _GAZE_TEST_PERSONS = 3, 8
@@ -82,7 +73,7 @@ def quickstart(
     folder = _prepare_folder(output)
     sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()
-    with _Shell(invocation, folder) as shell:
+    with Shell(invocation, folder) as shell:
         result = _gaze_journey(shell, sites, seed) if gaze else _face_journey(shell, sites, seed)
     seconds = round(time.monotonic() - started_s, 1)
     text = json.dumps(result.data, indent=2) + "\n"
@@ -99,24 +90,6 @@ def quickstart(
 
 
 @dataclass(frozen=True)
-class _Line:
-    """One command line: its words, and whose machine (``POOL_HOME``) it is typed on."""
-
-    words: str
-    home: str = ""
-    stdin: str = ""
-
-    @property
-    def text(self) -> str:
-        home = f"POOL_HOME={self.home} " if self.home else ""
-        return f"{home}poolctl {self.words}"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"POOL_HOME": self.home} if self.home else {}
-
-
-@dataclass(frozen=True)
 class _Result:
     """What a journey came to."""
 
@@ -124,7 +97,7 @@ class _Result:
     text: Sequence[str | TableText]
 
 
-def _face_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
+def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     from site_agent.datasets.synthetic import SITE_STYLES
 
     # Sites differ in who comes and how the room is lit; the test set is of all kinds.
@@ -132,28 +105,28 @@ def _face_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.title(f"Draw faces for {len(sites)} sites, and a test set and a video of other persons")
     shell.run_side_by_side(
         *(
-            _Line(
+            CommandLine(
                 f"dataset synth {site} --image-count {3 * _PERSONS} --person-count {_PERSONS} "
                 f"--first-person {index * _PERSONS} --seed {seed + index} "
                 f"--style {styles[index % len(styles)]}"
             )
             for index, site in enumerate(sites)
         ),
-        _Line(
+        CommandLine(
             f"dataset synth test --image-count {_TEST_PERSONS} --person-count {_TEST_PERSONS} "
             f"--first-person {len(sites) * _PERSONS} --seed {seed + 1000}"
         ),
-        _Line(f"dataset video our-lab/session.mp4 --seconds 20 --seed {seed + 1000}"),
+        CommandLine(f"dataset video our-lab/session.mp4 --seconds 20 --seed {seed + 1000}"),
     )
     # For a detector, further pictures of the same persons are hardly other faces.
     shell.run_side_by_side(
-        *(_Line(f"dataset split {site}/faces.xml --test-share 0.34") for site in sites)
+        *(CommandLine(f"dataset split {site}/faces.xml --test-share 0.34") for site in sites)
     )
     _register(shell, [*sites, "our-lab"])
     shell.title("Train a face detector and a landmark model of the eyes at each site")
     shell.run_side_by_side(
         *(
-            _Line(f"train {words}")
+            CommandLine(f"train {words}")
             for site in sites
             for words in (
                 f"hog-svm {site}/faces-train.xml -o {site}/face.svm --threads 1 "
@@ -192,7 +165,7 @@ def _face_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
     made_by = {"merged.svm": "mwma", "merged.dat": "wba-cascade", "refined.dat": "refined"}
     files = " ".join(f"our-lab/{name}" for name in made_by)
     scored, *_ = shell.run_side_by_side(
-        _Line(f"evaluate {detectors} {landmarks} {files} test/faces.xml --resamples 0")
+        CommandLine(f"evaluate {detectors} {landmarks} {files} test/faces.xml --resamples 0")
     )
     shell.title("Find the blinks in the video")
     shell.run(
@@ -202,11 +175,11 @@ def _face_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
     return _face_result(shell.folder, scored["items"], made_by)
 
 
-def _gaze_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
+def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.title(f"Draw the eyes of {_GAZE_PERSONS} persons a site, and of others for the test")
     shell.run_side_by_side(
         *(
-            _Line(
+            CommandLine(
                 f"dataset synth-eyes {folder} --person-count {persons} --frame-count {frames} "
                 f"--first-person {index * _GAZE_PERSONS} --seed {seed}"
             )
@@ -236,7 +209,7 @@ def _gaze_journey(shell: _Shell, sites: Sequence[str], seed: int) -> _Result:
     return _gaze_result(shell.folder, scored["items"])
 
 
-def _register(shell: _Shell, sites: Sequence[str]) -> None:
+def _register(shell: Shell, sites: Sequence[str]) -> None:
     """Log the admin in, and let it create each site with a token, by which the site logs in."""
     shell.title("Register the sites with the pool")
     login = f"auth login {shell.endpoint} --token-stdin"
@@ -248,7 +221,7 @@ def _register(shell: _Shell, sites: Sequence[str]) -> None:
 
 
 def _hold_rounds(
-    shell: _Shell, sites: Sequence[str], base: str, data: str, *, count: int, method: str = ""
+    shell: Shell, sites: Sequence[str], base: str, data: str, *, count: int, method: str = ""
 ) -> str:
     """Hold rounds in which all sites take part; return the address of the last result."""
     for site in sites:
@@ -394,7 +367,7 @@ def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
 
 def next_lines(folder: Path, *, gaze: bool) -> list[str]:
     """Return commands to go on with."""
-    poolctl, test = _program(), folder / "test"
+    poolctl, test = program_name(), folder / "test"
     if gaze:
         network = folder / "together.safetensors"
         return [
@@ -410,136 +383,6 @@ def next_lines(folder: Path, *, gaze: bool) -> list[str]:
         f"{poolctl} blink review {lab / 'blinks'}",
         f"{poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
     ]
-
-
-class _Shell:
-    """Shows command lines and runs them in the folder of the quickstart, beside a pool.
-
-    Commands run in this process: most take milliseconds, of which a process of their own would
-    make a second. Long ones that do not depend on each other run as processes side by side.
-    """
-
-    def __init__(self, invocation: Invocation, folder: Path) -> None:
-        self.folder = folder
-        self.endpoint = self.admin_token = ""
-        self._invocation = invocation
-        self._steps = 0
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Shell:
-        with ExitStack() as stack:
-            # A login of the user's own must not reach any of the sites.
-            own = {name: None for name in os.environ if name.startswith("POOL_")}
-            stack.enter_context(_environment(own))
-            stack.enter_context(chdir(self.folder))
-            if _program() != "poolctl":
-                self._invocation.note(f"$ PATH={Path(sys.argv[0]).absolute().parent}:$PATH")
-            self._invocation.note(f"$ cd {self.folder}")
-            self._invocation.note("$ poolctl serve --data pool --port 0 &")
-            self.endpoint, self.admin_token = stack.enter_context(pool_process(Path("pool")))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def title(self, text: str) -> None:
-        """Announce a step."""
-        self._steps += 1
-        self._invocation.note(f"\n{self._steps}. {text}")
-
-    def show(self, words: str, home: str) -> None:
-        """Run a command, and show its answer as the user will see it."""
-        answer = io.StringIO()
-        self._run_here(_Line(words, home), answer)
-        self._invocation.note(answer.getvalue().rstrip("\n"))
-
-    def run(self, words: str, home: str = "", *, stdin: str = "") -> Any:
-        """Run a command, and return the data of its answer."""
-        answer = io.StringIO()
-        self._run_here(_Line(words, home, stdin), answer, "--json", "--quiet")
-        return json.loads(answer.getvalue())["data"]
-
-    def run_side_by_side(self, *lines: _Line) -> list[Any]:
-        """Run commands as processes, two at a time, and return the data of their answers."""
-        from site_agent.runs.child_process import stop
-
-        waiting, running = list(enumerate(lines)), dict[int, subprocess.Popen[bytes]]()
-        answers: dict[int, Any] = {}
-        with TemporaryDirectory() as folder:
-            try:
-                while waiting or running:
-                    if waiting and len(running) < _SIDE_BY_SIDE:
-                        number, line = waiting.pop(0)
-                        running[number] = self._start(line, Path(folder) / str(number))
-                        continue
-                    for number, process in list(running.items()):
-                        if process.poll() is not None:
-                            del running[number]
-                            text = (Path(folder) / str(number)).read_text(encoding="utf-8")
-                            answers[number] = _data_of(lines[number], text)
-                    time.sleep(0.02)
-            finally:
-                for process in running.values():
-                    stop(process)
-        return [answers[number] for number in range(len(lines))]
-
-    def _start(self, line: _Line, answer: Path) -> subprocess.Popen[bytes]:
-        self._invocation.note(f"$ {line.text}")
-        words = [sys.executable, "-m", "cli", *shlex.split(line.words), "--json", "--quiet"]
-        environment = os.environ | line.environment
-        with answer.open("wb") as file, Path("commands.log").open("ab") as log:
-            return subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=log,
-                env=environment,
-                # Ctrl-C is ours to handle: what runs is stopped when it arrives.
-                start_new_session=True,
-            )
-
-    def _run_here(self, line: _Line, answer: io.StringIO, *conventions: str) -> None:
-        from cli.frame.app import main
-
-        self._invocation.note(f"$ {line.text}")
-        stdin, sys.stdin = sys.stdin, io.StringIO(line.stdin)
-        try:
-            with _environment(line.environment), redirect_stdout(answer):
-                code = main([*shlex.split(line.words), *conventions])
-        finally:
-            sys.stdin = stdin
-        if code == ExitCode.INTERRUPTED:
-            raise KeyboardInterrupt
-        if code != ExitCode.DONE:
-            _data_of(line, answer.getvalue())
-
-
-def _data_of(line: _Line, answer: str) -> Any:
-    """Return the data of an answer in JSON, or raise what it says."""
-    try:
-        envelope = json.loads(answer)
-    except json.JSONDecodeError:
-        envelope = {"success": False, "error": {"message": "ended early; see commands.log"}}
-    if not envelope["success"]:
-        raise CommandFailedError(f"{line.text}: {envelope['error']['message']}")
-    return envelope["data"]
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables of the environment, or unset them (None), while the block runs."""
-    before = dict(os.environ)
-    try:
-        for name, value in variables.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _prepare_folder(wanted: Path | None) -> Path:
@@ -562,8 +405,3 @@ def _prepare_folder(wanted: Path | None) -> Path:
 
 def _is_taken(folder: Path) -> bool:
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-
-
-def _program() -> str:
-    """What the user has to type: the name alone where the shell finds it."""
-    return "poolctl" if shutil.which("poolctl") else sys.argv[0]

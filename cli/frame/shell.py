@@ -1,0 +1,177 @@
+"""Show command lines of poolctl and run them, for commands that teach by doing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cli.frame.errors import CommandFailedError, ExitCode
+from cli.frame.output import Invocation
+from cli.frame.pool_process import pool_process
+
+_SIDE_BY_SIDE = 2
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """One command line: its words, and whose machine (``POOL_HOME``) it is typed on."""
+
+    words: str
+    home: str = ""
+    stdin: str = ""
+
+    @property
+    def text(self) -> str:
+        home = f"POOL_HOME={self.home} " if self.home else ""
+        return f"{home}poolctl {self.words}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"POOL_HOME": self.home} if self.home else {}
+
+
+class Shell:
+    """Shows command lines and runs them in the folder of the quickstart, beside a pool.
+
+    Commands run in this process: most take milliseconds, of which a process of their own would
+    make a second. Long ones that do not depend on each other run as processes side by side.
+    """
+
+    def __init__(self, invocation: Invocation, folder: Path) -> None:
+        self.folder = folder
+        self.endpoint = self.admin_token = ""
+        self._invocation = invocation
+        self._steps = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Shell:
+        with ExitStack() as stack:
+            # A login of the user's own must not reach any of the sites.
+            own = {name: None for name in os.environ if name.startswith("POOL_")}
+            stack.enter_context(_environment(own))
+            stack.enter_context(chdir(self.folder))
+            if program_name() != "poolctl":
+                self._invocation.note(f"$ PATH={Path(sys.argv[0]).absolute().parent}:$PATH")
+            self._invocation.note(f"$ cd {self.folder}")
+            self._invocation.note("$ poolctl serve --data pool --port 0 &")
+            self.endpoint, self.admin_token = stack.enter_context(pool_process(Path("pool")))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def title(self, text: str) -> None:
+        """Announce a step."""
+        self._steps += 1
+        self._invocation.note(f"\n{self._steps}. {text}")
+
+    def show(self, words: str, home: str) -> None:
+        """Run a command, and show its answer as the user will see it."""
+        answer = io.StringIO()
+        self._run_here(CommandLine(words, home), answer)
+        self._invocation.note(answer.getvalue().rstrip("\n"))
+
+    def run(self, words: str, home: str = "", *, stdin: str = "") -> Any:
+        """Run a command, and return the data of its answer."""
+        answer = io.StringIO()
+        self._run_here(CommandLine(words, home, stdin), answer, "--json", "--quiet")
+        return json.loads(answer.getvalue())["data"]
+
+    def run_side_by_side(self, *lines: CommandLine) -> list[Any]:
+        """Run commands as processes, two at a time, and return the data of their answers."""
+        from site_agent.runs.child_process import stop
+
+        waiting, running = list(enumerate(lines)), dict[int, subprocess.Popen[bytes]]()
+        answers: dict[int, Any] = {}
+        with TemporaryDirectory() as folder:
+            try:
+                while waiting or running:
+                    if waiting and len(running) < _SIDE_BY_SIDE:
+                        number, line = waiting.pop(0)
+                        running[number] = self._start(line, Path(folder) / str(number))
+                        continue
+                    for number, process in list(running.items()):
+                        if process.poll() is not None:
+                            del running[number]
+                            text = (Path(folder) / str(number)).read_text(encoding="utf-8")
+                            answers[number] = _data_of(lines[number], text)
+                    time.sleep(0.02)
+            finally:
+                for process in running.values():
+                    stop(process)
+        return [answers[number] for number in range(len(lines))]
+
+    def _start(self, line: CommandLine, answer: Path) -> subprocess.Popen[bytes]:
+        self._invocation.note(f"$ {line.text}")
+        words = [sys.executable, "-m", "cli", *shlex.split(line.words), "--json", "--quiet"]
+        environment = os.environ | line.environment
+        with answer.open("wb") as file, Path("commands.log").open("ab") as log:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=log,
+                env=environment,
+                # Ctrl-C is ours to handle: what runs is stopped when it arrives.
+                start_new_session=True,
+            )
+
+    def _run_here(self, line: CommandLine, answer: io.StringIO, *conventions: str) -> None:
+        from cli.frame.app import main
+
+        self._invocation.note(f"$ {line.text}")
+        stdin, sys.stdin = sys.stdin, io.StringIO(line.stdin)
+        try:
+            with _environment(line.environment), redirect_stdout(answer):
+                code = main([*shlex.split(line.words), *conventions])
+        finally:
+            sys.stdin = stdin
+        if code == ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+        if code != ExitCode.DONE:
+            _data_of(line, answer.getvalue())
+
+
+def _data_of(line: CommandLine, answer: str) -> Any:
+    """Return the data of an answer in JSON, or raise what it says."""
+    try:
+        envelope = json.loads(answer)
+    except json.JSONDecodeError:
+        envelope = {"success": False, "error": {"message": "ended early; see commands.log"}}
+    if not envelope["success"]:
+        raise CommandFailedError(f"{line.text}: {envelope['error']['message']}")
+    return envelope["data"]
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables of the environment, or unset them (None), while the block runs."""
+    before = dict(os.environ)
+    try:
+        for name, value in variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def program_name() -> str:
+    """What the user has to type: the name alone where the shell finds it."""
+    return "poolctl" if shutil.which("poolctl") else sys.argv[0]
