@@ -81,7 +81,7 @@ def show(_invocation: Invocation, file: _FileArgument) -> Reply:
 @command(
     app,
     "accept",
-    examples=["secure charter accept eyes.toml --digest 4f1d2c3b4a5968770123"],
+    examples=['secure charter accept eyes.toml --digest "lusab babad gutih ..."'],
 )
 def accept(
     _invocation: Invocation,
@@ -90,8 +90,8 @@ def accept(
     digest: Annotated[
         str,
         typer.Option(
-            metavar="SHA256",
-            help="What the other labs and servers read out; at least 16 digits.",
+            metavar="DIGEST",
+            help="What the others read out: all 64 digits, or the 16 words.",
             show_default=False,
         ),
     ],
@@ -119,7 +119,10 @@ def _described(charter: Charter, file: Path) -> Reply:
         f"charter {terms.name} in {file}",
         TableText(["site", "role", "fingerprint of the key"], members),
         f"rules: {words}",
-        f"sha256 {charter.digest}",
+        f"sha256 {charter.groups[:39]}",
+        f"       {charter.groups[40:]}",
+        f"words  {charter.words[:47]}",
+        f"       {charter.words[48:]}",
     ]
     data = terms.model_dump(mode="json") | {"file": str(file), "digest": charter.digest}
     return Reply(data, text, [charter.digest])

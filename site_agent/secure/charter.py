@@ -1,12 +1,15 @@
 """The charter of secure sums: their members, the keys of these, and the rules.
 
 A TOML file that every lab and server accepts after comparing its digest with the others, by
-telephone or in a meeting. No key is taken from anywhere else.
+telephone or in a meeting. No key is taken from anywhere else, so who may lie is whoever hands the
+file round: two charters that agree in 16 digits were found in minutes. A party compares all 64, or
+the 16 words that stand for them. The digest is of the content, whatever the file's comments.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from aggregators.secure_sum.layout import BitBudget
 from aggregators.whole_file import write_whole
 from pool_server.wire.signatures.keys import PublicKey
 from site_agent.errors import InvalidInputError
+from site_agent.pool.signing import load_key
 
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 """Names of phases, and of senders: the labs and servers that a charter lists."""
@@ -55,7 +59,7 @@ class CharterTerms(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: _Name
-    least_labs: int = Field(default=3, ge=3, description="Fewer labs are not summed.")
+    least_labs: int = Field(ge=3, description="Fewer labs are not summed.")
     challenges: int = Field(default=3, ge=1, le=8, description="An alteration passes with p^-K.")
     fraction_bits: int = 24
     magnitude_bits: int = 8
@@ -79,7 +83,7 @@ class CharterTerms(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Charter:
-    """A charter and the SHA-256 of its file, in hexadecimal."""
+    """A charter and the SHA-256 of its content, in hexadecimal."""
 
     terms: CharterTerms
     digest: str
@@ -105,7 +109,19 @@ class Charter:
             raise InvalidInputError(f"{source}: {where}: {problem['msg']}") from error
         except (ValueError, OptionError) as error:
             raise InvalidInputError(f"{source}: {error}") from error
-        return cls(terms, hashlib.sha256(content).hexdigest(), content)
+        canonical = json.dumps(terms.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
+        return cls(terms, hashlib.sha256(canonical.encode()).hexdigest(), content)
+
+    @property
+    def words(self) -> str:
+        """The digest as 16 words, to be read out: proquints (Wilkerson 2009), 16 bits each."""
+        raw = bytes.fromhex(self.digest)
+        return " ".join(_proquint(int.from_bytes(raw[at : at + 2])) for at in range(0, 32, 2))
+
+    @property
+    def groups(self) -> str:
+        """The digest in groups of four digits."""
+        return " ".join(self.digest[at : at + 4] for at in range(0, 64, 4))
 
     @property
     def budget(self) -> BitBudget:
@@ -148,6 +164,8 @@ def create_charter(
             for field, info in CharterTerms.model_fields.items()
             if not info.is_required()
         },
+        # Fewer could leave one lab alone with others that work together.
+        "least_labs": max(3, -(-2 * len(labs) // 3)),
         **rules,
         "servers": [{"name": each, "key": key} for each, key in servers.items()],
         "labs": [{"name": each, "key": key} for each, key in labs.items()],
@@ -161,18 +179,25 @@ def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
     Parameters
     ----------
     digest : str
-        As the other parties read it out: at least the first 16 digits.
+        As the other parties read it out: all 64 digits, or the 16 words; blanks do not matter.
 
     Raises
     ------
     InvalidInputError
-        The charter has another digest.
+        The charter has another digest, or names no key of this folder.
     """
-    # Fewer digits could be met by a charter that somebody made to fit.
-    if len(digest) < 16 or not charter.digest.startswith(digest.lower()):
+    given = "".join(digest.lower().split())
+    if given not in (charter.digest, "".join(charter.words.split())):
         raise InvalidInputError(
-            f"the charter's digest is {charter.digest}, not {digest!r}; "
-            "do not accept it before all parties see the same one"
+            f"the charter's digest is {charter.groups} ({charter.words}), not {digest!r}; do not "
+            "accept it before all parties see the same one, in all its digits or words"
+        )
+    keys = (load_key(folder, path.stem) for path in folder.glob("*.pem"))
+    own = {key.key.public.text for key in keys if key is not None}
+    if not own & {each.key for each in (*charter.terms.servers, *charter.terms.labs)}:
+        raise InvalidInputError(
+            f"the charter {charter.terms.name} names no key in {folder}",
+            hint="whoever makes the charter needs the key that 'poolctl secure keygen' prints here",
         )
     target = folder / "charters" / f"{charter.digest}.toml"
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -191,3 +216,12 @@ def require_accepted(folder: Path, digest: str) -> Charter:
     if charter.digest != digest:
         raise InvalidInputError(f"{path}: the file was changed")
     return charter
+
+
+def _proquint(value: int) -> str:
+    """Return 16 bits as consonant, vowel, consonant, vowel, consonant."""
+    consonants, vowels = "bdfghjklmnprstvz", "aiou"
+    return "".join(
+        (vowels if at % 2 else consonants)[value >> shift & (3 if at % 2 else 15)]
+        for at, shift in enumerate((12, 10, 6, 4, 0))
+    )

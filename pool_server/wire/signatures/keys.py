@@ -16,6 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PUBLIC_KEY_BYTES = 32
 _PEM_LIMIT_BYTES = 10_000
+_SMALL_ORDER = frozenset(
+    {
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        *(first + "ff" * 30 + "7f" for first in ("ec", "ed", "ee")),
+    }
+)
+"""Points whose order divides 8, without the bit of their sign. Verification takes them as keys."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class PublicKey:
         Raises
         ------
         ValueError
-            It is not a key, or not a point of the curve.
+            It is not a key, or one of the few under which anybody's signature can be valid.
         """
         try:
             raw = base64.b64decode(text, validate=True)
@@ -45,6 +55,8 @@ class PublicKey:
             raw = b""
         if len(raw) != PUBLIC_KEY_BYTES:
             raise ValueError("no Ed25519 public key: expected 32 bytes in base64")
+        if (raw[:-1] + bytes([raw[-1] & 0x7F])).hex() in _SMALL_ORDER:
+            raise ValueError("no Ed25519 public key: a point of small order, which signs nothing")
         return cls(raw)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -24,26 +25,57 @@ def _keys(*names: str) -> dict[str, str]:
     return {name: PrivateKey.generate().public.text for name in names}
 
 
-def _charter(**rules: int) -> Charter:
-    return create_charter("gaze", _keys("s1", "s2"), _keys("a", "b", "c"), **rules)
+def _charter(lab: str = "", **rules: int) -> Charter:
+    labs = _keys("a", "b", "c")
+    return create_charter("gaze", _keys("s1", "s2"), labs | ({"a": lab} if lab else {}), **rules)
 
 
-def test_a_charter_is_accepted_by_its_digest(tmp_path: Path) -> None:
-    charter = _charter(weight_bits=10)
+def test_a_charter_is_accepted_by_its_whole_digest_or_words(tmp_path: Path) -> None:
+    own = create_key(tmp_path, "a").key.public.text
+    charter = _charter(own, weight_bits=10)
     (tmp_path / "charter.toml").write_bytes(charter.content)
     assert read_charter(tmp_path / "charter.toml").terms == charter.terms
     assert (charter.budget.weight, charter.terms.challenges, len(charter.labs)) == (10, 3, 3)
     with pytest.raises(InvalidInputError, match="was not accepted here"):
         require_accepted(tmp_path, charter.digest)
-    for wrong in ("", charter.digest[:15], "0" * 64, _charter().digest):
+    # Sixteen digits were met by a forged charter after a search of minutes.
+    short = charter.words.rpartition(" ")[0]
+    for wrong in ("", charter.digest[:16], charter.digest[:63], short, _charter().digest):
         with pytest.raises(InvalidInputError, match="do not accept it"):
             accept_charter(tmp_path, charter, wrong)
-    accept_charter(tmp_path, charter, charter.digest[:16].upper())
+    for right in (charter.digest.upper(), charter.groups, charter.words):
+        accept_charter(tmp_path, charter, right)
     assert require_accepted(tmp_path, charter.digest).terms == charter.terms
     kept = tmp_path / "charters" / f"{charter.digest}.toml"
     kept.write_bytes(_charter().content)
     with pytest.raises(InvalidInputError, match="the file was changed"):
         require_accepted(tmp_path, charter.digest)
+
+
+def test_the_words_of_a_digest_stand_for_its_bits() -> None:
+    assert Charter(_charter().terms, "7f000001" * 8, b"").words == " ".join(["lusab babad"] * 8)
+
+
+def test_comments_and_order_of_a_file_do_not_change_its_digest() -> None:
+    charter = _charter()
+    text = "# for the meeting\n" + charter.content.decode()
+    assert Charter.parse(text.encode()).digest == charter.digest
+
+
+def test_the_least_number_of_labs_grows_with_the_charter() -> None:
+    keys = _keys("s1", "s2"), _keys(*(f"lab-{number}" for number in range(10)))
+    assert create_charter("gaze", *keys).terms.least_labs == 7
+    assert create_charter("gaze", *keys, least_labs=3).terms.least_labs == 3
+
+
+def test_keys_of_small_order_and_charters_without_one_are_refused(tmp_path: Path) -> None:
+    nothing = base64.b64encode(bytes([1]) + bytes(31)).decode()
+    with pytest.raises(InvalidInputError, match="small order"):
+        _charter(nothing)
+    create_key(tmp_path, "z")
+    charter = _charter()
+    with pytest.raises(InvalidInputError, match="names no key in"):
+        accept_charter(tmp_path, charter, charter.digest)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +108,7 @@ def test_one_server_or_two_labs_make_no_charter() -> None:
 
 
 def test_a_party_with_another_key_than_the_charter_says_is_refused(tmp_path: Path) -> None:
-    charter = _charter()
+    charter = _charter(create_key(tmp_path, "a").key.public.text)
     accept_charter(tmp_path, charter, charter.digest)
     create_key(tmp_path, "s1")
     with pytest.raises(InvalidInputError, match="do not include 's1' with the key"):
