@@ -89,6 +89,9 @@ def contribute(
         float,
         typer.Option(min=0.0, help="Send nothing if you have fewer faces for each leaf of a tree."),
     ] = 2.0,
+    secure_only: Annotated[
+        bool, typer.Option("--secure-only", help="Refuse rounds that are not summed securely.")
+    ] = False,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
@@ -128,6 +131,7 @@ def contribute(
             min_starts=min_starts,
             min_faces=min_faces,
             faces_per_leaf=faces_per_leaf,
+            secure_only=secure_only,
         )
         choice = DataChoice(part_words(parts), part_words(persons), seed, threads)
         done = contribute_to_round(

@@ -197,6 +197,7 @@ class RoundsConfig(_FacesTable):
     min_starts: int = Field(default=ContributionRules.min_starts, ge=1)
     min_faces: int = Field(default=ContributionRules.min_faces, ge=1)
     faces_per_leaf: float = Field(default=ContributionRules.faces_per_leaf, ge=0)
+    secure_only: bool = False
     parts: list[str] = []
     seed: int = Field(default=0, ge=0)
     finish: bool = False
@@ -209,6 +210,7 @@ class RoundsConfig(_FacesTable):
             min_starts=self.min_starts,
             min_faces=self.min_faces,
             faces_per_leaf=self.faces_per_leaf,
+            secure_only=self.secure_only,
         )
 
     @field_validator("data", "gaze", mode="before")

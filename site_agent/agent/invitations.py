@@ -54,7 +54,15 @@ def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invit
 
 def refusal_condition(config: RoundsConfig) -> str:
     """Return the data and rules under which a round is refused; others may let it pass."""
-    names = {"started_by", "trust", "min_starts", "min_faces", "faces_per_leaf", "persons"}
+    names = {
+        "started_by",
+        "trust",
+        "min_starts",
+        "min_faces",
+        "faces_per_leaf",
+        "secure_only",
+        "persons",
+    }
     digests = []
     if config.data is not None:
         digests.append(dataset_digest(read_faces(config.data, config.reading)))

@@ -94,6 +94,8 @@ class ContributionRules:
     faces_per_leaf : float
         Fewest faces of the site for each leaf that an average tree sends. Below 1 a tree would
         send more sums than there are faces, which could be solved for single ones.
+    secure_only : bool
+        Contribute to secure rounds alone, in which nobody reads a single contribution.
     """
 
     trusted: frozenset[str] = frozenset()
@@ -101,6 +103,7 @@ class ContributionRules:
     min_starts: int = 5
     min_faces: int = 5
     faces_per_leaf: float = 2.0
+    secure_only: bool = False
 
     def including(self, site: str) -> ContributionRules:
         """Return the rules of a site, which trusts itself."""

@@ -14,6 +14,7 @@ and stays there until the pool has taken it, so that a killed process goes on wi
 
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.contribution   not taken yet
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.sum            of a secure round: what is sent
+    <cache>/rounds/<pool>/<round>/terms.json                     the terms, as they were seen first
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.taken          the digest of what was taken
 
 <inputs> stands for the data, the settings and the rules that it was made with.
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aggregators.formats import file_digest
+from aggregators.whole_file import write_whole
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError
 from site_agent.pool import profiles
@@ -151,6 +153,7 @@ def contribute_to_round(
     part = find_site_part(found.method).prepare(pool, found, site, data, choice or DataChoice())
     rules = (rules or ContributionRules()).including(site)
     files = _name_files(pool, found, site, part.inputs(rules))
+    _pin_terms(found, files)
     if (taken := _find_taken(found, site, files)) is not None:
         return _restore(pool, files, taken)
     is_new = not files.contribution.is_file()
@@ -182,6 +185,41 @@ def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Seque
     contribution = folder / f"{name}.contribution"
     sent = contribution if found.secure is None else folder / f"{name}.sum"
     return _Files(contribution, sent, folder / f"{name}.taken")
+
+
+def _pin_terms(found: RoundResponse, files: _Files) -> None:
+    """Keep the terms of a round as this site saw them first, and refuse others afterwards.
+
+    Else the pool could show a secure round to whoever tries it by --dry-run, and take plain
+    contributions to the same round later. Only the deadline may change.
+
+    Raises
+    ------
+    ConflictError
+        Names the first term that differs.
+    """
+    terms = {
+        "base": found.base_digest,
+        "method": found.method,
+        "options": dict(found.options),
+        "secure": None if found.secure is None else found.secure.model_dump(mode="json"),
+        "sites": sorted(each.site for each in found.participants),
+    }
+    place = files.contribution.with_name("terms.json")
+    if not place.is_file():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, json.dumps(terms, indent=1, sort_keys=True) + "\n")
+        return
+    known = json.loads(place.read_text(encoding="utf-8"))
+    for name, value in terms.items():
+        if known.get(name) != value:
+            raise ConflictError(
+                f"round {found.round_id} has other terms than when this site saw it first: {name} "
+                f"was {json.dumps(known.get(name))}, and is {json.dumps(value)} now",
+                hint="nothing was sent; ask whoever started the round, and do not trust this pool "
+                "before you know why",
+                code="round_changed",
+            )
 
 
 def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed | None:

@@ -61,6 +61,8 @@ def require_allowed(
     require_field(version, "digest", first.base_digest)
     address = version.address.removeprefix("pool://")
     reasons, hint = part.objections(rules), ""
+    if rules.secure_only and found.secure is None:
+        reasons.append("the round is not summed securely, and this site sends nothing else")
     if not rules.approves(version):
         provenance = Provenance(pool, rules.trusted, progress)
         if problems := provenance.problems_of(version):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -196,3 +197,25 @@ def largest_difference(first: Path, second: Path) -> float:
         assert isinstance(model, StateDict)
         tensors.append(model.tensors)
     return max(float(np.abs(tensors[0][name] - tensors[1][name]).max()) for name in tensors[0])
+
+
+def test_a_pool_that_takes_the_secure_sum_away_gets_nothing(
+    institutions: Institutions, tmp_path: Path
+) -> None:
+    be = institutions.be
+    key = start_rounds(institutions, tmp_path / "downgraded.safetensors", "--method", "fedavg")
+    contributing = ("rounds", "contribute", key, "--data", eyes_of(institutions, LABS[0]), "--json")
+    assert be(LABS[0], *contributing, "--dry-run").code == 0
+    database = institutions.pool.settings.database_file
+    with closing(sqlite3.connect(database)) as records, records:
+        changed = records.execute("UPDATE rounds SET secure = NULL WHERE key = ?", (key,))
+        assert changed.rowcount == 1
+    refused = be(LABS[0], *contributing)
+    assert refused.code == 7
+    assert "secure was {" in refused.error["message"]
+    assert "and is null now" in refused.error["message"]
+    # A lab that never saw the secure round.
+    other = (*contributing[:3], "--data", eyes_of(institutions, LABS[1]), "--json")
+    refused = be(LABS[1], *other, "--secure-only")
+    assert refused.code == 3
+    assert "is not summed securely" in refused.error["message"]

@@ -76,6 +76,7 @@ def test_what_the_example_says_of_defaults_is_true(tmp_path: Path) -> None:
         "min_starts",
         "min_faces",
         "faces_per_leaf",
+        "secure_only",
         "parts",
         "seed",
         "finish",
