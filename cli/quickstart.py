@@ -305,7 +305,7 @@ def _score_table(
 
 def _compare_blinks(lab: Path) -> dict[str, int]:
     """Compare the blinks that were found with those that were drawn."""
-    from site_agent.eyeblink.blinks.matching import match_blinks
+    from site_agent.eyeblink.blinks.statistics import match_blinks
 
     with (lab / "blinks" / "blinks.csv").open(encoding="utf-8", newline="") as file:
         lines = (line for line in file if not line.startswith("#"))

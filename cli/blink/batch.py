@@ -147,8 +147,7 @@ def batch(
 
 
 def _sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
-    from site_agent.eyeblink.batch.session_table import read_session_table
-    from site_agent.eyeblink.batch.sessions import find_sessions
+    from site_agent.eyeblink.batch.sessions import find_sessions, read_session_table
 
     if not place.exists():
         raise InputMissingError(f"{place}: no such file or folder; expected sessions")

@@ -84,7 +84,7 @@ def analyse(
     A damaged video is analysed as far as it can be read, and a video without a face gives tables
     with empty cells; both print a warning and exit with 0. A file that is not a video is refused.
     """
-    from site_agent.eyeblink.session_labels import SessionLabels
+    from site_agent.eyeblink.session_folder import SessionLabels
 
     chosen.check(trials=trials is not None, overlay=files.overlay)
     if trials is not None and not trials.is_file():

@@ -12,18 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from site_agent.datasets.trials import TrialType
 from site_agent.errors import BlinkAnalysisError, ConditioningError
-from site_agent.eyeblink.blinks.doubts import doubts_of
-from site_agent.eyeblink.blinks.finding import judge_blinks
+from site_agent.eyeblink.blinks.finding import doubts_of, judge_blinks
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
-from site_agent.eyeblink.conditioning.light_meter import LightMeter, light_regions, trials_by_lights
-from site_agent.eyeblink.conditioning.trial_files import read_trials
-from site_agent.eyeblink.conditioning.trials import TrialList, TrialType
+from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
+from site_agent.eyeblink.conditioning.trials import TrialList
+from site_agent.eyeblink.conditioning.ttl_log import read_trials
 from site_agent.eyeblink.face.finding import Follower
-from site_agent.eyeblink.face.lid_doubts import range_doubts
-from site_agent.eyeblink.face.models import FaceModels
-from site_agent.eyeblink.openness.filters import filtered_trace
-from site_agent.eyeblink.openness.sampling import Progress, count_remarks, sample_crowd, sample_face
+from site_agent.eyeblink.face.footage import VideoFootage
+from site_agent.eyeblink.openness.sampling import (
+    Progress,
+    count_remarks,
+    filtered_trace,
+    sample_crowd,
+    sample_face,
+)
 from site_agent.eyeblink.openness.signal import (
     Calibration,
     CalibrationSettings,
@@ -38,17 +42,19 @@ from site_agent.eyeblink.session import (
     BlinkAnalysisSettings,
     BlinkSession,
     Footage,
-    RecordingStart,
-    SourceFile,
-    source_file,
     summarise,
 )
-from site_agent.eyeblink.session_labels import SessionLabels
+from site_agent.eyeblink.session_folder import SessionLabels
+from site_agent.eyeblink.session_models import FaceModels, range_doubts
+from site_agent.eyeblink.sources import RecordingStart, SourceFile, source_file
 from site_agent.eyeblink.video.camera import CameraReader
-from site_agent.eyeblink.video.footage import VideoFootage
-from site_agent.eyeblink.video.frame_timing import frame_timing, rate_remark
-from site_agent.eyeblink.video.recording import Recording, describe_recording, other_times
-from site_agent.eyeblink.video.recording_start import recording_start
+from site_agent.eyeblink.video.recording import (
+    Recording,
+    describe_recording,
+    other_times,
+    recording_start,
+)
+from site_agent.eyeblink.video.times import frame_timing, rate_remark
 from site_agent.wording import count_words
 
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from aggregators.formats import file_digest
+from site_agent.datasets.trials import Trial
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.statistics import perclos_pct
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.summary import SessionSummary
-from site_agent.eyeblink.conditioning.trial_files import TrialTiming
-from site_agent.eyeblink.conditioning.trials import Trial
+from site_agent.eyeblink.conditioning.ttl_log import TrialTiming
 from site_agent.eyeblink.face.finding import FaceSettings, FoundFace
-from site_agent.eyeblink.openness.filters import FilterSettings
+from site_agent.eyeblink.openness.sampling import FilterSettings
 from site_agent.eyeblink.openness.signal import (
     Calibration,
     closure_paper_pct,
     fraction_eyelid_closure,
 )
 from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
-from site_agent.eyeblink.session_labels import SessionLabels, SessionNames
+from site_agent.eyeblink.session_folder import SessionLabels, SessionNames
+from site_agent.eyeblink.sources import RecordingStart, SourceFile
 from site_agent.eyeblink.text_tables import Decimal
 from site_agent.eyeblink.video.frames import Frame
 
@@ -72,39 +71,12 @@ class BlinkAnalysisSettings:
     outputs: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file that went into an analysis.
-
-    The name is without the folder: paths often hold names of persons. What is no file (dlib's stock
-    detector) has no digest; a model of a pool has an address.
-    """
-
-    role: str
-    name: str
-    sha256: str | None
-    address: str | None = None
-
-
-def source_file(role: str, path: Path, address: str | None = None) -> SourceFile:
-    """Describe a file by its name and digest."""
-    return SourceFile(role, path.name, file_digest(path), address)
-
-
 class Footage(Protocol):
     """The pictures of a recording once more, for outputs that show them."""
 
     def pictures(self) -> Iterator[tuple[Frame, FoundFace | None]]:
         """Yield each frame in colour, uint8 (height, width, 3), and the face found in it."""
         ...
-
-
-@dataclass(frozen=True)
-class RecordingStart:
-    """When a recording began, and how that is known."""
-
-    time: datetime
-    known_from: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,13 @@
-"""Where the files of analysed sessions are."""
+"""The files of analysed sessions, and the labels that a user gives to a recording."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
 
-from site_agent.errors import StudyFolderError
-from site_agent.eyeblink.session_labels import BIDS_MARK
+from site_agent.errors import BlinkAnalysisError, StudyFolderError
 
 RECORD_NAME = "study.json"
 """In each folder of a study's session, see `study.record`."""
@@ -81,3 +83,103 @@ def name_prefix(path: Path) -> str:
     """Return what the names of a session's files begin with; empty for plain names."""
     entities, mark, _ = path.name.rpartition(BIDS_MARK)
     return f"{entities}{mark}"
+
+
+_AGE = r"P(\d+(\.\d+)?Y)?(\d+(\.\d+)?M)?(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(?<!P)"
+_SEXES = {"female": "F", "male": "M", "other": "O", "unknown": "U"}
+
+BIDS_MARK = "_desc-blink_"
+"""Between the entities of a BIDS name and what a plain folder calls the file."""
+
+
+@dataclass(frozen=True)
+class SessionLabels:
+    """Labels of a recording; without `subject` the files have plain names.
+
+    Attributes
+    ----------
+    subject, session, task : str
+        Letters and digits, as BIDS wants them; a leading ``sub-``, ``ses-`` or ``task-`` is taken
+        off. Empty where not given.
+    start : datetime or None
+        When the recording began.
+    age, sex : str
+        Of the subject, for NWB: a duration of ISO 8601 such as ``P21Y``, and ``F``, ``M``, ``O``
+        or ``U`` (unknown).
+
+    Raises
+    ------
+    BlinkAnalysisError
+        A label with other characters, a session without a subject, an age or sex that is none.
+    """
+
+    subject: str = ""
+    session: str = ""
+    task: str = ""
+    start: datetime | None = None
+    age: str = ""
+    sex: str = "U"
+
+    def __post_init__(self) -> None:
+        for name, entity in (("subject", "sub-"), ("session", "ses-"), ("task", "task-")):
+            label = getattr(self, name).removeprefix(entity)
+            if label and not re.fullmatch("[0-9A-Za-z]+", label):
+                raise BlinkAnalysisError(
+                    f"the {name} label {label!r} has other characters than letters and digits; "
+                    "file names of the BIDS standard allow these only"
+                )
+            object.__setattr__(self, name, label)
+        if (self.session or self.task) and not self.subject:
+            given = "session" if self.session else "task"
+            raise BlinkAnalysisError(f"a {given} label without a subject: give the subject, too")
+        if self.age and not re.fullmatch(_AGE, self.age):
+            raise BlinkAnalysisError(
+                f"the age {self.age!r} is not an ISO 8601 duration such as P21Y"
+            )
+        sex = _SEXES.get(self.sex.lower(), self.sex.upper())
+        if sex not in _SEXES.values():
+            raise BlinkAnalysisError(
+                f"the sex {self.sex!r}: expected F, M, O or U, or female, male, other or unknown"
+            )
+        object.__setattr__(self, "sex", sex)
+
+    def names(self, *, has_trials: bool) -> SessionNames:
+        """Return how the session's files are called.
+
+        The task is ``ebc`` (eyeblink conditioning) where trials are given, ``blink`` otherwise,
+        unless it has a label.
+        """
+        if not self.subject:
+            return SessionNames(PurePosixPath(), "", "")
+        task = self.task or ("ebc" if has_trials else "blink")
+        entities = [f"sub-{self.subject}"]
+        folder = PurePosixPath(f"sub-{self.subject}")
+        if self.session:
+            entities.append(f"ses-{self.session}")
+            folder /= f"ses-{self.session}"
+        return SessionNames(folder / "beh", "_".join([*entities, f"task-{task}"]), task)
+
+
+@dataclass(frozen=True)
+class SessionNames:
+    """Where the files of a session lie in its output folder.
+
+    `entities` is such as ``sub-01_ses-01_task-ebc``; empty for plain names.
+    """
+
+    folder: PurePosixPath
+    entities: str
+    task: str
+
+    @property
+    def is_bids(self) -> bool:
+        return bool(self.entities)
+
+    def path(self, file_name: str) -> PurePosixPath:
+        """Return the path of an output that is called `file_name` in a plain folder."""
+        prefix = f"{self.entities}{BIDS_MARK}" if self.entities else ""
+        return self.folder / f"{prefix}{file_name}"
+
+    def bids_path(self, suffix: str) -> PurePosixPath:
+        """Return the path of a file that the BIDS standard has a suffix for."""
+        return self.folder / f"{self.entities}_{suffix}"

@@ -24,12 +24,12 @@ from site_agent.datasets.eye_aspect_ratio import both_eye_aspect_ratios
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
 from site_agent.eyeblink.blinks.finding import Blink, find_blinks
-from site_agent.eyeblink.blinks.matching import match_blinks
+from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder, mean_of_valid_eyes
 from site_agent.eyeblink.video.frames import VideoReader
-from site_agent.eyeblink.video.read_ahead import read_ahead
+from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.faces.detector import open_detector
 from site_agent.faces.landmarks import open_landmarks
 from site_agent.training.ert import ErtSettings, train_ert

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
-from site_agent.eyeblink.conditioning.trials import Trial, TrialType
 
 Float64 = NDArray[np.float64]
 RiseForm = Literal["min-jerk", "half-cosine", "gamma", "linear"]

@@ -1,19 +1,22 @@
-"""Many sessions in one go: side by side, each whole or not there, and only what is missing.
+"""Many sessions in one go: side by side, each whole or absent, and only those that are missing.
 
-A study is a folder with one folder a session. Beside them are ``batch.csv`` (what became of each
-session), ``sessions.csv`` and the learning curve (see `study`). A session is analysed in
-``.batch/work`` and moved to its place when it is complete, by a rename. One that is there already,
-made from the same files with the same settings, is left as it is.
+A study is a folder with one folder a session. Beside them are ``batch.csv`` (the state of each
+session), ``sessions.csv`` and the learning curve (see `study`). A worker process analyses a session
+into ``.batch/work``; only the parent moves it to its place when it is complete, by a rename. A
+session that is there already, made from the same files with the same settings, stays as it is.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from aggregators.formats import file_digest
 from site_agent.errors import (
     BlinkAnalysisError,
     BusyError,
@@ -29,17 +32,106 @@ from site_agent.eyeblink.batch.record import (
     is_finished,
     make_request,
     read_record,
+    source_paths,
     write_batch_table,
     write_record,
 )
 from site_agent.eyeblink.batch.sessions import BatchSession, name_problem
 from site_agent.eyeblink.batch.settings import with_overrides
-from site_agent.eyeblink.batch.worker import SessionJob, run_job
-from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
+from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output
+from site_agent.eyeblink.video.recording import Recording
 from site_agent.runs.files import locked
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
+from site_agent.runs.progress import Progress
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
+
+
+@dataclass(frozen=True)
+class SessionJob:
+    """One session to analyse into `folder`, which is not there yet."""
+
+    session: BatchSession
+    settings: BlinkAnalysisSettings
+    request: Request
+    folder: Path
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_job(job: SessionJob, progress: Progress) -> str:
+    """Analyse a session and leave its record beside the results."""
+    session, folder = job.session, job.folder
+    summary = _analyse(job, progress)
+    record = SessionRecord(
+        name=session.name,
+        participant=session.participant,
+        group=session.group,
+        number=session.number,
+        request=replace(job.request, sources=_with_digests(job)),
+        summary=_numbers(summary),
+        conditioning=_conditioning(folder),
+        trials=summary.trials,
+        warnings=summary.warnings,
+        files=tuple(
+            sorted(
+                path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+            )
+        ),
+    )
+    write_record(record, folder)
+    return session.name
+
+
+def _analyse(job: SessionJob, progress: Progress) -> BlinkSession:
+    session = job.session
+    source = (
+        Recording(session.source, session.timestamps, session.frame_rate_hz)
+        if session.is_video
+        else TraceFile(session.source, session.frame_rate_hz)
+    )
+    return run_blink_analysis(
+        source,
+        out_dir=job.folder,
+        landmarks=session.landmarks or None,
+        detector=session.detector or None,
+        trials=session.trials,
+        settings=job.settings,
+        progress=progress,
+        addresses=job.addresses,
+    )
+
+
+def _conditioning(folder: Path) -> dict[str, Any] | None:
+    content = json.loads(find_output(folder, "session.json").read_text(encoding="utf-8"))
+    found = content["conditioning"]
+    return None if found is None else dict(found["summary"])
+
+
+def _numbers(summary: BlinkSession) -> dict[str, Any]:
+    plain = asdict(replace(summary, files={}, warnings=()))
+    return {name: value for name, value in plain.items() if isinstance(value, int | float)}
+
+
+def _with_digests(job: SessionJob) -> dict[str, Any]:
+    """The sources with their digests, as the provenance has them; what it lacks is read here."""
+    provenance = find_output(job.folder, "provenance.json")
+    known = {
+        source["role"]: source["sha256"]
+        for source in json.loads(provenance.read_text(encoding="utf-8"))["sources"]
+    }
+    if "images" in known:
+        known["video"] = known["images"]
+    paths = source_paths(job.session)
+    return {
+        role: replace(state, sha256=known.get(role) or _digest(paths[role]))
+        for role, state in job.request.sources.items()
+    }
+
+
+def _digest(path: Path) -> str:
+    return file_digest(path) if path.is_file() else ""
+
 
 # What a worker takes besides its landmark model: libraries, frames read ahead, a long trace.
 _WORKER_BYTES = 700_000_000

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
-from site_agent.eyeblink.conditioning.trial_files import TrialTiming
+from site_agent.eyeblink.conditioning.ttl_log import TrialTiming
 from site_agent.eyeblink.outputs import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.named_settings import list_settings, with_values

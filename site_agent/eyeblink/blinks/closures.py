@@ -15,10 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.eyeblink.blinks.extents import SHUT_SHARE, Extent, closing_speed
+from site_agent.eyeblink.blinks.extents import SHUT_SHARE, Extent, closing_speed, start_of_ramp
 from site_agent.eyeblink.blinks.likelihood import ClearBlinks, closure_probability
-from site_agent.eyeblink.blinks.ramps import start_of_ramp
-from site_agent.eyeblink.openness.even_trace import EvenTrace, percentile_of_known
+from site_agent.eyeblink.openness.sampling import EvenTrace, percentile_of_known
 from site_agent.eyeblink.records import Float64, Int64
 
 Cut = Literal["", "begin", "end", "both"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.eyeblink.openness.even_trace import EvenTrace, percentile_of_known
+from site_agent.eyeblink.openness.sampling import EvenTrace, percentile_of_known
 from site_agent.eyeblink.records import Float64, Int64
 
 CLOSING_S = (0.27, 0.065)

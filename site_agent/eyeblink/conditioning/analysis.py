@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.conditioning.settings import (
     SENSITIVITY_RULES,
@@ -26,6 +27,7 @@ from site_agent.eyeblink.conditioning.settings import (
 from site_agent.eyeblink.conditioning.summary import (
     SensitivityRow,
     SessionSummary,
+    TrialResult,
     summarise,
 )
 from site_agent.eyeblink.conditioning.trial_measures import (
@@ -33,8 +35,7 @@ from site_agent.eyeblink.conditioning.trial_measures import (
     measure_trial,
     share_onset_form,
 )
-from site_agent.eyeblink.conditioning.trial_results import TrialResult
-from site_agent.eyeblink.conditioning.trials import Trial, TrialType, session_cs_us_interval_ms
+from site_agent.eyeblink.conditioning.trials import session_cs_us_interval_ms
 from site_agent.eyeblink.records import Float64
 
 # A trial is rejected where the SD of its baseline exceeds the session's median by so many

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from site_agent.datasets.trials import Trial, TrialType
 from site_agent.eyeblink.conditioning.cr_onset import Onset, find_onset, shared_form_weights
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, Rejection
 from site_agent.eyeblink.conditioning.trial_signal import (
@@ -19,7 +20,6 @@ from site_agent.eyeblink.conditioning.trial_signal import (
     peak_between,
     smoothed,
 )
-from site_agent.eyeblink.conditioning.trials import Trial, TrialType
 from site_agent.eyeblink.records import Float64
 
 _MARGIN_MS = 200.0

@@ -1,13 +1,78 @@
-"""Where faces lie: boxes, and how they relate to landmarks."""
+"""Boxes of faces, the settings by which faces are found, and landmarks placed in boxes.
+
+Landmarks are placed from several starts: less noise, and a measure of how sure they are.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from site_agent.eyeblink.records import FaceBox, Float64
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.records import FaceBox, Float64, UInt8
 from site_agent.faces.detector import Detection
+
+
+@dataclass(frozen=True)
+class FaceSettings:
+    """How faces are found and followed.
+
+    Attributes
+    ----------
+    face : str
+        Which face when several are visible: ``largest``, ``central`` (nearest to the middle of
+        the picture), or a number: 1 is the leftmost in the picture.
+    face_track : bool
+        Stay with the face that was chosen first: when it is lost, only a face near its last
+        place is taken for it, the nearer the shorter it was lost (one width of the face a
+        second).
+    region : tuple of int
+        X,Y,WIDTH,HEIGHT in pixels of a fixed place where the face is, as a detector would box
+        it; then no detector runs. For high-speed cameras and heads at rest.
+    detect_interval_ms : float
+        The detector checks a followed face this often; 0: in every frame, nothing is followed.
+    search_side_px : int
+        Whole frames are searched at this length of their longer side; 0: as they are. Where
+        nothing is found so, the frame is searched as it is.
+    threshold : float
+        Added to the score that a face needs.
+    starts : int
+        Landmarks are placed from this many slightly different boxes (1 to 9), and the median is
+        taken: where a face box begins changes what a landmark model finds, as noise of the eye
+        aspect ratio.
+    """
+
+    face: str = "largest"
+    face_track: bool = False
+    region: tuple[int, ...] = ()
+    detect_interval_ms: float = 500.0
+    search_side_px: int = 640
+    threshold: float = 0.0
+    starts: int = 7
+
+    def check(self) -> None:
+        """Raise an error for values out of range.
+
+        Raises
+        ------
+        BlinkAnalysisError
+        """
+        numbered = self.face.isdecimal() and int(self.face) >= 1
+        if self.face not in {"largest", "central"} and not numbered:
+            raise BlinkAnalysisError(
+                f"face is {self.face!r}, expected largest, central or a number from 1 (leftmost)"
+            )
+        if self.region and (len(self.region) != 4 or min(self.region[2:]) < 16):
+            raise BlinkAnalysisError(
+                f"region is {','.join(map(str, self.region))}, expected X,Y,WIDTH,HEIGHT in "
+                "pixels, at least 16 wide and high"
+            )
+        if not 1 <= self.starts <= 9:
+            raise BlinkAnalysisError(f"starts is {self.starts}, expected 1 to 9")
+
 
 BLEND = 0.3
 """How far the place where landmarks start moves towards the detector's when a check confirms it:
@@ -87,3 +152,81 @@ def blended(one: FaceBox, other: FaceBox, share: float) -> FaceBox:
         one.right + share * (other.right - one.right),
         one.bottom + share * (other.bottom - one.bottom),
     )
+
+
+class Predictor(Protocol):
+    """What is asked of a landmark model."""
+
+    @property
+    def part_count(self) -> int: ...
+
+    @property
+    def initial_shape(self) -> NDArray[np.float32]: ...
+
+    def predict(self, grey: UInt8, boxes: ArrayLike) -> Float64: ...
+
+
+# How far the boxes differ, in widths of the face.
+_START_SPREAD = 0.03
+# Shift right, shift down, growth; in units of that.
+_STARTS = (
+    (0.0, 0.0, 0.0),
+    (1.0, 0.5, 0.0),
+    (-1.0, -0.5, 0.0),
+    (-0.5, 1.0, 0.0),
+    (0.5, -1.0, 0.0),
+    (0.0, 0.0, 1.0),
+    (0.0, 0.0, -1.0),
+    (1.0, -1.0, -1.0),
+    (-1.0, 1.0, 1.0),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Landmarks, float64 (parts, 2) in pixels, and how far the starts ended apart.
+
+    The latter is the mean over landmarks of the median distance from the result, in spreads of the
+    face; 0 for a single start.
+    """
+
+    landmarks: Float64
+    disagreement: float
+
+
+class LandmarkPlacer:
+    """Runs a landmark model from boxes framed as its training data were."""
+
+    def __init__(self, predictor: Predictor, settings: FaceSettings) -> None:
+        self._predictor = predictor
+        starts = np.array(_STARTS[: max(1, settings.starts)]) * _START_SPREAD
+        self._moves = starts[:, [0, 1, 0, 1]] + starts[:, 2:] * np.array([[-0.5, -0.5, 0.5, 0.5]])
+
+    def place_in(self, image: UInt8, box: FaceBox) -> Float64:
+        """Place the landmarks once, from a detector's box as it is."""
+        corners = [[box.left, box.top, box.right, box.bottom]]
+        landmarks: Float64 = self._predictor.predict(image, corners)[0]
+        return landmarks
+
+    def place(self, image: UInt8, box: FaceBox) -> Placed:
+        """Place the landmarks from several boxes around this one and take their median."""
+        corners = np.array([box.left, box.top, box.right, box.bottom])
+        found = self._predictor.predict(image, corners + self._moves * box.width)
+        if len(found) == 1:
+            return Placed(found[0], 0.0)
+        landmarks: Float64 = np.median(found, axis=0)
+        apart = np.median(np.hypot(*np.moveaxis(found - landmarks, -1, 0)), axis=0)
+        return Placed(landmarks, float(apart.mean()) / centre_and_spread(landmarks)[1])
+
+    def start_over(self, landmarks: Float64, box: FaceBox) -> FaceBox:
+        """Return the box in which the model's initial shape lies over these landmarks.
+
+        It is framed as the model's training data were, whatever the framing of the detector.
+        """
+        aspect = box.height / box.width
+        shape = self._predictor.initial_shape.astype(np.float64) * [1.0, aspect]
+        shape_centre, shape_spread = centre_and_spread(shape)
+        centre, spread = centre_and_spread(landmarks)
+        width = spread / shape_spread
+        left, top = centre - width * shape_centre
+        return FaceBox(float(left), float(top), float(left + width), float(top + width * aspect))

@@ -12,8 +12,8 @@ from site_agent.datasets.eye_aspect_ratio import EYE_POINTS, eye_aspect_ratio, e
 from site_agent.datasets.model_parts import group_of_shape
 from site_agent.datasets.part_order import order_problem
 from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.face.boxes import Predictor
 from site_agent.eyeblink.face.finding import Follower, FoundFace
-from site_agent.eyeblink.face.placing import Predictor
 from site_agent.eyeblink.records import EyeSample, FaceSource, Float64, Gap
 from site_agent.eyeblink.video.frames import Frame
 

@@ -1,20 +1,189 @@
-"""From frames to traces: one face, or all of them."""
+"""From frames to traces of eye aspect ratios: one face or all of them, even times, smoothing.
+
+An even time axis has 30 to 60 samples a second, whatever the camera did. Smoothing is on request;
+the raw values are always kept beside it.
+"""
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from site_agent.eyeblink.face.crowd import FaceCrowd
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
+from site_agent.eyeblink.face.followers import FaceCrowd
 from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
-from site_agent.eyeblink.openness.judging import without_unjudged
-from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
+from site_agent.eyeblink.openness.signal import without_unjudged
+from site_agent.eyeblink.records import (
+    EyeTrace,
+    FaceSource,
+    Float64,
+    Int64,
+    TraceBuilder,
+    mean_of_valid_eyes,
+)
 from site_agent.eyeblink.video.frames import Frame, FrameSource
-from site_agent.eyeblink.video.read_ahead import read_ahead
+from site_agent.eyeblink.video.seeking import read_ahead
+
+LONGEST_PAUSE_S = 5.0
+"""A longer pause between two frames is shortened to this: nothing is looked for in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class EvenTrace:
+    """Mean EAR in bins of equal length, NaN in empty ones, and the bin of every sample."""
+
+    step_s: float
+    ear: Float64
+    bin_of_sample: Int64
+
+    def bins(self, duration_s: float) -> int:
+        """Return the nearest number of bins to a duration; of two equally near ones the larger.
+
+        Timestamps carry rounding errors: 50 ms are 1.4999999 or 1.5000001 bins of 33.3 ms
+        depending on when the clock started, and must be the same number for both.
+        """
+        return math.floor(duration_s / self.step_s + 0.5 + 1e-6)
+
+
+def evenly_spaced(timestamps_s: Float64, ear: Float64, longest_bin_s: float) -> EvenTrace:
+    """Put samples into bins of one or several frames, at most about `longest_bin_s` long.
+
+    Many frames a second carry more noise each; the mean over a bin brings recordings of 30 and
+    of 500 frames a second to the same footing. Slower recordings keep each frame as it is.
+    Lost frames and variable frame rates leave empty bins, not shifted ones.
+    """
+    if len(timestamps_s) < 2:
+        return EvenTrace(longest_bin_s, ear.copy(), np.zeros(len(ear), dtype=np.int64))
+    steps_s = np.diff(timestamps_s)
+    frame_s = float(np.median(steps_s))
+    frames_per_bin = max(1, int(longest_bin_s / frame_s + 1e-6))
+    step_s = frame_s * frames_per_bin
+    time_s = np.concatenate([[0.0], np.cumsum(np.minimum(steps_s, LONGEST_PAUSE_S))])
+    position = time_s / step_s
+    # Half a frame of tolerance keeps jittering timestamps of a steady camera in separate bins.
+    shift = 0.5 / frames_per_bin
+    index = np.floor(position + shift).astype(np.int64)
+    known = np.isfinite(ear)
+    count = np.bincount(index[known], minlength=int(index[-1]) + 1)
+    total = np.bincount(index[known], weights=ear[known], minlength=int(index[-1]) + 1)
+    binned = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return EvenTrace(step_s, binned, index)
+
+
+def percentile_of_known(values: Float64, percentile: float, otherwise: Float64) -> Float64:
+    """Return the percentile of the known values of each row of `values`, shape (m, n).
+
+    `otherwise`, shape (m,), stands in where fewer than two are known.
+    """
+    if values.shape[0] == 0:
+        return otherwise
+    ordered = np.sort(values, axis=1)  # NaN last
+    count = np.isfinite(ordered).sum(axis=1)
+    position = np.maximum(count - 1, 0) * (percentile / 100.0)
+    low = np.floor(position).astype(np.int64)
+    high = np.minimum(low + 1, np.maximum(count - 1, 0))
+    rows = np.arange(len(ordered))
+    low_value, high_value = ordered[rows, low], ordered[rows, high]
+    value = low_value + (position - low) * (high_value - low_value)
+    return np.where(count >= 2, value, otherwise)
+
+
+LEAST_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class FilterSettings:
+    """How eye aspect ratios are smoothed before anything is measured of them.
+
+    Attributes
+    ----------
+    filter : str
+        ``none``, or ``savgol``: local parabolas (Savitzky and Golay) over `filter_ms`. It looks
+        ahead as far as back and so puts onsets earlier than a filter that cannot.
+    filter_ms : float
+        Window; where it holds fewer than five frames (below about 40 frames a second for
+        120 ms) nothing is changed, for a parabola through fewer only bends.
+    """
+
+    filter: Literal["none", "savgol"] = "none"
+    filter_ms: float = 120.0
+
+    def check(self) -> None:
+        """Raise an error for values out of range.
+
+        Raises
+        ------
+        BlinkAnalysisError
+        """
+        if self.filter not in {"none", "savgol"}:
+            raise BlinkAnalysisError(f"filter is {self.filter!r}, expected none or savgol")
+        if not 0 < self.filter_ms <= 1000:
+            raise BlinkAnalysisError(f"filter_ms is {self.filter_ms:g}, expected 0 to 1000 ms")
+
+
+def filtered_trace(trace: EyeTrace, settings: FilterSettings) -> EyeTrace:
+    """Return the trace with smoothed eyes; the trace itself without a filter."""
+    if settings.filter == "none" or len(trace.timestamps_s) < LEAST_SAMPLES:
+        return trace
+    window_s = settings.filter_ms / 1000.0
+    left = local_parabolas(trace.timestamps_s, trace.ear_left, window_s)
+    right = local_parabolas(trace.timestamps_s, trace.ear_right, window_s)
+    ear = mean_of_valid_eyes(left, right)
+    if not np.isfinite(ear).any():  # a trace from a file that has only their mean
+        ear = local_parabolas(trace.timestamps_s, trace.ear, window_s)
+    return replace(trace, ear_left=left, ear_right=right, ear=ear)
+
+
+def local_parabolas(timestamps_s: Float64, values: Float64, window_s: float) -> Float64:
+    """Fit a parabola around each sample, by the samples' own times, and take it at the sample.
+
+    On an even grid this is the filter of Savitzky and Golay (1964) of second order. NaN stays
+    NaN, and does not spread: lost frames and uneven rates only leave fewer samples to fit.
+
+    Parameters
+    ----------
+    timestamps_s, values : float64, shape (n,)
+    """
+    half_s = window_s / 2.0 + 1e-9
+    known = np.isfinite(values)
+    filled = np.where(known, values, 0.0)
+    ends = np.searchsorted(timestamps_s, timestamps_s + half_s, side="right")
+    reach = int((ends - np.arange(len(values))).max()) - 1
+    moments = np.zeros((5, len(values)))  # sums of 1, t, t^2, t^3, t^4
+    products = np.zeros((3, len(values)))  # sums of x, x t, x t^2
+    for shift in range(-reach, reach + 1):
+        here = slice(max(0, -shift), len(values) - max(0, shift))
+        there = slice(max(0, shift), len(values) - max(0, -shift))
+        offset_s = timestamps_s[there] - timestamps_s[here]
+        # In units of half the window, for sums of like size.
+        t = offset_s / half_s
+        weight = (known[there] & (np.abs(offset_s) <= half_s)).astype(np.float64)
+        for power in range(5):
+            moments[power, here] += weight * t**power
+        for power in range(3):
+            products[power, here] += weight * filled[there] * t**power
+    enough = known & (moments[0] >= LEAST_SAMPLES)
+    result = values.copy()
+    result[enough] = _constant_term(moments[:, enough], products[:, enough])
+    return result
+
+
+def _constant_term(moments: Float64, products: Float64) -> Float64:
+    """Solve the normal equations of a parabola for its value at t = 0, by Cramer's rule."""
+    s0, s1, s2, s3, s4 = moments
+    b0, b1, b2 = products
+    determinant = s0 * (s2 * s4 - s3**2) - s1 * (s1 * s4 - s2 * s3) + s2 * (s1 * s3 - s2**2)
+    numerator = b0 * (s2 * s4 - s3**2) - s1 * (b1 * s4 - b2 * s3) + s2 * (b1 * s3 - b2 * s2)
+    result: Float64 = numerator / determinant
+    return result
+
 
 Progress = Callable[[float, str], None]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
-from site_agent.eyeblink.conditioning.trial_results import trial_rows
+from site_agent.eyeblink.conditioning.summary import trial_rows
 from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.outputs.tables import BLINKS, TRIALS
 from site_agent.eyeblink.records import EyeTrace, Float64

@@ -18,13 +18,13 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from site_agent.datasets.eye_aspect_ratio import eyes_of
+from site_agent.datasets.trials import TrialType
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.video.frames import Frame
-from site_agent.eyeblink.video.read_ahead import read_ahead
+from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.pictures.plot_style import FOUND_RGB
 
 if TYPE_CHECKING:

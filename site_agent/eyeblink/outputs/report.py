@@ -16,7 +16,7 @@ import numpy as np
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statistics
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.settings import Rejection, cr_rule_text
-from site_agent.eyeblink.conditioning.trial_results import TrialResult
+from site_agent.eyeblink.conditioning.summary import TrialResult
 from site_agent.eyeblink.outputs.json_files import NOTES, versions
 from site_agent.eyeblink.outputs.report_figures import (
     BLINK_CAPTION,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from site_agent.datasets.trials import TrialType
 from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import wilson_interval_percent
-from site_agent.eyeblink.conditioning.trial_alignment import AlignedTrials, align_trials
-from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.eyeblink.conditioning.trial_clock import AlignedTrials, align_trials
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.pictures.plot_style import (
     BLUE,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.eyeblink.conditioning.trial_results import TRIAL_COLUMNS, trial_rows
-from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.datasets.trials import TrialType
+from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, trial_rows
 from site_agent.eyeblink.records import FaceColumns, FaceSource, Gap
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.tables import Column, Table

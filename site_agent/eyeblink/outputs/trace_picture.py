@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.datasets.trials import TrialType
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.pictures.plot_style import (

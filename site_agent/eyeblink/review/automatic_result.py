@@ -14,8 +14,9 @@ from site_agent.errors import ReviewFolderError, StudyFolderError, TableFileErro
 from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.records import FaceBox, Float64
 from site_agent.eyeblink.review.actions import ReviewEvent
-from site_agent.eyeblink.session import AnalysedSession, SourceFile
+from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.session_reading import read_session
+from site_agent.eyeblink.sources import SourceFile
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from PIL import Image
 
 from aggregators.formats import file_digest
 from site_agent.errors import ReviewActionError, ReviewOutdatedError, VideoFileError
+from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import check_eyes, check_part_count
-from site_agent.eyeblink.face.settings import FaceSettings
 from site_agent.eyeblink.records import FaceBox, Float64, UInt8
 from site_agent.eyeblink.review.actions import (
     Action,
@@ -28,9 +28,8 @@ from site_agent.eyeblink.review.actions import (
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
 from site_agent.eyeblink.review.correction_log import CorrectionLog, set_aside
 from site_agent.eyeblink.review.reviewed_session import write_reviewed_blinks
-from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME
+from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, SeekableFrames, SeekableImages
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.eyeblink.video.seekable_images import SeekableFrames, SeekableImages
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.eyeblink.video.times import container_times, were_given
 from site_agent.faces.detector import open_detector

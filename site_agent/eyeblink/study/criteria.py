@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from operator import length_hint
 from typing import Literal
 
+from site_agent.datasets.trials import Trial
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.batch.settings import SETTING_NAMES, with_overrides
 from site_agent.eyeblink.conditioning.analysis import (
@@ -28,7 +29,6 @@ from site_agent.eyeblink.conditioning.settings import (
     CrRule,
     cr_rule_text,
 )
-from site_agent.eyeblink.conditioning.trials import Trial
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study.learning_curve import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
-from site_agent.eyeblink.conditioning.trial_results import TrialResult
+from site_agent.eyeblink.conditioning.summary import TrialResult
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.study.line_fits import fit_line, mean_difference
 from site_agent.plain_json import plain

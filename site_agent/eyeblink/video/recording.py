@@ -1,18 +1,19 @@
-"""Recordings that can be read more than once: a video file, or a folder of images."""
+"""Recordings that can be read more than once, a video file or a folder of images, and their start."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from aggregators.formats import file_digest
-from site_agent.eyeblink.session import SourceFile
-from site_agent.eyeblink.video.frame_timing import FrameTiming
+from site_agent.eyeblink.session_folder import SessionLabels
+from site_agent.eyeblink.sources import RecordingStart, SourceFile
 from site_agent.eyeblink.video.frames import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
-from site_agent.eyeblink.video.times import open_clock, were_given
+from site_agent.eyeblink.video.times import FrameTiming, open_clock, were_given
 from site_agent.pictures.images import FULL_BITS
 
 
@@ -96,3 +97,31 @@ def other_times(source: FrameSource, timing: FrameTiming) -> str | None:
         f"times come from the {times_from} ({timing.frame_rate_hz:.4g} frames/s), not from the "
         f"video file, which says {declared} frames/s"
     )
+
+
+EARLIEST_YEAR = 1990
+"""Cameras whose clock was never set write 1904 or 1970."""
+
+
+def recording_start(path: Path, labels: SessionLabels, creation_time: str | None) -> RecordingStart:
+    """Take what the user says, else what the camera wrote, else the time of the file."""
+    if labels.start is not None:
+        return RecordingStart(_with_zone(labels.start), "as given")
+    written = _parsed(creation_time)
+    if written is not None:
+        return RecordingStart(written, "from the video file's creation time")
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(microsecond=0)
+    return RecordingStart(changed, "from the time at which the file was last changed")
+
+
+def _parsed(text: str | None) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return _with_zone(moment) if moment is not None and moment.year >= EARLIEST_YEAR else None
+
+
+def _with_zone(moment: datetime) -> datetime:
+    """Times without a zone are those of this machine's."""
+    return moment if moment.tzinfo is not None else moment.astimezone()

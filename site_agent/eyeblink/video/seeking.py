@@ -1,18 +1,19 @@
-"""Single frames of a video by their number, in any order.
+"""Single frames of a video by their number, in any order, and frames decoded ahead in a thread.
 
-The number of a frame is the one that `VideoReader` gives it: its place among all frames that can
-be decoded. Containers do not know it, so the times of all frames must be known, from frames.csv.
-A frame is found by seeking to the key frame before it and decoding up to it, or from the start of
-the file where that does not lead to it.
+The number of a frame is the one that `VideoReader` gives it: its place among all frames that can be
+decoded. Containers do not know it, so the times of all frames must be known, from frames.csv. A
+frame is found by seeking to the key frame before it and decoding up to it, or from the start of the
+file where that does not lead to it.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,60 @@ from site_agent.pictures.images import FULL_BITS
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
+
+
+Item = TypeVar("Item")
+
+
+class _End:
+    """Marks the end of a stream in a queue, or the error that ended it."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def read_ahead(items: Callable[[], Iterator[Item]], depth: int = 8) -> Generator[Item, None, None]:
+    """Run a generator in a thread of its own, at most `depth` items ahead.
+
+    Decoding leaves the interpreter's lock, so that frames are decoded while others are analysed.
+    An error of the generator is raised here, after the items before it. When the caller stops
+    early, the thread ends, too.
+    """
+    waiting: queue.Queue[Item | _End] = queue.Queue(maxsize=depth)
+    stop = threading.Event()
+
+    def put(item: Item | _End) -> bool:
+        while not stop.is_set():
+            try:
+                waiting.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def run() -> None:
+        try:
+            for item in items():
+                if not put(item):
+                    return
+            put(_End())
+        except BaseException as error:
+            put(_End(error))
+
+    thread = threading.Thread(target=run, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = waiting.get()
+            if isinstance(item, _End):
+                if item.error is not None:
+                    raise item.error
+                return
+            yield item
+    finally:
+        stop.set()
+        thread.join()
+
 
 CACHE_BYTES = 256 * 1024 * 1024
 MOST_STEPS_FORWARD = 100

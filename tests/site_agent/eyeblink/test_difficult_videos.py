@@ -13,7 +13,7 @@ import pytest
 
 from site_agent.datasets.synthetic import write_blink_video
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.blinks.matching import match_blinks
+from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceSettings
 from site_agent.eyeblink.pipeline import (
     BlinkAnalysisSettings,

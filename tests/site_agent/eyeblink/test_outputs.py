@@ -17,7 +17,8 @@ from site_agent.eyeblink.outputs import ON_REQUEST, OUTPUTS, BlinkOutput, write_
 from site_agent.eyeblink.outputs.trace_picture import trace_figure
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
-from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings, SourceFile
+from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
+from site_agent.eyeblink.sources import SourceFile
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 
 

@@ -13,7 +13,7 @@ import pytest
 from aggregators.formats import read_model, write_model
 from aggregators.models import ShapePredictor
 from site_agent.errors import BlinkAnalysisError, FaceModelError
-from site_agent.eyeblink.blinks.matching import match_blinks
+from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceFollower, FaceSettings
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.openness.traces import read_trace

@@ -19,8 +19,7 @@ import pytest
 from site_agent.errors import BusyError, StudyFolderError
 from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch
 from site_agent.eyeblink.batch.record import read_record
-from site_agent.eyeblink.batch.session_table import read_session_table
-from site_agent.eyeblink.batch.sessions import BatchSession
+from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import TableFileError
-from site_agent.eyeblink.batch.session_table import read_session_table
-from site_agent.eyeblink.batch.sessions import find_sessions, name_problem, session_number
+from site_agent.eyeblink.batch.sessions import (
+    find_sessions,
+    name_problem,
+    read_session_table,
+    session_number,
+)
 from site_agent.eyeblink.batch.settings import (
     plain_settings,
     settings_from_plain,

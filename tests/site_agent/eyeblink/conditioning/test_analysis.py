@@ -18,6 +18,7 @@ from site_agent.datasets.synthetic.conditioning import (
     TrialTruth,
     draw_conditioning_session,
 )
+from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.conditioning.analysis import (
     ConditioningResult,
@@ -26,10 +27,9 @@ from site_agent.eyeblink.conditioning.analysis import (
     measure_trials,
 )
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
-from site_agent.eyeblink.conditioning.trial_alignment import align_trials
+from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, TrialResult, trial_rows
+from site_agent.eyeblink.conditioning.trial_clock import align_trials
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
-from site_agent.eyeblink.conditioning.trial_results import TRIAL_COLUMNS, TrialResult, trial_rows
-from site_agent.eyeblink.conditioning.trials import Trial, TrialType
 
 Pair = tuple[TrialResult, TrialTruth]
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.conditioning.light_meter import LightMeter, light_regions, trials_by_lights
-from site_agent.eyeblink.conditioning.trial_files import TrialTiming, read_trials
-from site_agent.eyeblink.conditioning.ttl_log import TtlSettings
+from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
+from site_agent.eyeblink.conditioning.ttl_log import TrialTiming, TtlSettings, read_trials
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.frames import VideoReader

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError, TableFileError
 from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets
 from site_agent.eyeblink.conditioning.trial_clock import place_on_video_clock
 from site_agent.eyeblink.conditioning.trials import (
-    Trial,
     TrialList,
-    TrialType,
     read_trials_csv,
     session_cs_us_interval_ms,
     trials_from_onsets,

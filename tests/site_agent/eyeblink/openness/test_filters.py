@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.signal import savgol_filter
 
 from site_agent.eyeblink.blinks.finding import find_blinks
-from site_agent.eyeblink.blinks.matching import match_blinks
-from site_agent.eyeblink.openness.filters import FilterSettings, filtered_trace, local_parabolas
+from site_agent.eyeblink.blinks.statistics import match_blinks
+from site_agent.eyeblink.openness.sampling import FilterSettings, filtered_trace, local_parabolas
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 
 FILTER = FilterSettings(filter="savgol", filter_ms=120.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from site_agent.eyeblink.face.landmarks import pose_confidence, yaw_of_eyes_deg
-from site_agent.eyeblink.openness.judging import is_moving, is_unsure, without_unjudged
+from site_agent.eyeblink.openness.signal import is_moving, is_unsure, without_unjudged
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap
 
 

@@ -18,7 +18,7 @@ from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
 from site_agent.eyeblink.review.actions import Delete
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.session_labels import SessionLabels
+from site_agent.eyeblink.session_folder import SessionLabels
 
 ESSENTIAL = [output for output in OUTPUTS if output.essential]
 """Pictures take most of the time, and nothing here is about them."""

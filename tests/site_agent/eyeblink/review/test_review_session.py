@@ -21,7 +21,7 @@ from site_agent.eyeblink.review.automatic_result import read_automatic_result
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.review.suggestion import suggest_blink
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.session_labels import SessionLabels
+from site_agent.eyeblink.session_folder import SessionLabels
 from tests.site_agent.eyeblink.review.conftest import write_drawn_trace, write_trace_session
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import ReviewOutdatedError
-from site_agent.eyeblink.openness.filters import FilterSettings
+from site_agent.eyeblink.openness.sampling import FilterSettings
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Delete

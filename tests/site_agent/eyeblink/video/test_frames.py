@@ -16,7 +16,7 @@ import pytest
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.eyeblink.video.luma import grey_picture
-from site_agent.eyeblink.video.read_ahead import read_ahead
+from site_agent.eyeblink.video.seeking import read_ahead
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 STEADY_S = [number / 30.0 for number in range(60)]

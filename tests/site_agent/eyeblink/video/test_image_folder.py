@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from site_agent.errors import TableFileError, VideoFileError
-from site_agent.eyeblink.video.image_folder import ImageFolderReader
+from site_agent.eyeblink.video.image_folder import ImageFolderReader, SeekableImages
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.eyeblink.video.seekable_images import SeekableImages
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from site_agent.eyeblink.face.finding import Follower, FoundFace
 from site_agent.eyeblink.video.frames import Frame
-from site_agent.eyeblink.video.read_ahead import read_ahead
 from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.seeking import read_ahead
 
 FRAMES_AHEAD = 8
 

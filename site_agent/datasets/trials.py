@@ -1,0 +1,45 @@
+"""Trials of eyeblink conditioning: what was presented, and when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TrialType(StrEnum):
+    """What a trial presents."""
+
+    CS_ONLY = "cs_only"
+    US_ONLY = "us_only"
+    PAIRED = "paired"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial.
+
+    Attributes
+    ----------
+    trial : str
+        Its number or name, unique in the session.
+    trial_type : TrialType
+    cs_onset_s : float
+        Onset of the conditioned stimulus in seconds on the video's clock; NaN for `us_only`.
+    us_onset_s : float
+        Onset of the unconditioned stimulus. For `cs_only` the time at which it would have come,
+        where the list says so, else NaN.
+    line : int
+        Of the file that it comes from, 0 where there is none.
+    """
+
+    trial: str
+    trial_type: TrialType
+    cs_onset_s: float = math.nan
+    us_onset_s: float = math.nan
+    line: int = 0
+
+    @property
+    def reference_s(self) -> float:
+        """Time zero of the trial: the CS onset, or the US onset where there is no CS."""
+        return self.us_onset_s if self.trial_type is TrialType.US_ONLY else self.cs_onset_s

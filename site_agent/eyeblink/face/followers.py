@@ -1,0 +1,185 @@
+"""Other ways to follow: a face in a fixed place, and all faces of a video at once.
+
+A fixed place needs no detector: for high-speed cameras and heads at rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.face.boxes import (
+    BLEND,
+    BoxRelation,
+    FaceSettings,
+    LandmarkPlacer,
+    Predictor,
+    blended,
+    box_of,
+    centre_and_spread,
+    distance_in_widths,
+    overlap,
+)
+from site_agent.eyeblink.face.finding import FaceCounts, FaceFollower, FaceSearch, FoundFace
+from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
+from site_agent.faces.detector import Detection, FaceDetector
+
+
+class RegionFollower:
+    """Places the landmarks of a face whose box is given once for the whole recording.
+
+    Small movements are followed; what leaves the region by more than a quarter of it, or changes
+    its size by a third, is taken for an error, and the landmarks start from the region again.
+
+    Raises
+    ------
+    BlinkAnalysisError
+        At the first frame, when the region is not in the picture.
+    """
+
+    def __init__(self, predictor: Predictor, settings: FaceSettings) -> None:
+        settings.check()
+        left, top, width, height = settings.region
+        self._region = FaceBox(left, top, left + width - 1.0, top + height - 1.0)
+        self._settings = settings
+        self._placer = LandmarkPlacer(predictor, settings)
+        self._last: FoundFace | None = None
+        self._home: FoundFace | None = None
+        self._checked_s = -np.inf
+        self.counts = FaceCounts()
+
+    def step(self, image: UInt8, timestamp_s: float) -> FoundFace:
+        self._check_inside(image)
+        last = self._last
+        due_ms = (timestamp_s - self._checked_s) * 1000.0
+        if last is None or self._has_strayed(last):
+            face = self._from_region(image, None)
+        elif due_ms + 0.5 >= self._settings.detect_interval_ms:
+            face = self._from_region(image, last)
+        else:
+            start = self._placer.start_over(last.landmarks, last.box)
+            placed = self._placer.place(image, start)
+            face = self._face(placed.landmarks, placed.disagreement)
+        if face.source is FaceSource.REGION and due_ms + 0.5 >= self._settings.detect_interval_ms:
+            self._checked_s = timestamp_s
+        self._last = face
+        return face
+
+    def _from_region(self, image: UInt8, last: FoundFace | None) -> FoundFace:
+        """Start from the region, or a little towards it where a face is followed."""
+        found = self._placer.place_in(image, self._region)
+        start = self._placer.start_over(found, self._region)
+        if last is not None:
+            expected = self._placer.start_over(last.landmarks, last.box)
+            start = blended(expected, start, BLEND)
+        placed = self._placer.place(image, start)
+        face = self._face(placed.landmarks, placed.disagreement)
+        if self._home is None:
+            self._home = face
+        return face
+
+    def _face(self, landmarks: np.typing.NDArray[np.float64], disagreement: float) -> FoundFace:
+        home = self._home.landmarks if self._home else landmarks
+        box = BoxRelation.between(self._region, home).box(landmarks)
+        return FoundFace(box, float("nan"), FaceSource.REGION, landmarks, disagreement)
+
+    def _has_strayed(self, face: FoundFace) -> bool:
+        home = self._home or face
+        centre, spread = centre_and_spread(home.landmarks)
+        new_centre, new_spread = centre_and_spread(face.landmarks)
+        moved = float(np.linalg.norm(new_centre - centre)) / self._region.width
+        grown = abs(float(np.log(new_spread / spread)))
+        return not (moved <= 0.25 and grown <= 0.3)
+
+    def _check_inside(self, image: UInt8) -> None:
+        height, width = image.shape[:2]
+        box = self._region
+        if box.left < 0 or box.top < 0 or box.right >= width or box.bottom >= height:
+            raise BlinkAnalysisError(
+                f"the region {','.join(map(str, self._settings.region))} (x, y, width, height) "
+                f"reaches beyond the picture of {width}x{height} pixels"
+            )
+
+
+SAME_FACE_OVERLAP = 0.3
+
+
+@dataclass(eq=False)
+class FollowedFace:
+    """One person, numbered in the order of appearance, and the face in the last step's frame."""
+
+    number: int
+    follower: FaceFollower
+    current: FoundFace | None = field(default=None)
+
+
+class FaceCrowd:
+    """Follows every face; new ones are looked for in the whole picture at intervals.
+
+    A face that comes back near the place where one was lost (one width of the face, and one more
+    for each second) is taken for the same. Persons are not recognised otherwise.
+    """
+
+    def __init__(
+        self, detector: FaceDetector, predictor: Predictor, settings: FaceSettings | None = None
+    ) -> None:
+        self._detector, self._predictor = detector, predictor
+        self._settings = settings or FaceSettings()
+        self._settings.check()
+        self._search = FaceSearch(detector, self._settings)
+        self._searched_s = -np.inf
+        self.faces: list[FollowedFace] = []
+
+    def step(self, image: UInt8, timestamp_s: float) -> list[FollowedFace]:
+        """Return all persons known so far, with their faces in this frame."""
+        for person in self.faces:
+            person.current = person.follower.keep(image, timestamp_s)
+        self._let_one_follow_each()
+        due_ms = (timestamp_s - self._searched_s) * 1000.0
+        if due_ms + 0.5 >= self._settings.detect_interval_ms:
+            self._searched_s = timestamp_s
+            for detection in self._search.whole(image, timestamp_s):
+                self._meet(detection, image, timestamp_s)
+        return self.faces
+
+    def _let_one_follow_each(self) -> None:
+        """Where two followers have come together on one face, the older one keeps it."""
+        seen: list[FollowedFace] = []
+        for person in self.faces:
+            face = person.current
+            if face is None:
+                continue
+            if any(
+                other.current and overlap(other.current.box, face.box) > SAME_FACE_OVERLAP
+                for other in seen
+            ):
+                person.follower.forget()
+                person.current = None
+            else:
+                seen.append(person)
+
+    def _meet(self, detection: Detection, image: UInt8, timestamp_s: float) -> None:
+        """Give a detection to whom it belongs, or to somebody new."""
+        box = box_of(detection)
+        present = [person.current.box for person in self.faces if person.current]
+        if any(overlap(box, other) > SAME_FACE_OVERLAP for other in present):
+            return
+        near = []
+        for person in self.faces:
+            last = person.follower.last_box
+            if not person.follower.is_lost or last is None:
+                continue
+            apart = distance_in_widths(last, box)
+            if apart < 1.0 + timestamp_s - person.follower.seen_s:
+                near.append((apart, person.number))
+        if near:
+            person = self.faces[min(near)[1]]
+        else:
+            follower = FaceFollower(
+                self._detector, self._predictor, self._settings, search=self._search
+            )
+            person = FollowedFace(len(self.faces), follower)
+            self.faces.append(person)
+        person.current = person.follower.take(image, timestamp_s, detection)
