@@ -1,4 +1,4 @@
-"""Recordings that can be read more than once, a video file or a folder of images, and their start."""
+"""Recordings that can be read more than once, a video file or a folder of images; their start."""
 
 from __future__ import annotations
 
