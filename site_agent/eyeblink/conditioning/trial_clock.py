@@ -1,4 +1,4 @@
-"""Trials that were logged on another clock, put on that of the video, and their closures aligned."""
+"""Trials that were logged on another clock, put on that of the video; their closures aligned."""
 
 from __future__ import annotations
 
