@@ -274,7 +274,7 @@ def _rebox(
 ) -> tuple[FaceDataset, dict[str, Any]]:
     from cli.frame.addresses import model_file
     from site_agent.datasets import rebox_dataset
-    from site_agent.faces.detector import open_detector
+    from site_agent.faces.models import open_detector
     from site_agent.pictures.images import read_image
 
     stock = detector is None or detector == "stock"

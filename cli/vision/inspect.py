@@ -98,7 +98,7 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
 def _landmark_group(content: Model) -> str | None:
     """Return the group of the 68 landmarks that a model places, where it places just one."""
     from aggregators.models import ForestEnsemble, ShapePredictor
-    from site_agent.datasets.model_parts import group_of_shape
+    from site_agent.datasets.part_order import group_of_shape
 
     if isinstance(content, ForestEnsemble):
         content = content.members[0]

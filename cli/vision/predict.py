@@ -119,7 +119,7 @@ def predict(
         _require_free_overlays(paths, pictures, force=force)
     finder = None
     if detector == "stock":
-        from site_agent.faces.detector import open_detector
+        from site_agent.faces.models import open_detector
 
         finder = open_detector(None)
     with invocation.progress("predict") as report:

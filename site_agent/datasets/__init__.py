@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from site_agent.datasets.annotation_formats import (
-    ANNOTATION_FORMATS,
-    AnnotationFormat,
-    ReadingOptions,
-    read_faces,
-    recognise_annotations,
-)
 from site_agent.datasets.check import Finding, check_dataset, check_datasets
 from site_agent.datasets.coco_keypoints import read_coco_keypoints, write_coco_keypoints
 from site_agent.datasets.conversion import (
+    ANNOTATION_FORMATS,
+    AnnotationFormat,
+    ReadingOptions,
     Reboxed,
     choose_parts,
     copy_images,
     join_datasets,
+    read_faces,
     rebox_dataset,
+    recognise_annotations,
     renumber_parts,
 )
-from site_agent.datasets.digest import dataset_digest, image_marks
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
-from site_agent.datasets.model_parts import find_model_parts, group_of_shape
-from site_agent.datasets.present_images import require_images
+from site_agent.datasets.part_order import find_model_parts, group_of_shape
 from site_agent.datasets.pts_files import read_pts, read_pts_folder, write_pts, write_pts_folder
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
+    dataset_digest,
+    image_marks,
     numbered_parts,
     part_names,
     parts_array,
+    require_images,
 )
 from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
 from site_agent.datasets.split import (

@@ -6,12 +6,16 @@ down. A box covers whole pixels: its right and bottom edges are *inside* it, as 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from site_agent.errors import AnnotationFileError
 
 Float64 = NDArray[np.float64]
 
@@ -120,3 +124,90 @@ def numbered_parts(points: Float64) -> dict[str, tuple[float, float]]:
     """Landmarks of shape (n, 2) as parts named '00', '01', ... so that dlib keeps their order."""
     digits = max(2, len(str(len(points) - 1)))
     return {f"{i:0{digits}d}": (float(x), float(y)) for i, (x, y) in enumerate(points)}
+
+
+_MARK_DIGITS = 12
+
+
+def dataset_digest(dataset: FaceDataset) -> str:
+    """Hash the contents of a dataset: image files, boxes and landmarks.
+
+    The digest does not depend on names, folders, or the order of images and of boxes, so that a
+    copy in another place has the same one. It changes with every byte of an image, coordinate
+    and mark. The images cannot be recovered from it; who holds exactly the same files can
+    recognise them.
+
+    Raises
+    ------
+    AnnotationFileError
+        When an image cannot be read; names the annotation file and the line.
+    """
+    require_images(dataset)
+    images = sorted(_image_digest(dataset, image) for image in dataset.images)
+    return _digest_of(["poolctl-dataset/1", images])
+
+
+def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
+    """Return a short mark of each image file's content, in the order of the dataset.
+
+    Two data sets with a common mark share an image, whatever was annotated in it. A mark is a
+    part of a hash; the image cannot be recovered from it.
+
+    Raises
+    ------
+    AnnotationFileError
+        As `dataset_digest`.
+    """
+    return tuple(
+        _digest_of(["poolctl-image/1", _content_digest(dataset, image)])[:_MARK_DIGITS]
+        for image in dataset.images
+    )
+
+
+def _image_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:
+    boxes = sorted(json.dumps(_box_fields(box)) for box in image.boxes)
+    return _digest_of([_content_digest(dataset, image), boxes])
+
+
+def _content_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:
+    try:
+        with image.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        place = dataset.path or image.path
+        problem = f"the image {image.path} cannot be read: {error.strerror}"
+        raise AnnotationFileError(place, image.line, problem) from error
+
+
+def _box_fields(box: FaceBox) -> list[object]:
+    marks = [box.ignore, box.difficult, box.occluded, box.truncated]
+    parts = [[name, *box.parts[name]] for name in sorted(box.parts)]
+    return [*box.corners, marks, box.label or "", parts]
+
+
+def _digest_of(value: object) -> str:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def require_images(dataset: FaceDataset) -> None:
+    """Refuse a data set with missing images, before any is read.
+
+    Raises
+    ------
+    AnnotationFileError
+        Names the folder and how many are missing.
+    """
+    missing = [image for image in dataset.images if not image.path.is_file()]
+    if not missing:
+        return
+    first = missing[0]
+    folder = first.path.parent.absolute()
+    there = "is not there" if not folder.is_dir() else "does not have it"
+    raise AnnotationFileError(
+        dataset.path or Path(first.path.parent),
+        first.line,
+        f"the image {first.path} cannot be read: the folder {folder} {there} ({len(missing)} of "
+        f"{len(dataset.images)} images are missing); file names are relative to the folder of the "
+        "annotations, or for COCO to that of --images",
+    )

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.eye_aspect_ratio import eye_aspect_ratio
-from site_agent.datasets.landmark_schemes import PART_GROUPS, ibug_places
+from site_agent.datasets.landmark_schemes import PART_GROUPS, eye_aspect_ratio, ibug_places
 from site_agent.datasets.records import FaceDataset, part_names, parts_array
 
 Float64 = NDArray[np.float64]

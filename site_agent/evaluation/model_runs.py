@@ -18,7 +18,7 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.landmarks import evaluate_landmarks
-from site_agent.faces.detector import DETECTOR_FORMAT
+from site_agent.faces.models import DETECTOR_FORMAT
 from site_agent.runs.progress import Progress
 
 Scores = DetectionScores | LandmarkScores

@@ -12,7 +12,7 @@ from pathlib import Path
 from aggregators import read_recipe, recipe_path
 from aggregators.errors import AggregatorError
 from aggregators.predictors import LandmarkPredictor
-from site_agent.datasets.eye_aspect_ratio import EYE_POINTS
+from site_agent.datasets.landmark_schemes import EYE_POINTS
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.face.finding import FaceFollower, Follower
@@ -20,8 +20,7 @@ from site_agent.eyeblink.face.followers import FaceCrowd, RegionFollower
 from site_agent.eyeblink.face.landmarks import check_eyes
 from site_agent.eyeblink.openness.signal import Calibration
 from site_agent.eyeblink.sources import SourceFile, source_file
-from site_agent.faces.detector import FaceDetector, open_detector
-from site_agent.faces.landmarks import open_landmarks
+from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.training_record import read_training_metadata
 
 

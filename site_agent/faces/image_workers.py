@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from site_agent.errors import ImageFileError
-from site_agent.faces.detector import Detection, FaceDetector, open_detector
+from site_agent.faces.models import Detection, FaceDetector, open_detector
 from site_agent.pictures.images import read_image
 
 Item = TypeVar("Item")

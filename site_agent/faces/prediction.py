@@ -26,14 +26,13 @@ from site_agent.datasets import (
     write_imglab_xml,
 )
 from site_agent.errors import ImageFileError, PredictionInputError
-from site_agent.faces.detector import FaceDetector, open_detector
 from site_agent.faces.image_workers import (
     DetectedImage,
     DetectionTask,
     detect_in_images,
     in_threads,
 )
-from site_agent.faces.landmarks import open_landmarks
+from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.images import (
     FIRST_LYING,
     as_stored,

@@ -23,7 +23,7 @@ from site_agent.datasets import (
     part_names,
     parts_array,
 )
-from site_agent.datasets.eye_aspect_ratio import EYE_POINTS
+from site_agent.datasets.landmark_schemes import EYE_POINTS
 from site_agent.datasets.part_order import order_problem
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError

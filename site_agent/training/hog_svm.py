@@ -13,7 +13,7 @@ from aggregators.formats import file_digest, read_model, write_model
 from aggregators.models import FhogDetector
 from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest, image_marks
 from site_agent.evaluation.detection import evaluate_detector
-from site_agent.faces.detector import DETECTOR_FORMAT
+from site_agent.faces.models import DETECTOR_FORMAT
 from site_agent.runs.progress import Progress
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings
 from site_agent.training.orientations import OrientationView, combine_detectors, plan_views

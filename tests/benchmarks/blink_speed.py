@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.datasets.eye_aspect_ratio import both_eye_aspect_ratios
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.landmark_schemes import both_eye_aspect_ratios
 from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
 from site_agent.eyeblink.blinks.finding import Blink, find_blinks
 from site_agent.eyeblink.blinks.statistics import match_blinks
@@ -30,8 +30,7 @@ from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder, mean_of_valid_eyes
 from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.eyeblink.video.seeking import read_ahead
-from site_agent.faces.detector import open_detector
-from site_agent.faces.landmarks import open_landmarks
+from site_agent.faces.models import open_detector, open_landmarks
 from site_agent.training.ert import ErtSettings, train_ert
 
 FOLDER = Path(tempfile.gettempdir()) / "poolctl-blink-speed"

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import find_peaks
 
-from site_agent.datasets.synthetic.eyelid_motion import closure_curve, random_blinks
+from site_agent.datasets.synthetic.eyes import closure_curve, random_blinks
 from site_agent.eyeblink.blinks import likelihood
 from site_agent.eyeblink.blinks.dips import find_dips
 from site_agent.eyeblink.blinks.finding import LONGEST_BIN_S, BlinkSettings, find_blinks

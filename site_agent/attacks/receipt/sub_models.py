@@ -232,7 +232,7 @@ def _join(own: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -
 def _margins(path: Path, faces: KnownFaces) -> Float64:
     """Return the highest score of a detection on each face, shape (faces,)."""
     from site_agent.evaluation.detection import overlap_scores
-    from site_agent.faces.detector import open_detector
+    from site_agent.faces.models import open_detector
 
     detector = open_detector(path)
     margins = []

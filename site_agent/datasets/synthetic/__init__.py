@@ -7,14 +7,14 @@ lids, blinks) is known exactly.
 
 from __future__ import annotations
 
-from site_agent.datasets.synthetic.camera import Camera
+from site_agent.datasets.synthetic.canvas import Camera
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign
 from site_agent.datasets.synthetic.conditioning_videos import (
     ConditioningVideo,
     trials_file,
     write_conditioning_video,
 )
-from site_agent.datasets.synthetic.eyelid_motion import Blink, closure_curve, random_blinks
+from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
 from site_agent.datasets.synthetic.portraits import (

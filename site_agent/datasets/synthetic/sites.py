@@ -11,18 +11,17 @@ from PIL import Image
 
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
-from site_agent.datasets.synthetic.camera import Camera
-from site_agent.datasets.synthetic.canvas import Float64, UInt8
+from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.portraits import (
+    Background,
     Portrait,
     eye_aspect_ratios,
     face_box,
     render_group,
 )
 from site_agent.datasets.synthetic.rendering import Light
-from site_agent.datasets.synthetic.scenes import Background
 from site_agent.errors import SyntheticFaceError
 from site_agent.tables import Column, Table, columns_of
 

@@ -12,25 +12,27 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.synthetic.bodies import draw_body
-from site_agent.datasets.synthetic.camera import Camera, expose
 from site_agent.datasets.synthetic.canvas import (
+    Camera,
     Float32,
     Float64,
     UInt8,
+    expose,
     planes_of_video,
     with_grain,
 )
-from site_agent.datasets.synthetic.eyelid_motion import Blink, closure_curve, random_blinks
+from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
 from site_agent.datasets.synthetic.portraits import (
+    Background,
     Portrait,
+    background,
     draw_portrait,
     eye_aspect_ratios,
     placement_of,
 )
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
-from site_agent.datasets.synthetic.scenes import Background, background
 from site_agent.errors import SyntheticFaceError
 from site_agent.tables import Column, Table, columns_of
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.records import FaceBox, Float64, UInt8
-from site_agent.faces.detector import Detection
+from site_agent.faces.models import Detection
 
 
 @dataclass(frozen=True)

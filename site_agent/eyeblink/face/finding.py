@@ -27,7 +27,7 @@ from site_agent.eyeblink.face.boxes import (
     scaled_detection,
 )
 from site_agent.eyeblink.records import FaceBox, FaceSource, Float64, UInt8
-from site_agent.faces.detector import Detection, FaceDetector
+from site_agent.faces.models import Detection, FaceDetector
 from site_agent.pictures.images import resized
 
 __all__ = [

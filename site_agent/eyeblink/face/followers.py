@@ -24,7 +24,7 @@ from site_agent.eyeblink.face.boxes import (
 )
 from site_agent.eyeblink.face.finding import FaceCounts, FaceFollower, FaceSearch, FoundFace
 from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
-from site_agent.faces.detector import Detection, FaceDetector
+from site_agent.faces.models import Detection, FaceDetector
 
 
 class RegionFollower:

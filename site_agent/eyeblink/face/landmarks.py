@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.eye_aspect_ratio import EYE_POINTS, eye_aspect_ratio, eyes_of
-from site_agent.datasets.model_parts import group_of_shape
-from site_agent.datasets.part_order import order_problem
+from site_agent.datasets.landmark_schemes import EYE_POINTS, eye_aspect_ratio, eyes_of
+from site_agent.datasets.part_order import group_of_shape, order_problem
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.boxes import Predictor
 from site_agent.eyeblink.face.finding import Follower, FoundFace

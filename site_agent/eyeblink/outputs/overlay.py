@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from site_agent.datasets.eye_aspect_ratio import eyes_of
+from site_agent.datasets.landmark_schemes import eyes_of
 from site_agent.datasets.trials import TrialType
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.finding import FoundFace

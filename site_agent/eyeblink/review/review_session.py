@@ -32,8 +32,7 @@ from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, SeekableFram
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.eyeblink.video.times import container_times, were_given
-from site_agent.faces.detector import open_detector
-from site_agent.faces.landmarks import open_landmarks
+from site_agent.faces.models import open_detector, open_landmarks
 
 
 @dataclass(frozen=True, eq=False)

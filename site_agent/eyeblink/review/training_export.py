@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from site_agent.datasets.eye_aspect_ratio import LEFT_EYE, RIGHT_EYE
 from site_agent.datasets.imglab_xml import write_imglab_xml
+from site_agent.datasets.landmark_schemes import LEFT_EYE, RIGHT_EYE
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from site_agent.training.gaze.checkpoint import TrainingState
-    from site_agent.training.gaze.loop import GazeTensors
+    from site_agent.training.gaze.loop import GazeTensors, TrainingState
 
 _FEWEST_SAMPLES = 2
 # Of the whole time, what reading the patches takes; only for the progress bar.
@@ -250,8 +249,7 @@ def _train(
     import torch
 
     from site_agent.networks import from_module, to_module
-    from site_agent.training.gaze.checkpoint import TrainingState
-    from site_agent.training.gaze.loop import repeatable, to_tensors
+    from site_agent.training.gaze.loop import TrainingState, repeatable, to_tensors
 
     settings, device = recipe.settings, recipe.device
     module = to_module(start).to(device)

@@ -63,7 +63,7 @@ def test_scores_on_photographs_equal_those_of_dlib(shared_data: Path) -> None:
     xml = shared_data / "dlib_faces" / "testing.xml"
     images, boxes = [], []
     dataset = read_imglab_xml(xml)
-    from site_agent.faces.detector import open_detector
+    from site_agent.faces.models import open_detector
     from site_agent.pictures.images import read_image
 
     for image in dataset.images:

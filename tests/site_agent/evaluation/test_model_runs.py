@@ -12,7 +12,7 @@ import pytest
 
 from aggregators.predictors import LandmarkPredictor
 from site_agent.datasets import FaceDataset, dataset_digest, part_names, parts_array
-from site_agent.datasets.eye_aspect_ratio import both_eye_aspect_ratios
+from site_agent.datasets.landmark_schemes import both_eye_aspect_ratios
 from site_agent.errors import EvaluationError
 from site_agent.evaluation import (
     DetectionScores,

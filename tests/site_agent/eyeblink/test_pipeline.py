@@ -21,8 +21,7 @@ from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.frames import VideoReader
-from site_agent.faces.detector import open_detector
-from site_agent.faces.landmarks import open_landmarks
+from site_agent.faces.models import open_detector, open_landmarks
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_detector import small_detector, small_predictor
 

@@ -11,8 +11,7 @@ from aggregators.formats import write_model
 from aggregators.models import FhogDetector, ShapePredictor
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, ibug_mean_face
 from site_agent.errors import FaceModelError
-from site_agent.faces.detector import open_detector
-from site_agent.faces.landmarks import open_landmarks
+from site_agent.faces.models import open_detector, open_landmarks
 from site_agent.pictures.images import read_image
 
 

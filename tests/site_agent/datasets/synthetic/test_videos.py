@@ -18,11 +18,15 @@ from site_agent.datasets.synthetic import (
     random_blinks,
     write_blink_video,
 )
-from site_agent.datasets.synthetic.camera import Camera, expose
+from site_agent.datasets.synthetic.canvas import Camera, expose
 from site_agent.datasets.synthetic.head_model import Expression, Pose
-from site_agent.datasets.synthetic.portraits import Portrait, draw_portrait, eye_aspect_ratios
+from site_agent.datasets.synthetic.portraits import (
+    Portrait,
+    background,
+    draw_portrait,
+    eye_aspect_ratios,
+)
 from site_agent.datasets.synthetic.rendering import paint_head
-from site_agent.datasets.synthetic.scenes import background
 from site_agent.datasets.synthetic.videos import Film, VideoScene
 from site_agent.errors import SyntheticFaceError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from site_agent.datasets.eye_aspect_ratio import both_eye_aspect_ratios, eye_aspect_ratio
+from site_agent.datasets.landmark_schemes import both_eye_aspect_ratios, eye_aspect_ratio
 from site_agent.eyeblink.openness.signal import (
     calibrate,
     closed_ear_at_puffs,
