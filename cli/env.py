@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cli.frame.app import installed_version
 from cli.frame.errors import EXTRA_OF_LIBRARY
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.version import installed_version
 
 app = single()
 

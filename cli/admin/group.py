@@ -1,24 +1,158 @@
-"""``poolctl admin``: looking after a pool, its sites and its people.
-
-Each noun has a module of its own; a new one is a new file and one line here.
-"""
+"""``poolctl admin``: manage a pool, its sites and its people."""
 
 from __future__ import annotations
 
-from cli.admin import invitations, recover, roles, sites, storage, tokens, users
+from typing import Annotated, Any
+
+import typer
+
+from cli import server
+from cli.admin import storage, tokens, users
 from cli.admin.tokens import day
-from cli.frame.addresses import size_words
-from cli.frame.options import command, group
+from cli.frame.addresses import SIZE_UNITS, read_quantity, size_words
+from cli.frame.errors import UsageError
+from cli.frame.options import DryRunOption, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 
+# ``poolctl admin sites``.
+sites_app = group("List, create, change, suspend sites (admin).")
+
+SiteArgument = Annotated[
+    str, typer.Argument(metavar="SITE", help="As 'poolctl admin sites ls' shows it.")
+]
+
+
+@command(sites_app, "ls", examples=["admin sites ls"])
+def ls(invocation: Invocation) -> Reply:
+    """List the sites of the pool."""
+    with invocation.pool() as pool:
+        sites = pool.sites.list()
+    return listing(
+        sites,
+        ["site", "name", "contact", "since", ""],
+        lambda site: [
+            site.name,
+            site.display_name,
+            site.contact,
+            f"{site.created_at:%Y-%m-%d}",
+            "suspended" if site.suspended else "",
+        ],
+        empty="no sites yet",
+    )
+
+
+@command(
+    sites_app,
+    "create",
+    examples=[
+        'admin sites create infant-lab --display-name "Infant lab" --contact lab@example.org',
+        "admin sites create adult-lab --quota 50GB",
+    ],
+)
+def create(
+    invocation: Invocation,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SITE", help="A short name for addresses: a-z, 0-9, '.', '_', '-'."),
+    ],
+    display_name: Annotated[str, typer.Option(help="Its full name.")] = "",
+    contact: Annotated[
+        str, typer.Option(help="Whom to contact, for example an e-mail address.")
+    ] = "",
+    quota: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Limit of the site's files, for example 50GB. Default: no limit."
+        ),
+    ] = "",
+) -> Reply:
+    """Create a site (pool admins only)."""
+    quota_bytes = int(read_quantity(quota, SIZE_UNITS, "--quota")) if quota else None
+    with invocation.pool() as pool:
+        site = pool.sites.create(
+            name, display_name=display_name, contact=contact, quota_bytes=quota_bytes
+        )
+    text = (
+        f"created site {site.name}; let its people in with: "
+        f"poolctl admin invitations create {site.name}, "
+        f"or its machines with: poolctl admin tokens create {site.name} NAME"
+    )
+    return Reply(site, text, [site.name])
+
+
+@command(
+    sites_app,
+    "change",
+    examples=[
+        "admin sites change infant-lab --contact models@lab.example",
+        "admin sites change infant-lab --quota 50GB",
+    ],
+)
+def change(
+    invocation: Invocation,
+    name: SiteArgument,
+    display_name: Annotated[str | None, typer.Option(help="Its full name.")] = None,
+    contact: Annotated[
+        str | None, typer.Option(help="Whom to contact, for example an e-mail address.")
+    ] = None,
+    quota: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Limit of its files, for example 50GB; or 'none'."),
+    ] = None,
+) -> Reply:
+    """Change a site's name or contact (its admins), or its quota (pool admins only).
+
+    A lower quota deletes nothing; it only refuses new files.
+    """
+    given: dict[str, Any] = {"display_name": display_name, "contact": contact}
+    changes = {field: value for field, value in given.items() if value is not None}
+    if quota is not None:
+        limit = None if quota == "none" else int(read_quantity(quota, SIZE_UNITS, "--quota"))
+        changes["quota_bytes"] = limit
+    if not changes:
+        raise UsageError("nothing to change: give --display-name, --contact or --quota")
+    with invocation.pool() as pool:
+        site = pool.sites.change(name, **changes)
+    return Reply(site, f"changed site {site.name}", [site.name])
+
+
+@command(
+    sites_app,
+    "suspend",
+    examples=["admin sites suspend infant-lab --yes", "admin sites suspend infant-lab --undo"],
+)
+def suspend(
+    invocation: Invocation,
+    name: SiteArgument,
+    undo: UndoOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Refuse all tokens of a site, until --undo (pool admins only).
+
+    Its models stay, with the same sharing.
+    """
+    if undo:
+        with invocation.pool() as pool:
+            site = pool.sites.change(name, suspended=False)
+        return Reply(site, f"resumed site {name}: its tokens are valid again", [name])
+    if dry_run:
+        return Reply({"site": name, "suspended": False}, f"would suspend site {name}", [name])
+    invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
+    with invocation.pool() as pool:
+        site = pool.sites.change(name, suspended=True)
+    return Reply(site, f"suspended site {name}", [name])
+
+
+# ``poolctl admin``, and its command ``usage``.
 app = group("Manage a pool: sites, people, tokens, quotas, backups.")
-app.add_typer(sites.app, name="sites")
+app.add_typer(sites_app, name="sites")
 app.add_typer(users.app, name="users")
-app.add_typer(invitations.app, name="invitations")
+app.add_typer(tokens.invitations_app, name="invitations")
 app.add_typer(tokens.app, name="tokens")
-app.add_typer(roles.app)
+app.add_typer(tokens.roles_app)
 app.add_typer(storage.app)
-app.add_typer(recover.app)
+app.add_typer(server.recover_app)
 
 
 @command(app, "usage", examples=["admin usage", "admin usage --json"])

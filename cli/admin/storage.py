@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cli.admin.db import DatabaseOptions
-from cli.frame.addresses import size_words
+from cli.frame.addresses import count_words, first_lines, size_words
 from cli.frame.errors import VerificationError, goes_on_when_repeated
 from cli.frame.options import YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import count_words, first_lines
+from cli.server import DatabaseOptions
 
 # Part of the group `admin`, which has the help.
 app = typer.Typer()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, YesOption, command, group
-from cli.frame.output import Invocation, Reply, listing
+from cli.frame.options import DryRunOption, YesOption, command, group, single
+from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
-    from pool_server.wire.people import TokenResponse
+    from pool_server.wire.people import InvitationResponse, TokenResponse
+
 
 app = group("List, create and revoke tokens (admin).")
 
@@ -27,7 +28,7 @@ PoolWideOption = Annotated[
 
 
 @command(app, "ls", examples=["admin tokens ls"])
-def ls(invocation: Invocation) -> Reply:
+def list_tokens(invocation: Invocation) -> Reply:
     """List the tokens of the sites that you manage. Secrets are not stored and not shown."""
     with invocation.pool() as pool:
         tokens = pool.tokens.list()
@@ -41,7 +42,7 @@ def ls(invocation: Invocation) -> Reply:
             token.user or "",
             token.made_by or "",
             "all" if token.scopes is None else " ".join(token.scopes) or "none",
-            _state(token),
+            _token_state(token),
             day(token.last_used_at) or "never",
         ],
         empty="no tokens",
@@ -58,7 +59,7 @@ def ls(invocation: Invocation) -> Reply:
         "admin tokens create infant-lab nightly --for-machine",
     ],
 )
-def create(
+def create_token(
     invocation: Invocation,
     site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
     name: Annotated[
@@ -124,7 +125,7 @@ def create(
 
 
 @command(app, "revoke", examples=["admin tokens revoke TOKEN_ID --yes"])
-def revoke(
+def revoke_token(
     invocation: Invocation,
     token_id: Annotated[
         str, typer.Argument(metavar="TOKEN_ID", help="As 'poolctl admin tokens ls' shows it.")
@@ -150,7 +151,117 @@ def day(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d}" if moment is not None else ""
 
 
-def _state(token: TokenResponse) -> str:
+def _token_state(token: TokenResponse) -> str:
     if token.revoked_at is not None:
         return f"revoked {day(token.revoked_at)}"
     return f"until {day(token.expires_at)}" if token.expires_at else "valid"
+
+
+# ``poolctl admin invitations``: letting people in.
+invitations_app = group("Invite people to a site, list and revoke invitations.")
+
+
+@command(invitations_app, "ls", examples=["admin invitations ls"])
+def list_invitations(invocation: Invocation) -> Reply:
+    """List invitations to your site, newest first. Pool admins see all sites."""
+    with invocation.pool() as pool:
+        invitations = pool.invitations.list()
+    return listing(
+        invitations,
+        ["id", "site", "role", "e-mail", "by", "state"],
+        lambda each: [
+            each.invitation_id,
+            each.site,
+            role_words(each.role, pool_wide=each.pool_wide),
+            each.email,
+            each.made_by or each.created_by,
+            _invitation_state(each),
+        ],
+        empty="no invitations",
+    )
+
+
+@command(
+    invitations_app,
+    "create",
+    examples=[
+        "admin invitations create infant-lab",
+        "admin invitations create infant-lab --role admin --email ada@lab.example",
+    ],
+)
+def create_invitation(
+    invocation: Invocation,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
+    *,
+    role: RoleOption = "contributor",
+    pool_wide: PoolWideOption = False,
+    email: Annotated[
+        str,
+        typer.Option(help="The person's e-mail address, for your information; nothing is sent."),
+    ] = "",
+    expires_in_days: Annotated[int, typer.Option(min=1, max=90, metavar="DAYS")] = 7,
+) -> Reply:
+    """Invite one person, and print the secret to pass on. It is shown only once."""
+    with invocation.pool() as pool:
+        made = pool.invitations.create(
+            site, role=role, pool_wide=pool_wide, email=email, expires_in_days=expires_in_days
+        )
+        endpoint = pool.endpoint
+    invocation.note(
+        f"invitation {made.invitation_id} to {made.site} "
+        f"({role_words(made.role, pool_wide=made.pool_wide)}), until {day(made.expires_at)}; it is "
+        f"shown only now, and used once: poolctl auth accept-invitation {endpoint} --name NAME"
+    )
+    return Reply(made, made.secret, [made.secret])
+
+
+@command(invitations_app, "revoke", examples=["admin invitations revoke INVITATION_ID --yes"])
+def revoke_invitation(
+    invocation: Invocation,
+    invitation_id: Annotated[
+        str,
+        typer.Argument(metavar="INVITATION_ID", help="As 'poolctl admin invitations ls' shows it."),
+    ],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Revoke an invitation. A user who has accepted it stays."""
+    data = {"invitation_id": invitation_id, "revoked": not dry_run}
+    if dry_run:
+        return Reply(data, f"would revoke invitation {invitation_id}", [invitation_id])
+    invocation.confirm(f"Revoke invitation {invitation_id}?", assume_yes=yes)
+    with invocation.pool() as pool:
+        pool.invitations.revoke(invitation_id)
+    return Reply(data, f"revoked invitation {invitation_id}", [invitation_id])
+
+
+def _invitation_state(invitation: InvitationResponse) -> str:
+    if invitation.used_at is not None:
+        return f"used {day(invitation.used_at)} by {invitation.used_by}"
+    if invitation.revoked_at is not None:
+        return f"revoked {day(invitation.revoked_at)}"
+    return f"until {day(invitation.expires_at)}"
+
+
+# ``poolctl admin roles``: what people and tokens may do.
+roles_app = single()
+
+_ROLES = {
+    "viewer": "see and fetch what is shared with the site",
+    "contributor": "also upload, share, merge, take part in rounds, post scores",
+    "curator": "also decide what is published: the pool's curators for every site",
+    "admin": "also look after users, invitations and tokens: the pool's admins of every site",
+}
+
+
+@command(roles_app, "roles", examples=["admin roles"])
+def roles(_invocation: Invocation) -> Reply:
+    """Explain the roles, each of which includes the ones before it, and the scopes."""
+    from pool_server.wire.sites import SCOPES
+
+    table = TableText(["role", "may"], [[name, text] for name, text in _ROLES.items()])
+    scopes = TableText(
+        ["scope", "a token narrowed to it may"], [[name, text] for name, text in SCOPES.items()]
+    )
+    data = {"roles": _ROLES, "scopes": SCOPES}
+    return Reply(data, [table, "", scopes], list(_ROLES))

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
-from cli.blink.report import ReviewedOption, report_place
-from cli.frame.addresses import is_address, model_files
+from cli.blink.review import ReviewedOption, report_place
+from cli.frame.addresses import first_lines, is_address, model_files
 from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
 from cli.frame.options import DryRunOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import first_lines
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:

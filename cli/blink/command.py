@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.blink import batch, criteria, report, review
+from cli.blink import batch, inputs, review
 from cli.blink.inputs import (
     ANALYSIS_SETTINGS,
     BlinkInput,
@@ -19,8 +19,8 @@ from cli.blink.inputs import (
     LandmarksOption,
     run_input,
 )
+from cli.frame.app import group_with_default
 from cli.frame.errors import InputMissingError
-from cli.frame.help import group_with_default
 from cli.frame.options import command
 from cli.frame.output import Invocation, Reply, TableText
 
@@ -170,6 +170,5 @@ def _reply_of_all(
 
 
 app.add_typer(batch.app)
-app.add_typer(criteria.app)
-app.add_typer(report.app)
+app.add_typer(inputs.app)
 app.add_typer(review.app)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import count_words
 from cli.options.data import (
     BoxMarginOption,
     FacesArgument,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.dataset import gaze
-from cli.dataset.findings import findings_table
+from cli.dataset.gaze import findings_table
+from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import count_words
 from cli.options.data import (
     ImagesOption,
     holds_gaze,

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from cli.dataset import change, check, gaze
+from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, group
 from cli.frame.output import Invocation, Reply
-from cli.frame.quantities import count_words
 
 app = group("Check, convert, split and show annotations; draw synthetic faces and eyes.")
 

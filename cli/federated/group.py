@@ -1,15 +1,275 @@
 """``poolctl federated``: networks that several sites train together.
 
-Each engine of rounds has a module of its own; a new one is a new file and one line here.
+A new network and the rounds on one machine are here; the processes of live rounds are in `live`.
 """
 
 from __future__ import annotations
 
-from cli.federated import init, live, simulate, submit
-from cli.frame.options import group
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.federated import live
+from cli.frame.errors import UsageError, goes_on_when_repeated
+from cli.frame.existing_files import place_for_model
+from cli.frame.options import DryRunOption, ForceOption, command, group, key_value_pairs
+from cli.frame.output import Invocation, Reply, Report, TableText
+
+if TYPE_CHECKING:
+    from aggregators.models import StateDict
+    from site_agent.federated.engines.simulator import DividedData, History, PersonErrors
+    from site_agent.federated.plan import FederationPlan
+
 
 app = group("Train networks together with other sites.")
-app.add_typer(init.app)
-app.add_typer(simulate.app)
 app.add_typer(live.app)
-app.add_typer(submit.app)
+
+
+# ``poolctl federated init``: a network from which a federation begins.
+DEFAULT_ARCHITECTURE = "gaze-lenet"
+ArchitectureOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Of the new network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.",
+    ),
+]
+
+
+@command(
+    app,
+    "init",
+    examples=[
+        "federated init -o base.safetensors",
+        "federated init --architecture gaze-resnet18 --seed 1 -o base.safetensors",
+    ],
+)
+def init(
+    _invocation: Invocation,
+    *,
+    architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random parameters.")] = 0,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the network.")],
+    force: ForceOption = False,
+) -> Reply:
+    """Write a new network as a base for rounds.
+
+    Its parameters are random; equal seeds give equal networks. Upload it for rounds through a pool.
+    """
+    from aggregators.formats import write_model
+    from site_agent.networks import find_architecture, new_network
+
+    found = find_architecture(architecture)
+    with place_for_model(output, force=force) as place:
+        digest = write_model(new_network(architecture, seed), place, format_name="safetensors")
+    data = {
+        "output": output,
+        "architecture": architecture,
+        "parameters": found.parameters,
+        "seed": seed,
+        "digest": digest,
+    }
+    text = f"{output}  ({architecture}, {found.parameters:,} parameters, digest {digest[:12]}...)"
+    return Reply(data, text, [str(output)])
+
+
+# ``poolctl federated simulate``: the rounds of several sites on one machine.
+PLOT_NAME = "errors.png"
+
+
+@command(
+    app,
+    "simulate",
+    examples=[
+        "federated simulate gaze/ --method fedavg --method fedadam --rounds 30 -o run/",
+        "federated simulate gaze/ --method median --rounds 30 --site-count 10 -o run/",
+        "federated simulate gaze/ --method fedadam --rounds 30 --option eta=0.003 -o other/",
+    ],
+)
+def simulate(
+    invocation: Invocation,
+    dataset: Annotated[
+        Path, typer.Argument(metavar="GAZE", help="Eye patches with gaze.", show_default=False)
+    ],
+    *,
+    method: Annotated[
+        Sequence[str],
+        typer.Option(
+            help="How updates are combined, such as fedavg or fedadam; repeatable.",
+            show_default=False,
+        ),
+    ],
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")],
+    output: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder of the simulation."),
+    ],
+    site_count: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Deal the persons to so many sites. Default: each is one.",
+            show_default=False,
+        ),
+    ] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Begin with this network, not with a new one."),
+    ] = None,
+    architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
+    option: Annotated[
+        Sequence[str],
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="An option of the method (eta=0.003) or of training (epochs=2); repeatable.",
+        ),
+    ] = (),
+    cohort: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Share of the sites that train in a round.")
+    ] = 1.0,
+    holdout: Annotated[
+        Literal["sessions", "persons", "none"],
+        typer.Option(help="What no site trains with, to score on: a fifth of sessions or persons."),
+    ] = "sessions",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the network, of training and of cohorts.")
+    ] = 0,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Hold the rounds of several sites on this machine, to choose a method before a federation.
+
+    Each person is a site. The table compares the methods after the
+    last round, on samples with which no site has trained. Rounds of real sites with these names,
+    data and options give the same networks.
+
+    FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
+    run the same command again to continue; with more rounds or other methods, it adds them.
+    """
+    from site_agent.federated.engines.simulator import divide, score_constant
+    from site_agent.networks import new_network, read_network
+
+    plans = _plans(
+        method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
+    )
+    network = new_network(architecture, seed) if base is None else read_network(base)
+    with invocation.progress("read patches") as report:
+        data = divide(dataset, site_count=site_count, holdout=holdout, seed=seed, progress=report)
+    if dry_run:
+        return _planned(plans, data)
+    with goes_on_when_repeated(), invocation.progress("simulate") as report:
+        done = _simulated(plans, output, data, network, report)
+    constant = None
+    if data.held_out is not None:
+        constant = score_constant(data.mean_gaze, data.held_out)
+        _plot(done, constant, output / PLOT_NAME)
+    for history in done:
+        for warning in history.rounds[-1].warnings:
+            invocation.warn(f"{history.plan.method}, round {len(history.rounds)}: {warning}")
+    return _reply(done, output, data, constant)
+
+
+def _plans(
+    methods: Sequence[str], rounds: int, cohort: float, given: dict[str, str]
+) -> list[FederationPlan]:
+    """Return the plan of each method; an option of one method is none of the others."""
+    from aggregators.methods.registry import find_method
+    from site_agent.federated.plan import make_plan
+
+    if len(set(methods)) < len(methods):
+        raise UsageError("--method: expected each method once")
+    own = {name: set(find_method(name).options_type.model_fields) for name in methods}
+    some = set().union(*own.values())
+    return [
+        make_plan(
+            name,
+            {key: value for key, value in given.items() if key in own[name] or key not in some},
+            rounds=rounds,
+            cohort=cohort,
+        )
+        for name in methods
+    ]
+
+
+def _simulated(
+    plans: Sequence[FederationPlan],
+    output: Path,
+    data: DividedData,
+    network: StateDict,
+    report: Report,
+) -> list[History]:
+    from site_agent.federated.engines.simulator import open_run, simulate, simulator_workers
+    from site_agent.runs.progress import part_of
+
+    done = []
+    with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:
+        for number, plan in enumerate(plans):
+            part = part_of(report, number / len(plans), (number + 1) / len(plans))
+            done.append(simulate(plan, run, data, workers, part))
+    return done
+
+
+def _plot(done: Sequence[History], constant: PersonErrors, path: Path) -> None:
+    from site_agent.evaluation.plots import plot_errors_over_rounds
+
+    curves = []
+    for each in done:
+        errors = [held.errors for held in each.rounds if held.errors]
+        means, worst = [e.mean_deg for e in errors], [e.worst_deg for e in errors]
+        curves.append((each.plan.method, means, worst))
+    plot_errors_over_rounds(curves, constant.mean_deg, path)
+
+
+def _planned(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
+    held_out = 0 if data.held_out is None else len(data.held_out)
+    rows = [[site, str(len(each.persons)), str(each.samples)] for site, each in data.sites.items()]
+    told = (
+        f"would hold {plans[0].rounds} rounds of {', '.join(plan.method for plan in plans)} "
+        f"with {len(data.sites)} sites; {held_out} samples are held out"
+    )
+    facts = {
+        "plans": [plan.model_dump() for plan in plans],
+        "sites": {site: each.samples for site, each in data.sites.items()},
+        "held_out": held_out,
+    }
+    return Reply(facts, [told, TableText(["site", "persons", "samples"], rows)], list(data.sites))
+
+
+def _reply(
+    done: Sequence[History], output: Path, data: DividedData, constant: PersonErrors | None
+) -> Reply:
+    rows = [_row(each.plan.method, each.rounds[-1].errors, constant) for each in done]
+    if constant is not None:
+        rows.append(_row("constant mean", constant, constant))
+    columns = ["method", "mean (deg)", "worst person", "best person", "against constant"]
+    networks = [
+        output / each.plan.method / f"round-{len(each.rounds):03}.safetensors" for each in done
+    ]
+    facts = {
+        "folder": output,
+        "sites": {site: each.samples for site, each in data.sites.items()},
+        "constant_errors_deg": None if constant is None else constant.by_person,
+        "methods": [
+            {"plan": each.plan.model_dump(), "network": network, "rounds": each.rounds}
+            for each, network in zip(done, networks, strict=True)
+        ],
+    }
+    text: list[str | TableText] = [TableText(columns, rows)] if constant is not None else []
+    text += [f"{network}" for network in networks]
+    if constant is not None:
+        text.append(f"{output / PLOT_NAME}")
+    return Reply(facts, text, [str(network) for network in networks])
+
+
+def _row(name: str, errors: PersonErrors | None, constant: PersonErrors | None) -> list[str]:
+    if errors is None or constant is None:
+        return [name, "", "", "", ""]
+    change = 100 * (errors.mean_deg / constant.mean_deg - 1)
+    return [
+        name,
+        f"{errors.mean_deg:.2f}",
+        f"{errors.worst_deg:.2f} ({errors.worst})",
+        f"{errors.best_deg:.2f}",
+        f"{change:+.0f} %" if errors is not constant else "",
+    ]

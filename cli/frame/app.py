@@ -1,6 +1,6 @@
-"""The `poolctl` program: its table of commands, and the one way in and out.
+"""The `poolctl` program: its help pages, its table of commands, and the one way in and out.
 
-Each command lives in a module of its own that defines ``app``, a `typer.Typer`; a new one is a
+The commands of a noun are in one module that defines ``app``, a `typer.Typer`; a new noun is a
 new file and one line in `COMMANDS`. Modules load when their command is called, so that
 ``poolctl --help`` stays quick whatever the commands need.
 """
@@ -11,11 +11,120 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from cli.frame.help import PlainCommand, PlainGroup
+
+# Plain help pages, the same in a terminal, a pager and a log: typer's drawn pages cost a tenth of a
+# second for loading rich alone, every time.
+def write_panels(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write arguments and options, those of a panel under its title."""
+    panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is None:
+            continue
+        is_argument = parameter.param_type_name == "argument"
+        title = getattr(parameter, "rich_help_panel", None) or (
+            "Arguments" if is_argument else "Options"
+        )
+        panels.setdefault(title, []).append(record)
+    for title, records in panels.items():
+        if not records:
+            continue
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+class PlainCommand(TyperCommand):
+    """A command whose options stand in panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_panels(self, ctx, formatter)
+
+
+class PlainGroup(TyperGroup):
+    """A group whose commands stand in panels."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            message = getattr(error, "message", "")
+            if message and "Did you mean" not in message and args:
+                error.message = f"{message.rstrip('.')}. There are {', '.join(self.commands)}"  # type: ignore[attr-defined]
+            raise
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_panels(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                title = getattr(command, "rich_help_panel", None) or "Commands"
+                panels.setdefault(title, []).append((name, command.get_short_help_str(limit=60)))
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+# Groups in which one command may be called without its name (``poolctl blink VIDEO``).
+class _GroupWithDefault(PlainGroup):
+    """Hands words that begin with no command of its own to the default command."""
+
+    default_name: ClassVar[str]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        asks_for_help = args[:1] in (["-h"], ["--help"])
+        if not asks_for_help and (not args or args[0] not in self.commands):
+            args = [self.default_name, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        pieces = self._default.collect_usage_pieces(ctx)
+        formatter.write_usage(ctx.command_path, " ".join(pieces))
+        formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...", prefix="   or: ")
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        self._default.format_help_text(ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_panels(self._default, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        self._default.format_epilog(ctx, formatter)
+
+    @property
+    def _default(self) -> Any:
+        return self.commands[self.default_name]
+
+
+def group_with_default(default: str) -> typer.Typer:
+    """Make the app of a group whose command `default` is meant where none is named.
+
+    A first word that is the name of a command is that command; a file of that name is given as
+    ``./NAME``.
+    """
+    group_type = type("GroupWithDefault", (_GroupWithDefault,), {"default_name": default})
+    app = typer.Typer(
+        cls=group_type,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def _group() -> None:
+        pass
+
+    return app
+
 
 _START, _SHARE, _MAKE, _USE = "Start here", "Share", "Make models", "Use models"
 
@@ -28,14 +137,15 @@ class CommandEntry:
     module: str
     summary: str
     panel: str
+    app: str = "app"
 
 
 COMMANDS = (
     CommandEntry(
         "quickstart", "cli.quickstart", "Run the whole journey on synthetic faces.", _START
     ),
-    CommandEntry("serve", "cli.admin.serve", "Run a pool on this machine.", _START),
-    CommandEntry("db", "cli.admin.db", "Create or upgrade a pool's database.", _START),
+    CommandEntry("serve", "cli.server", "Run a pool on this machine.", _START),
+    CommandEntry("db", "cli.server", "Create or upgrade a pool's database.", _START, "db_app"),
     CommandEntry("auth", "cli.auth", "Log in, log out, show who you are.", _START),
     CommandEntry("env", "cli.env", "Show versions, folders, extras and the pool.", _START),
     CommandEntry(
@@ -45,7 +155,13 @@ COMMANDS = (
         _SHARE,
     ),
     CommandEntry("upload", "cli.transfers.upload", "Upload a model file to the pool.", _SHARE),
-    CommandEntry("uploads", "cli.transfers.uploads", "List or cancel unfinished uploads.", _SHARE),
+    CommandEntry(
+        "uploads",
+        "cli.transfers.upload",
+        "List or cancel unfinished uploads.",
+        _SHARE,
+        "uploads_app",
+    ),
     CommandEntry("download", "cli.transfers.download", "Download models from the pool.", _SHARE),
     CommandEntry(
         "agent", "cli.merge.agent", "Merge and refine automatically with the pool.", _SHARE
@@ -65,12 +181,15 @@ COMMANDS = (
         "bundle", "cli.transfers.bundle", "Move models between pools in one file.", _SHARE
     ),
     CommandEntry("events", "cli.events", "List events that concern your site.", _SHARE),
-    CommandEntry("audit", "cli.admin.audit", "Show what was done in the pool (admins).", _SHARE),
+    CommandEntry(
+        "audit", "cli.events", "Show what was done in the pool (admins).", _SHARE, "audit_app"
+    ),
     CommandEntry(
         "cache",
-        "cli.transfers.cache",
+        "cli.transfers.download",
         "List, verify and remove the models cached on this machine.",
         _SHARE,
+        "cache_app",
     ),
     CommandEntry(
         "dataset", "cli.dataset.group", "Check, convert, split annotations; draw faces.", _MAKE
@@ -93,7 +212,11 @@ COMMANDS = (
     CommandEntry("study", "cli.vision.study", "Compare sub-models: alone, merged, refined.", _MAKE),
     CommandEntry("convert", "cli.vision.convert", "Convert a model file to another format.", _MAKE),
     CommandEntry(
-        "prune", "cli.vision.prune", "Set the smallest weights of a network to zero.", _MAKE
+        "prune",
+        "cli.vision.convert",
+        "Set the smallest weights of a network to zero.",
+        _MAKE,
+        "prune_app",
     ),
     CommandEntry("inspect", "cli.vision.inspect", "Describe a model file.", _USE),
     CommandEntry("predict", "cli.vision.predict", "Find faces, landmarks or gaze in images.", _USE),
@@ -119,7 +242,7 @@ class LazyGroup(PlainGroup):
         entry = self._entries.get(cmd_name)
         if entry is None or self._listing:
             return super().get_command(ctx, cmd_name)
-        command = typer.main.get_command(import_module(entry.module).app)
+        command = typer.main.get_command(getattr(import_module(entry.module), entry.app))
         command.name = entry.name
         return command
 
@@ -151,8 +274,6 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from cli.frame.version import installed_version
-
         print(f"poolctl {installed_version()}")
         raise typer.Exit
 
@@ -181,3 +302,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return report_failure(error, words)
     return result if isinstance(result, int) else 0
+
+
+def installed_version() -> str:
+    """Return the installed distribution's version; ``0+source`` when run from a bare checkout."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("poolctl")
+    except PackageNotFoundError:
+        return "0+source"

@@ -27,7 +27,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from cli.frame.help import PlainCommand, PlainGroup
+from cli.frame.app import PlainCommand, PlainGroup
 from cli.frame.output import Conventions, Invocation, Reply
 
 CommandFunction = Callable[..., Reply | None]

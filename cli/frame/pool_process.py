@@ -1,9 +1,12 @@
-"""A pool as a process of its own, for commands that show everything on one machine."""
+"""A pool as a process of its own, for commands that show everything on one machine.
+
+The pool process runs this module, not `cli`: it has to end with its parent, also where SIGTERM or
+SIGKILL leaves the parent no time to stop it.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -20,20 +23,14 @@ _STOP_TIMEOUT_S = 15.0
 def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
     """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
     from site_agent.errors import InvalidInputError
-    from site_agent.runs.child_process import stop
+    from site_agent.runs.child_process import start_python, stop
 
     data_folder.mkdir(parents=True, exist_ok=True)
     log_file = data_folder / "server.log"
     words = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
     with log_file.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cli", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            # Ctrl-C is ours to handle: the pool is stopped when the block ends.
-            start_new_session=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        process = start_python(
+            "cli.frame.pool_process", *words, stderr=log, environment={"PYTHONUNBUFFERED": "1"}
         )
         try:
             answer = _first_answer(process)
@@ -62,3 +59,16 @@ def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
         return {}
     finally:
         timer.cancel()
+
+
+def _run_pool() -> int:
+    """Run the command of this process, ``poolctl serve``, for as long as its parent lives."""
+    from cli.frame.app import main
+    from site_agent.runs.child_process import die_with_parent
+
+    die_with_parent()
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(_run_pool())

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from cli.frame.addresses import ModelFile, known_version, model_files
+from cli.frame.addresses import ModelFile, count_words, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.options import DryRunOption, ForceOption, command, single
 from cli.frame.output import Invocation, Reply
-from cli.frame.quantities import count_words
 from cli.merge.inputs import weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
 from cli.options.methods import MergeOptions

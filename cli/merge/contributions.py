@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.addresses import size_words
+from cli.frame.addresses import count_words, size_words
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import DespiteWithdrawalOption, DryRunOption, YesOption, command, single
 from cli.frame.output import Invocation, Reply
-from cli.frame.quantities import count_words
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options.data import (
     ImagesOption,

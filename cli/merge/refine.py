@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import model_files, size_words
+from cli.frame.addresses import count_words, model_files, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply
-from cli.frame.quantities import count_words
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import (
     ImagesOption,

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address, size_words
+from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.output import Invocation, Reply
-from cli.frame.quantities import count_words
 from cli.merge.inputs import InputFinder
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.frame.addresses import size_words
+from cli.frame.addresses import age_words, read_moment, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import (
     DespiteWithdrawalOption,
@@ -20,7 +20,6 @@ from cli.frame.options import (
     group,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.quantities import age_words, read_moment
 from cli.merge import contributions
 from cli.merge.refine import ThinOption
 from cli.options.methods import MethodOption, method_options

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.frame.addresses import is_address, size_words
+from cli.frame.addresses import age_words, count_words, is_address, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import LimitOption, LongOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.quantities import age_words, count_words
 from cli.models import descriptions as models_words
-from cli.models import scores, sharing, states, withdrawals
+from cli.models import records, sharing, withdrawals
 from cli.models.records import (
     KindOption,
     evaluation_table,
@@ -348,7 +347,6 @@ def _standing_rows(version: ModelVersionResponse) -> list[list[str]]:
 
 
 app.add_typer(sharing.app)
-app.add_typer(states.app)
 app.add_typer(withdrawals.app)
 app.add_typer(models_words.app)
-app.add_typer(scores.app)
+app.add_typer(records.app)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cli.frame.addresses import count_words
 from cli.frame.errors import InputMissingError, WithdrawnFilesError
 from cli.frame.options import DryRunOption, LimitOption, YesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.quantities import count_words
 
 if TYPE_CHECKING:
     from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse

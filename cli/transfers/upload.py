@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +15,11 @@ from cli.frame.addresses import size_words, warn_of_standing
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import (
     DryRunOption,
+    LimitOption,
     command,
     single,
 )
-from cli.frame.output import Invocation, Reply
+from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
 from cli.options.versions import (
     MetricOption,
@@ -34,7 +37,9 @@ from cli.options.versions import (
 if TYPE_CHECKING:
     from pool_server.wire.data_use import Term
     from pool_server.wire.models import ModelVersionResponse
+    from pool_server.wire.uploads import OpenUpload
     from site_agent.pool.client import PoolClient, Uploaded
+
 
 app = single()
 
@@ -251,3 +256,69 @@ def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
         if count := versions.flattered_beside(file, digest):
             words += f" (with {count} images that it was trained on, which flatters it)"
         given.sources.append(f"{versions.beside(file, 'evaluation')}: {words}")
+
+
+# ``poolctl uploads``: what is on its way into the pool.
+uploads_app = single()
+_UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
+
+
+@command(
+    uploads_app,
+    "uploads",
+    examples=[
+        "uploads",
+        "uploads --site site-a --json",
+        f"uploads --abort {'0123456789abcdef' * 2}",
+    ],
+)
+def uploads(
+    invocation: Invocation,
+    *,
+    site: Annotated[
+        str,
+        typer.Option(
+            metavar="SITE", help="Uploads of this site. Default: your site; for pool admins, all."
+        ),
+    ] = "",
+    abort: Annotated[
+        Sequence[str],
+        typer.Option(metavar="UPLOAD", help="Cancel this upload, delete its parts; repeatable."),
+    ] = (),
+    limit: LimitOption = 100,
+) -> Reply:
+    """List unfinished uploads of your site, newest first, or cancel some.
+
+    To resume an upload, upload the same file to the same name again. Abandoned uploads are deleted
+    at the time shown here. Finished uploads do not change.
+    """
+    for each in abort:
+        if not _UPLOAD_ID.fullmatch(each):
+            raise UsageError(f"--abort {each!r}: is not an upload; see 'poolctl uploads'")
+    with invocation.pool() as pool:
+        for each in abort:
+            pool.uploads.abort(each)
+        if abort:
+            text = [f"cancelled upload {each}" for each in abort]
+            return Reply({"aborted": abort}, text, abort)
+        found = invocation.first_of(pool.uploads.list(site), limit)
+    return listing(
+        found,
+        ["upload", "to", "file", "size", "state", "begun", "by", "deleted on"],
+        _row,
+        empty="no uploads under way",
+    )
+
+
+def _row(found: OpenUpload) -> list[str]:
+    to = f"{found.site}/{found.name}" if found.purpose == "version" else f"round {found.name}"
+    return [
+        found.upload_id,
+        to,
+        found.file_name,
+        size_words(found.size_bytes),
+        found.state,
+        f"{found.created_at:%Y-%m-%d %H:%M}",
+        found.created_by,
+        f"{found.expires_at:%Y-%m-%d %H:%M}",
+    ]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.frame.addresses import model_file, size_words
+from cli.frame.addresses import ModelFile, model_file, size_words
+from cli.frame.errors import UsageError
 from cli.frame.existing_files import (
     place_for_model,
     refuse_inputs,
     require_free,
     words_on_existing,
 )
-from cli.frame.options import DryRunOption, ForceOption, command, single
-from cli.frame.output import Invocation, Reply
+from cli.frame.options import DryRunOption, ForceOption, OutputFileOption, command, numbers, single
+from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from aggregators.models import Model
+    from aggregators.models import Model, StateDict
+    from aggregators.pruning import EntrySize
+    from site_agent.datasets.gaze import GazeSamples
+
 
 app = single()
 
@@ -148,3 +153,177 @@ def _remarks(content: Model, made: Model, format_name: str) -> list[str]:
     if not FORMATS[format_name].exact:
         remarks.append(f"{format_name} rounds: the model cannot be made again from it exactly")
     return remarks
+
+
+# ``poolctl prune``.
+prune_app = single()
+Layers = Literal["linear", "convolution"]
+Scope = Literal["layer", "global"]
+
+_SIZES = ("dense_bytes", "coordinate_bytes", "stored_bytes")
+_SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
+
+
+@command(
+    prune_app,
+    "prune",
+    examples=[
+        "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
+        "prune gaze.safetensors --fraction 0.9 --global -o pruned.safetensors",
+        "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999 --test eyes/",
+    ],
+)
+def prune(
+    invocation: Invocation,
+    network: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A network.")],
+    *,
+    fraction: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Of the weights that become zero.", show_default=False),
+    ] = None,
+    output: OutputFileOption = None,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Compare these fractions, for example 0,0.9,0.99, and write no network.",
+        ),
+    ] = "",
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GAZE",
+            help="With --table: also the mean angular error on this gaze data.",
+            show_default=False,
+        ),
+    ] = None,
+    layers: Annotated[Layers, typer.Option(help="The layers to prune.")] = "linear",
+    over_all: Annotated[
+        bool,
+        typer.Option("--global", help="Prune the fraction of all layers together, not of each."),
+    ] = False,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Set the weights of least magnitude to zero, which makes a network's file smaller.
+
+    Biases are kept. A .sparse file stores each entry in its smallest form: dense, with a bit mask,
+    or with indices; all commands read it as any network, and 'poolctl convert' makes it a
+    .safetensors file. The table compares its size with that of sparse COO tensors of torch.
+    """
+    if test is not None and not table:
+        raise UsageError("--test goes with --table")
+    given = [fraction is not None, output is not None]
+    if any(given) if table else not all(given):
+        raise UsageError("expected --fraction with --output, or --table without them")
+    scope: Scope = "global" if over_all else "layer"
+    file = model_file(invocation, network)
+    content = _read_network(file)
+    data: dict[str, Any] = {"input": file.path, "layers": layers, "scope": scope}
+    if fraction is not None and output is not None:
+        data |= {"fraction": fraction, "output": output}
+        pruned = _prune(content, fraction, layers, scope)
+        return _write(data, file, pruned, output, force=force, dry_run=dry_run)
+    samples = None if test is None else _read_samples(test)
+    fractions, lines = numbers(table, "--table"), []
+    with invocation.progress(f"prune {network}") as report:
+        for number, each in enumerate(fractions):
+            report(number / len(fractions), f"fraction {each:g}")
+            pruned = _prune(content, each, layers, scope)
+            error = None if samples is None else _error_deg(pruned, samples)
+            lines.append({"fraction": each, "error_deg": error} | _total(_sizes_of(pruned)))
+    return Reply(data | {"test": test, "table": lines}, _comparison(lines))
+
+
+def _read_network(file: ModelFile) -> StateDict:
+    from aggregators.formats import read_model
+    from aggregators.models import KIND_WORDS, StateDict
+
+    content = read_model(file.path)
+    if not isinstance(content, StateDict):
+        raise UsageError(f"{file.word}: is a {KIND_WORDS[type(content)]}, expected a network")
+    return content
+
+
+def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) -> StateDict:
+    from aggregators import pruning
+
+    names = pruning.weights_of_layers(network, layers)
+    if not names:
+        raise UsageError(f"--layers {layers}: the network has no such layers")
+    return pruning.prune(network, names, fraction, scope)
+
+
+def _read_samples(path: Path) -> GazeSamples:
+    from site_agent.datasets.gaze import open_gaze
+
+    return open_gaze(path).read()
+
+
+def _error_deg(network: StateDict, samples: GazeSamples) -> float:
+    """Return the mean angle between a network's gaze and that of the samples."""
+    from site_agent.datasets.gaze import angular_errors_deg
+    from site_agent.networks import predict_gaze, to_module
+
+    found = predict_gaze(to_module(network), samples.patches, samples.head)
+    return float(angular_errors_deg(found, samples.gaze).mean())
+
+
+def _sizes_of(network: StateDict) -> list[EntrySize]:
+    from aggregators.pruning import entry_sizes
+
+    return entry_sizes(network)
+
+
+def _comparison(table: list[dict[str, Any]]) -> TableText:
+    """Return the size, and the error if there is a test set, at each fraction."""
+    columns = ["fraction", *_SIZE_COLUMNS]
+    rows = [[f"{line['fraction']:g}", *_size_cells(line)] for line in table]
+    if table[0]["error_deg"] is not None:
+        columns.append("error deg")
+        rows = [[*row, f"{line['error_deg']:.2f}"] for row, line in zip(rows, table, strict=True)]
+    return TableText(columns, rows)
+
+
+def _write(
+    data: dict[str, Any],
+    file: ModelFile,
+    network: StateDict,
+    output: Path,
+    *,
+    force: bool,
+    dry_run: bool,
+) -> Reply:
+    """Write a pruned network, and return the size of each entry."""
+    from aggregators.formats import write_model
+    from aggregators.formats.registry import format_of_suffix
+
+    require_free(output, force=True)
+    refuse_inputs([output], [file.path], "--output", what="the network")
+    name = format_of_suffix(output) or "poolctl-sparse"
+    digest = None
+    if not dry_run:
+        with place_for_model(output, force=force) as place:
+            digest = write_model(network, place, format_name=name)
+    sizes = _sizes_of(network)
+    total = _total(sizes)
+    rows = [[each.name, each.form, *_size_cells(asdict(each))] for each in sizes]
+    rows.append(["all", "", *_size_cells(total)])
+    data |= {"format": name, "digest": digest, "entries": sizes, "all": total}
+    sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows, shortened="entry")
+    if dry_run:
+        told = f"would write {output} ({name}){words_on_existing(output, force=force)}"
+        return Reply(data, [sheet, told], [str(output)])
+    told = f"{output}  ({name}, {size_words(output.stat().st_size)})"
+    return Reply(data, [sheet, told, f"sha256 {digest}"], [str(output)])
+
+
+def _total(sizes: list[EntrySize]) -> dict[str, int]:
+    return {
+        field: sum(getattr(each, field) for each in sizes) for field in ("numbers", "kept", *_SIZES)
+    }
+
+
+def _size_cells(size: dict[str, Any]) -> list[str]:
+    left = f"{100 * size['kept'] / max(1, size['numbers']):.4g} %"
+    return [left, *(f"{size[field] / 2**20:.3f}" for field in _SIZES)]

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import model_file
+from cli.frame.addresses import count_words, model_file
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import count_words
 from cli.options.data import holds_gaze, part_words
 
 if TYPE_CHECKING:

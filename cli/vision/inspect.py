@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import model_file, size_words
+from cli.frame.addresses import count_words, model_file, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import count_words
 from cli.options import versions
 
 if TYPE_CHECKING:

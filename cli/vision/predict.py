@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.addresses import model_files
+from cli.frame.addresses import count_words, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import count_words
 from cli.options.data import ImagesOption, read_joined_faces, reading_from
 from cli.vision.gaze import predict_gaze
 

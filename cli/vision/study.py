@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.frame.addresses import first_lines
 from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import first_lines
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
-from cli.vision import study_gaze, study_privacy
+from cli.vision import study_gaze
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -152,10 +152,10 @@ _add_study(
 command(
     app,
     "gaze",
-    examples=study_gaze.EXAMPLES,
+    examples=study_gaze.GAZE_EXAMPLES,
     parameters=study_gaze.GAZE_SETTINGS.parameters(),
 )(study_gaze.study_gaze)
-command(app, "privacy", examples=study_privacy.EXAMPLES)(study_privacy.study_privacy)
+command(app, "privacy", examples=study_gaze.PRIVACY_EXAMPLES)(study_gaze.study_privacy)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cli.frame.addresses import first_lines
 from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import first_lines
 from cli.frame.settings_options import SettingsOptions
 from site_agent.named_settings import list_settings, setting_text
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 
 if TYPE_CHECKING:
     from site_agent.studies.gaze import GazeOutcome, Run
+
 
 GazeStudyData = Annotated[
     Path | None,
@@ -30,7 +31,7 @@ GAZE_SETTINGS = SettingsOptions(
     "settings study gaze",
     ("protocols", "seeds", "folds", "passes", "secure"),
 )
-EXAMPLES = [
+GAZE_EXAMPLES = [
     "study gaze --drawn --quick -o study/",
     "study gaze MPIIGaze/ -o study/ --workers 2",
     "study gaze eyes/ -o study/ --folds 0 --protocols persons",
@@ -138,3 +139,64 @@ def _reply(done: GazeOutcome, folder: Path) -> Reply:
     }
     tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
     return Reply(data, [tables, *(f"written {path}" for path in done.files)], [str(folder)])
+
+
+# ``poolctl study privacy``: what updates, sums and final networks reveal of those who trained.
+PRIVACY_EXAMPLES = [
+    "study privacy --drawn --quick -o study/",
+    "study privacy MPIIGaze/ -o study/",
+]
+
+
+def study_privacy(
+    invocation: Invocation,
+    dataset: GazeStudyData = None,
+    *,
+    output: StudyFolderOption,
+    drawn: DrawnOption = False,
+    quick: Annotated[
+        bool, typer.Option(help="A smaller study, of some minutes on two cores.")
+    ] = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Attack what federated training leaks: single updates, sums, the final network, nothing.
+
+    Each person is a site. The same attacks with the same budget run on each leak: re-identification
+    by updates and by losses, reconstruction of pictures and of the distribution of gaze (DualView),
+    membership by samples and by persons, attributes; and on sums over 1, 3, 5 and 15 sites.
+
+    FOLDER gets table.md, a CSV file for each table, a sheet of pictures, the scores of each seed,
+    and study.json. After an interruption, run the same command again to continue.
+    """
+    from site_agent.datasets.gaze import open_gaze
+    from site_agent.studies.privacy import conduct_privacy_study, make_privacy_settings
+
+    if (dataset is None) != drawn:
+        raise UsageError("give DATA, or --drawn without DATA")
+    settings = make_privacy_settings(quick=quick)
+    data = None if dataset is None else open_gaze(dataset)
+    if dry_run:
+        told = (
+            f"would hold {settings.rounds} rounds of {settings.victims} victims with each of "
+            f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
+        )
+        return Reply({"settings": settings}, [told], [str(output)])
+    repeat = ["poolctl", "study", "privacy", str(dataset.absolute()) if dataset else "--drawn"]
+    repeat += ["--quick"] * quick + ["-o", "again/"]
+    try:
+        with invocation.progress(f"study {output.name}") as report:
+            done = conduct_privacy_study(
+                output, data, settings, repeat=repeat, progress=report,
+                on_seed=lambda seed, took_s: invocation.note(f"seed {seed}  ({took_s:.0f} s)"),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        invocation.note("Finished seeds are kept; run the same command again to continue.")
+        raise
+    data_of = {
+        "folder": output,
+        "seeds": {"done": len(done.results) - done.kept, "kept": done.kept},
+        "results": done.results,
+        "files": done.files,
+    }
+    table = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
+    return Reply(data_of, [table, *(f"written {path}" for path in done.files)], [str(output)])

@@ -21,7 +21,7 @@ from cli.options.data import (
     reading_from,
 )
 from cli.vision import train_gaze
-from cli.vision.after_training import (
+from cli.vision.train_gaze import (
     Afterwards,
     UploadOption,
     plain_record,

@@ -10,7 +10,7 @@ import pytest
 
 import aggregators
 import cli
-import cli.transfers.cache
+import cli.transfers.download
 import site_agent
 from aggregators.errors import AggregatorError
 from cli.frame.errors import ERROR_TABLE, CliError, ExitCode
@@ -66,7 +66,7 @@ def test_an_unexpected_error_is_no_traceback(poolctl: Run, monkeypatch: pytest.M
     def broken() -> None:
         raise ZeroDivisionError("something nobody thought of")
 
-    monkeypatch.setattr(cli.transfers.cache, "_cache", broken)
+    monkeypatch.setattr(cli.transfers.download, "_cache", broken)
     shown = poolctl("cache", "ls")
     assert shown.code == 1
     assert "Traceback" not in shown.err
@@ -83,7 +83,7 @@ def test_an_interruption_is_code_130(poolctl: Run, monkeypatch: pytest.MonkeyPat
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.transfers.cache, "_cache", interrupted)
+    monkeypatch.setattr(cli.transfers.download, "_cache", interrupted)
     assert poolctl("cache", "ls").code == 130
     assert poolctl("cache", "ls", "--json").error["code"] == "interrupted"
 
@@ -92,7 +92,7 @@ def test_a_missing_library_names_the_extra(poolctl: Run, monkeypatch: pytest.Mon
     def lacking() -> None:
         raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
 
-    monkeypatch.setattr(cli.transfers.cache, "_cache", lacking)
+    monkeypatch.setattr(cli.transfers.download, "_cache", lacking)
     shown = poolctl("cache", "ls")
     assert shown.code == 2
     assert 'pip install "poolctl[server]"' in shown.err

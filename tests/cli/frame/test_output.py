@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli.frame.addresses import age_words
 from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText
-from cli.frame.quantities import age_words
 from cli.frame.terminal import print_json
 from pool_server.wire.sites import SiteResponse
 
