@@ -103,7 +103,7 @@ def ls(
     from site_agent.pool import trust
 
     if trusted:
-        return _trusted()
+        return _list_trusted()
     from site_agent.pool.profiles import host_of
 
     with invocation.pool() as pool:
@@ -129,7 +129,7 @@ def ls(
     return Reply({"items": items}, table, [key.key_id for key in keys])
 
 
-def _trusted() -> Reply:
+def _list_trusted() -> Reply:
     from site_agent.pool import trust
 
     found = list(trust.all_trusted_keys())

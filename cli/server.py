@@ -94,7 +94,7 @@ def upgrade(
 
     settings = database.settings()
     if dry_run:
-        return _planned(settings)
+        return _compare_schema(settings)
     with hold_data_folder(settings):
         change, secret = set_up_database(settings)
         has_text_index = _make_text_index(invocation, settings)
@@ -121,7 +121,7 @@ def upgrade(
 
 
 def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
-    """Make the index of text if it is missing; what keeps it from being made is only told."""
+    """Make the index of text if it is missing; a failure is only a warning."""
     from pool_server.errors import DatabaseUnusableError
     from pool_server.operations.search import NO_TEXT_INDEX, make_text_index
 
@@ -135,7 +135,7 @@ def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
     return False
 
 
-def _planned(settings: PoolSettings) -> Reply:
+def _compare_schema(settings: PoolSettings) -> Reply:
     """Compare the schema of the database with the one of this version."""
     from pool_server.database.schema import find_revision, newest_revision
 
@@ -261,7 +261,7 @@ def serve(
     settings = read_settings(**given, log_level=log_level)
     set_up_logging(settings)
 
-    def tell(url: str, secret: str | None) -> None:
+    def show_address(url: str, secret: str | None) -> None:
         facts = {
             "url": url,
             "admin_token": secret,
@@ -278,7 +278,7 @@ def serve(
             invocation.note(f"log in from another window: poolctl auth login {url}")
         invocation.note("stop with Ctrl-C")
 
-    run_server(settings, on_ready=tell)
+    run_server(settings, on_ready=show_address)
     return None
 
 

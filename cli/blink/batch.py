@@ -1,4 +1,4 @@
-"""``poolctl blink batch``."""
+"""``poolctl blink batch``: analyse the videos of a study, in parallel and resumably."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def batch(
         for session in chosen
     ]
     outputs = files.names
-    own = _checked(replace(ANALYSIS_SETTINGS.take(values), outputs=outputs))
+    own = _check(replace(ANALYSIS_SETTINGS.take(values), outputs=outputs))
     if bids:
         chosen = list(with_bids_labels(chosen, task=task))
     elif task:
@@ -162,7 +162,7 @@ def _sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
 def _with_models(
     invocation: Invocation, sessions: tuple[BatchSession, ...], detector: str, landmarks: str
 ) -> tuple[list[BatchSession], dict[str, str]]:
-    """Replace the words for models by files, and tell which of them come from a pool.
+    """Replace the words for models by files, and note which of them come from a pool.
 
     A file that one line of the table names and that is not there fails that session only.
     """
@@ -192,7 +192,7 @@ def _with_models(
     return list(with_models(completed, paths)), addresses
 
 
-def _checked(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
+def _check(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
     from site_agent.eyeblink.batch.settings import check_settings
     from site_agent.eyeblink.outputs import check_requested
 
@@ -212,8 +212,8 @@ def _plan(
         todo = "fail" if found.problem else "skip" if found.finished and not redo else "analyse"
         number = "" if session.number != session.number else f"{session.number:g}"
         trials = session.trials.name if session.trials else ""
-        told = [session.source.name, trials, session.participant, number, found.problem]
-        rows.append([session.name, todo, *told])
+        cells = [session.source.name, trials, session.participant, number, found.problem]
+        rows.append([session.name, todo, *cells])
     columns = ["session", "would", "recording", "trials", "participant", "number", "reason"]
     data = [dict(zip(columns, row, strict=True)) for row in rows]
     names = [row[0] for row in rows if row[1] == "analyse"]
@@ -225,9 +225,9 @@ def _note_outcome(invocation: Invocation, outcome: SessionOutcome) -> None:
         invocation.note(f"{outcome.session}  failed: {outcome.reason}")
     elif outcome.state == "done" and outcome.record is not None:
         summary = outcome.record.summary
-        told = f"{count_words(summary['blinks'], 'blink')} in {summary['seconds']:.1f} s"
+        words = f"{count_words(summary['blinks'], 'blink')} in {summary['seconds']:.1f} s"
         warned = f", {count_words(len(outcome.warnings), 'warning')}" if outcome.warnings else ""
-        invocation.note(f"{outcome.session}  {told}{warned}  ({outcome.took_s:.1f} s)")
+        invocation.note(f"{outcome.session}  {words}{warned}  ({outcome.took_s:.1f} s)")
 
 
 def _check_complete(result: BatchResult) -> None:
@@ -251,8 +251,8 @@ def _reply(result: BatchResult, study: StudySummary) -> Reply:
     for group, curves in study.curves.items():
         for curve in curves:
             slope = curve.slope
-            told = f"{slope.estimate:+.3g} a session, 95 % {slope.low:+.3g} to {slope.high:+.3g}"
-            rows.append([f"{curve.measure} {group}".rstrip(), f"{told} ({curve.method})"])
+            words = f"{slope.estimate:+.3g} a session, 95 % {slope.low:+.3g} to {slope.high:+.3g}"
+            rows.append([f"{curve.measure} {group}".rstrip(), f"{words} ({curve.method})"])
     rows += [[name.replace("_", " "), str(path)] for name, path in study.files.items()]
     data = {
         "study": result.study,

@@ -1,4 +1,4 @@
-"""``poolctl blink review``."""
+"""``poolctl blink review`` and ``report``: correct blinks in the browser, and report a study."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_bro
 
     with ExitStack() as open_files:
 
-        def tell(url: str) -> None:
+        def show_address(url: str) -> None:
             folder = review.log.path.parent
             rows = [["page", url], ["corrections", str(folder)], ["reviewer", review.reviewer]]
             facts = {"url": url, "corrections": folder, "reviewer": review.reviewer}
@@ -225,7 +225,7 @@ def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_bro
             if open_browser:
                 webbrowser.open(open_files.enter_context(opening_page(url)).as_uri())
 
-        serve_review(review, port=port, on_ready=tell)
+        serve_review(review, port=port, on_ready=show_address)
 
 
 def _export(invocation: Invocation, review: ReviewSession, path: Path, scale: int | None) -> Reply:

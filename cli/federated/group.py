@@ -140,8 +140,8 @@ def simulate(
 ) -> Reply:
     """Hold the rounds of several sites on this machine, to choose a method before a federation.
 
-    Each person is a site. The table compares the methods after the
-    last round, on samples with which no site has trained. Rounds of real sites with these names,
+    Each person is a site. The table compares the methods after the last round, on samples with
+    which no site has trained. Rounds of real sites with these names,
     data and options give the same networks.
 
     FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
@@ -157,9 +157,9 @@ def simulate(
     with invocation.progress("read patches") as report:
         data = divide(dataset, site_count=site_count, holdout=holdout, seed=seed, progress=report)
     if dry_run:
-        return _planned(plans, data)
+        return _describe_plan(plans, data)
     with goes_on_when_repeated(), invocation.progress("simulate") as report:
-        done = _simulated(plans, output, data, network, report)
+        done = _simulate(plans, output, data, network, report)
     constant = None
     if data.held_out is not None:
         constant = score_constant(data.mean_gaze, data.held_out)
@@ -173,7 +173,7 @@ def simulate(
 def _plans(
     methods: Sequence[str], rounds: int, cohort: float, given: dict[str, str]
 ) -> list[FederationPlan]:
-    """Return the plan of each method; an option of one method is none of the others."""
+    """Return the plan of each method; an option of one method goes to that method only."""
     from aggregators.methods.registry import find_method
     from site_agent.federated.plan import make_plan
 
@@ -192,7 +192,7 @@ def _plans(
     ]
 
 
-def _simulated(
+def _simulate(
     plans: Sequence[FederationPlan],
     output: Path,
     data: DividedData,
@@ -221,10 +221,10 @@ def _plot(done: Sequence[History], constant: PersonErrors, path: Path) -> None:
     plot_errors_over_rounds(curves, constant.mean_deg, path)
 
 
-def _planned(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
+def _describe_plan(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
     held_out = 0 if data.held_out is None else len(data.held_out)
     rows = [[site, str(len(each.persons)), str(each.samples)] for site, each in data.sites.items()]
-    told = (
+    summary = (
         f"would hold {plans[0].rounds} rounds of {', '.join(plan.method for plan in plans)} "
         f"with {len(data.sites)} sites; {held_out} samples are held out"
     )
@@ -233,7 +233,9 @@ def _planned(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
         "sites": {site: each.samples for site, each in data.sites.items()},
         "held_out": held_out,
     }
-    return Reply(facts, [told, TableText(["site", "persons", "samples"], rows)], list(data.sites))
+    return Reply(
+        facts, [summary, TableText(["site", "persons", "samples"], rows)], list(data.sites)
+    )
 
 
 def _reply(

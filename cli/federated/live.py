@@ -213,7 +213,7 @@ def submit(
         pool = None if upload is None else open_things.enter_context(invocation.pool())
         name = "" if pool is None or upload is None else model_address(pool, upload)
 
-        def tell(report: RoundReport) -> None:
+        def note_round(report: RoundReport) -> None:
             invocation.note(_words(report))
             if pool is not None:
                 addresses[report.number] = _publish(pool, name, federation, report)
@@ -225,7 +225,7 @@ def submit(
             federation,
             block_rounds=block_rounds,
             round_limit_s=round_limit_s,
-            on_round=tell,
+            on_round=note_round,
             progress=progress,
         )
     reports = federation.reports

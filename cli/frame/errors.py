@@ -280,7 +280,7 @@ def report_failure(error: BaseException, words: Sequence[str]) -> int:
         traceback.print_exception(error, file=sys.stderr)
     if _is_usage_error(error):
         return _report_usage_error(error, as_json="--json" in options)
-    error = _translated(error)
+    error = _translate(error)
     outcome = outcome_of(error)
     message = _message_of(error, outcome)
     hint = getattr(error, "hint", "") or outcome.hint
@@ -290,7 +290,7 @@ def report_failure(error: BaseException, words: Sequence[str]) -> int:
     return int(outcome.exit_code)
 
 
-def _translated(error: BaseException) -> BaseException:
+def _translate(error: BaseException) -> BaseException:
     """Name the extra that brings a library which is not installed."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         library = error.name.split(".")[0]

@@ -37,7 +37,7 @@ def refuse_inputs(
 def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> None:
     """Refuse copies of files (source, target) that would replace others, before any is made.
 
-    A target that is its source, or that holds the same bytes, is none that is replaced.
+    A target that is its source, or that holds the same bytes, does not count as replaced.
     """
     copies = list(copies)
     sources = {file_identity(source) for source, _ in copies}

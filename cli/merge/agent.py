@@ -88,7 +88,7 @@ def run(
         return _list_events()
     chosen = _read(config)
     if dry_run:
-        return _planned(invocation, chosen)
+        return _describe_plan(invocation, chosen)
     conventions = invocation.conventions
     journal = Journal(
         sys.stdout,
@@ -142,7 +142,7 @@ def _read(path: Path) -> AgentConfig:
     return read_config(path)
 
 
-def _planned(invocation: Invocation, config: AgentConfig) -> Reply:
+def _describe_plan(invocation: Invocation, config: AgentConfig) -> Reply:
     from site_agent.agent import plan_cycle
 
     plan = plan_cycle(config, profile=invocation.profile)
@@ -153,7 +153,7 @@ def _planned(invocation: Invocation, config: AgentConfig) -> Reply:
 
 
 def _plan_tables(config: AgentConfig, plan: AgentPlan) -> list[str | TableText]:
-    told: list[str | TableText] = [
+    lines: list[str | TableText] = [
         f"{config.path} is well-formed; {plan.site} at {plan.pool} ({plan.role})"
     ]
     for goal, merge in zip(config.merge, plan.merges, strict=True):
@@ -163,9 +163,11 @@ def _plan_tables(config: AgentConfig, plan: AgentPlan) -> list[str | TableText]:
             f"{merge.name}: {merge.method}, {uploaded} if {merge.metric} is better by "
             f"{goal.margin}{' (one upload waits)' if merge.waiting_upload else ''}"
         )
-        told.append(TableText(["model", "would", "reason"], rows, title, "no models to merge"))
+        lines.append(TableText(["model", "would", "reason"], rows, title, "no models to merge"))
     if config.rounds is None:
-        return [*told, "takes part in no rounds"]
+        return [*lines, "takes part in no rounds"]
     rounds = [[each.round, each.base, each.action, each.reason] for each in plan.rounds]
-    told.append(TableText(["round", "base", "would", "reason"], rounds, "rounds", "no invitations"))
-    return told
+    lines.append(
+        TableText(["round", "base", "would", "reason"], rounds, "rounds", "no invitations")
+    )
+    return lines

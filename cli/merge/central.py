@@ -337,7 +337,7 @@ class Order:
         if step is self.plan.steps[-1]:
             return self.target.name
         known = [] if self.sources is None else self.sources.addresses_of(step.old)
-        addresses = [_parsed(each) for each in known]
+        addresses = [_parse(each) for each in known]
         for each in addresses:
             if each.site == self.target.site:
                 return each.name
@@ -384,7 +384,7 @@ def _own_format(recipe: Recipe) -> str:
     return formats[0]
 
 
-def _parsed(address: str) -> ModelAddress:
+def _parse(address: str) -> ModelAddress:
     from pool_server.wire.names import ModelAddress
 
     return ModelAddress.parse(address)

@@ -1,4 +1,4 @@
-"""``poolctl merge``."""
+"""``poolctl merge``: merge models on this machine, or replay a merge from its recipe."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def merge(
     options = how.options()
     if dry_run:
         plan = {"method": method, "inputs": inputs, "weights": weights, "options": options}
-        told = f"would merge {count_words(len(files), 'model')} into {target}"
-        told += words_on_existing(target, force=force)
-        return Reply(plan | {"output": target}, told)
+        summary = f"would merge {count_words(len(files), 'model')} into {target}"
+        summary += words_on_existing(target, force=force)
+        return Reply(plan | {"output": target}, summary)
     paths = [file.path for file in files]
     refuse_overwriting_inputs(target, paths)
     with (

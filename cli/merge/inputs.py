@@ -1,4 +1,4 @@
-"""Where the inputs of a merge are, and what weighs them."""
+"""Find the inputs of a merge, and read their weights from labels."""
 
 from __future__ import annotations
 

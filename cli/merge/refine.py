@@ -1,4 +1,4 @@
-"""``poolctl refine``."""
+"""``poolctl refine``: fit the leaves of a merged landmark model to the faces of all sites."""
 
 from __future__ import annotations
 

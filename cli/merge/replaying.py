@@ -84,10 +84,10 @@ def _replay_exactly(
         kept = list(recipe.input_digests)
         places = [search.finder.place_of(digest) for digest in kept]
         plan = {"method": recipe.method.name, "inputs": kept, "left_out": [], "output": target}
-        told = f"would merge {count_words(len(kept), 'model')} into {target}"
-        told += words_on_existing(target, force=request.force)
+        summary = f"would merge {count_words(len(kept), 'model')} into {target}"
+        summary += words_on_existing(target, force=request.force)
         lines = [f"input {number}: {place}" for number, place in enumerate(places, start=1)]
-        return Reply(plan | {"places": places}, [told, *lines])
+        return Reply(plan | {"places": places}, [summary, *lines])
     with (
         place_for_model(target, force=request.force) as place,
         invocation.progress(f"replay {recipe.method.name}") as report,
@@ -256,7 +256,7 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
     lines += refinement_lines(plan)
     if len(made) > 1:
         lines.append("upload them in this order, so that the pool links each as a successor")
-    assert isinstance(reply.text, Sequence), "merged_reply tells lines"
+    assert isinstance(reply.text, Sequence), "the text of merged_reply is a list of lines"
     data = {**reply.data, "made": items}
     data["left_out"] = [each.model_dump() for each in plan.left_out]
     return Reply(data, [*reply.text, *lines], [str(each.path) for each in made])

@@ -206,7 +206,7 @@ def _cached_files() -> list[LocalFile]:
 def _check_reply(
     invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None
 ) -> Reply:
-    """Ask about files, and tell that all is well."""
+    """Ask about files, and print that none is affected."""
     from site_agent.pool.restrictions import check_files
 
     with invocation.pool() as pool:

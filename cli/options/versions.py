@@ -1,4 +1,4 @@
-"""What is said of a version: labels, scores, terms of use, who sees it, its card."""
+"""Options that describe a version: labels, scores, terms of use, visibility, its card."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def check_terms(
     *,
     despite: bool = False,
 ) -> None:
-    """Refuse a merge that the terms of its inputs forbid, and tell what only people can judge.
+    """Refuse a merge that the terms of its inputs forbid, and note what only people can judge.
 
     Known are the terms of versions in the pool, of local files that were downloaded from it, and
     those in the files beside a model.

@@ -150,7 +150,7 @@ def create(
     is_same = output.is_file() and output.read_bytes() == made.content
     require_free(output, force=force or is_same)
     write_whole(output, made.content)
-    return _described(made, output)
+    return _describe(made, output)
 
 
 @command(app, "show", examples=["secure charter show eyes.toml"])
@@ -158,7 +158,7 @@ def show(_invocation: Invocation, file: _FileArgument) -> Reply:
     """Show the members, the rules and the digest of a charter."""
     from site_agent.secure.charter import read_charter
 
-    return _described(read_charter(file), file)
+    return _describe(read_charter(file), file)
 
 
 @command(
@@ -189,7 +189,7 @@ def accept(
     return Reply({"digest": charter.digest, "accepted": True}, text, [charter.digest])
 
 
-def _described(charter: Charter, file: Path) -> Reply:
+def _describe(charter: Charter, file: Path) -> Reply:
     terms = charter.terms
     members = [
         [each.name, kind, each.public.key_id[:16]]

@@ -84,7 +84,7 @@ def inspect(invocation: Invocation, file: FileArgument) -> Reply:
     _require_file(file)
     with invocation.progress(f"check {file}") as progress:
         report = inspect_bundle(file, progress=progress)
-    return Reply(report, _shown(report), [version.address for version in report.versions])
+    return Reply(report, _describe(report), [version.address for version in report.versions])
 
 
 @command(
@@ -168,7 +168,7 @@ def _number(address: str) -> str:
     return address.rpartition("@")[2]
 
 
-def _shown(report: BundleReport) -> list[str | TableText]:
+def _describe(report: BundleReport) -> list[str | TableText]:
     from pool_server.wire.signatures.keys import readable_fingerprint
 
     words = {

@@ -1,4 +1,4 @@
-"""``poolctl download``."""
+"""``poolctl download`` and ``cache``: fetch models, and look after the copies kept here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``poolctl upload``."""
+"""``poolctl upload`` and ``uploads``: share model files, and list or cancel unfinished uploads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``poolctl convert``."""
+"""``poolctl convert`` and ``prune``: write a model in another format, or with fewer weights."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def convert(
     }
     what = " ".join(word for word in (name, data["detector_kind"]) if word)
     if dry_run:
-        told = f"would write {output} ({what}){words_on_existing(output, force=force)}"
-        return Reply(data, told, [str(output)])
+        summary = f"would write {output} ({what}){words_on_existing(output, force=force)}"
+        return Reply(data, summary, [str(output)])
     size = size_words(output.stat().st_size)
     return Reply(data, [f"{output}  ({what}, {size})", f"sha256 {digest}"], [str(output)])
 
@@ -312,10 +312,10 @@ def _write(
     data |= {"format": name, "digest": digest, "entries": sizes, "all": total}
     sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows, shortened="entry")
     if dry_run:
-        told = f"would write {output} ({name}){words_on_existing(output, force=force)}"
-        return Reply(data, [sheet, told], [str(output)])
-    told = f"{output}  ({name}, {size_words(output.stat().st_size)})"
-    return Reply(data, [sheet, told, f"sha256 {digest}"], [str(output)])
+        summary = f"would write {output} ({name}){words_on_existing(output, force=force)}"
+        return Reply(data, [sheet, summary], [str(output)])
+    summary = f"{output}  ({name}, {size_words(output.stat().st_size)})"
+    return Reply(data, [sheet, summary, f"sha256 {digest}"], [str(output)])
 
 
 def _total(sizes: list[EntrySize]) -> dict[str, int]:

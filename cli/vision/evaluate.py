@@ -1,4 +1,4 @@
-"""``poolctl evaluate``."""
+"""``poolctl evaluate``: score models on annotated images, eye crops or gaze data."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def evaluate(
     Detectors: recall, precision, average precision. Landmark models: mean error relative to the
     eye distance, share of faces with an error above 0.08 (failures), the errors of the eyes and of
     the eye aspect ratio (also of closed eyes), and the EAR range: 1 if the landmarks follow the
-    lids from open to closed, 0.5 if half the way. It tells best how many blinks a model will find.
+    lids from open to closed, 0.5 if half the way. It predicts best how many blinks a model finds.
     --json and --output add the median error, the share above 0.10 and the area under the error
     curve (to 0.08). Brackets are 95 % intervals from resampling images. A model of some of the 68
     landmarks is recognised by its mean shape or its training record; otherwise give --parts. A

@@ -1,4 +1,4 @@
-"""``poolctl inspect``."""
+"""``poolctl inspect``: describe the content of a model file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``poolctl predict``."""
+"""``poolctl predict``: find faces, landmarks or gaze in images."""
 
 from __future__ import annotations
 

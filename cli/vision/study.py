@@ -213,12 +213,12 @@ def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply
             [part.name, str(part.images), str(part.faces)] for part in (*data.parts, data.test)
         ]
         plan = {"parts": data.parts, "test": data.test, "rows": protocol.rows}
-        told = f"would make and score {len(rows)} models in {len(protocol.steps)} steps"
+        summary = f"would make and score {len(rows)} models in {len(protocol.steps)} steps"
         tables = [
             TableText(["part", "pictures", "faces"], sizes),
             TableText(["model", "group"], rows),
         ]
-        return Reply(plan, [told, *tables, *data.remarks], [row.name for row in protocol.rows])
+        return Reply(plan, [summary, *tables, *data.remarks], [row.name for row in protocol.rows])
     try:
         with invocation.progress(f"study {request.output.name}") as report:
             done = conduct_study(

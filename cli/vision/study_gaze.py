@@ -176,11 +176,11 @@ def study_privacy(
     settings = make_privacy_settings(quick=quick)
     data = None if dataset is None else open_gaze(dataset)
     if dry_run:
-        told = (
+        summary = (
             f"would hold {settings.rounds} rounds of {settings.victims} victims with each of "
             f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
         )
-        return Reply({"settings": settings}, [told], [str(output)])
+        return Reply({"settings": settings}, [summary], [str(output)])
     repeat = ["poolctl", "study", "privacy", str(dataset.absolute()) if dataset else "--drawn"]
     repeat += ["--quick"] * quick + ["-o", "again/"]
     try:

@@ -25,9 +25,9 @@ from cli.vision.train_gaze import (
     Afterwards,
     UploadOption,
     plain_record,
-    prepared,
+    prepare_follow_up,
     require_same_training,
-    uploaded,
+    upload_trained,
 )
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -114,9 +114,9 @@ def hog_svm(
     faces = read_joined_faces(datasets, reading)
     target = output or Path(f"{datasets[0].stem}.svm")
     if dry_run:
-        return _planned_detector(faces, target, chosen)
+        return _plan_detector(faces, target, chosen)
     _require_replaceable(target, faces, chosen, force=force)
-    after = prepared(invocation, test, reading, upload)
+    after = prepare_follow_up(invocation, test, reading, upload)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -168,10 +168,10 @@ def ert(
     faces = read_joined_faces(datasets, reading, same_parts=not chosen.parts)
     target = output or Path(f"{datasets[0].stem}.dat")
     if dry_run:
-        return _planned_landmarks(faces, target, chosen)
+        return _plan_landmarks(faces, target, chosen)
     named = with_named_parts(faces, chosen)
     _require_replaceable(target, faces, named, force=force)
-    after = prepared(invocation, test, reading, upload)
+    after = prepare_follow_up(invocation, test, reading, upload)
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -186,7 +186,7 @@ def _require_replaceable(
     require_same_training(target, plain, lambda: dataset_digest(faces), force=force)
 
 
-def _planned_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:
+def _plan_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:
     from site_agent.training.hog_svm import needed_memory_bytes
     from site_agent.training.orientations import plan_views
 
@@ -216,7 +216,7 @@ def _planned_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings
     return Reply(data, text, [str(target)])
 
 
-def _planned_landmarks(faces: FaceDataset, target: Path, settings: ErtSettings) -> Reply:
+def _plan_landmarks(faces: FaceDataset, target: Path, settings: ErtSettings) -> Reply:
     from site_agent.training import ert as training
 
     settings = training.with_named_parts(faces, settings)
@@ -263,13 +263,13 @@ def _reply(invocation: Invocation, result: TrainingResult, after: Afterwards) ->
         "left_out": _plain_problems(result.left_out),
     }
     if after.test_faces is not None:
-        evaluated, tables = _evaluated(invocation, result, after)
+        evaluated, tables = _evaluate(invocation, result, after)
         data["evaluation"] = evaluated
         text += tables
-    return uploaded(invocation, result, after, data, text)
+    return upload_trained(invocation, result, after, data, text)
 
 
-def _evaluated(
+def _evaluate(
     invocation: Invocation, result: TrainingResult, after: Afterwards
 ) -> tuple[dict[str, Any], list[TableText | str]]:
     from cli.vision.evaluate import score_tables, warn_of_training_images

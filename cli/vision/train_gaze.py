@@ -44,7 +44,7 @@ class Afterwards:
     address: str | None = None
 
 
-def prepared(
+def prepare_follow_up(
     invocation: Invocation, test: Path | None, reading: ReadingOptions | None, upload: str | None
 ) -> Afterwards:
     """Find out before hours of training whether what comes afterwards can be done."""
@@ -74,7 +74,7 @@ def require_same_training(
     require_free(target, force=force)
 
 
-def uploaded(
+def upload_trained(
     invocation: Invocation,
     result: TrainingResult,
     after: Afterwards,
@@ -164,13 +164,13 @@ def gaze(
     if start is not None:
         refuse_inputs([target], [start], "--output")
     if dry_run:
-        return _planned(data, target, chosen, start)
+        return _describe_plan(data, target, chosen, start)
     recorded = recorded_settings(chosen, start)
     require_same_training(target, recorded, lambda: _digest(data, chosen), force=force)
-    after = prepared(invocation, None, None, upload)
+    after = prepare_follow_up(invocation, None, None, upload)
     with goes_on_when_repeated(), invocation.progress("train gaze") as report:
         result = train_gaze(data, target, chosen, report, base=start)
-    return uploaded(invocation, result, after, *_describe_result(invocation, result))
+    return upload_trained(invocation, result, after, *_describe_result(invocation, result))
 
 
 def open_gaze_data(path: Path) -> GazeDataset:
@@ -188,7 +188,7 @@ def _digest(data: GazeDataset, settings: GazeSettings) -> str:
     return read_training_data(data, settings).digest
 
 
-def _planned(
+def _describe_plan(
     dataset: GazeDataset, target: Path, settings: GazeSettings, base: Path | None
 ) -> Reply:
     from site_agent.training.gaze.training import (
