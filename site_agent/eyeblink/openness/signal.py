@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import median_filter
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, UInt8
@@ -79,6 +78,9 @@ def is_moving(timestamps_s: Float64, places: Float64) -> Bools:
 
 def is_unsure(timestamps_s: Float64, confidence: Float64, seen: Bools) -> Bools:
     """Return where the landmarks are not to be trusted for longer than a blink lasts."""
+    # Help pages and settings are read where the extra [vision] is absent.
+    from scipy.ndimage import median_filter
+
     unsure = np.zeros(len(timestamps_s), dtype=np.bool_)
     if seen.sum() < 2:
         return unsure

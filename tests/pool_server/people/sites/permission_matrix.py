@@ -231,7 +231,7 @@ SCORES = {
     "dataset_digest": UNKNOWN_DIGEST,
     "scores": {"recall": {"value": 0.5}},
 }
-KEY = {"public_key": f"{'A' * 43}="}
+KEY = {"public_key": f"{'A' * 42}I="}
 ENVELOPE = {"payloadType": "text/plain", "payload": "", "signatures": [{"sig": ""}]}
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/v1/sites/{site}/keys/challenge"): {"json": KEY},
