@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,11 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import model_file
+from cli.frame.addresses import is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.methods import MethodOption, method_options
+from cli.options.methods import (
+    LeastOthersOption,
+    MaxHoursOption,
+    MethodOption,
+    method_options,
+)
 from cli.options.versions import model_address
 
 if TYPE_CHECKING:
@@ -77,7 +83,7 @@ def provision(
 def server(invocation: Invocation, kit: KitArgument) -> Reply:
     """Run the server of a federation until Ctrl-C.
 
-    It keeps the contributions of all rounds in KIT/contributions, and its log in KIT/log.txt.
+    It deletes the contributions of a round when it has combined them. Its log is KIT/log.txt.
     """
     from site_agent.federated.engines.flare.kits import read_kit
 
@@ -89,8 +95,8 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
     app,
     "site",
     examples=[
-        "federated site kits/site-a --data eyes/",
-        "federated site kits/site-a --data eyes/ --persons p00,p03,p07",
+        "federated site kits/site-a --data eyes/ --base site-b/gaze@1",
+        "federated site kits/site-a --data eyes/ --base base.safetensors --persons p00,p03,p07",
     ],
 )
 def site(
@@ -105,27 +111,73 @@ def site(
             show_default=False,
         ),
     ],
+    base: Annotated[
+        Sequence[str],
+        typer.Option(
+            metavar="FILE|ADDRESS|SHA256",
+            help="A network with which rounds may begin (repeatable). One in the pool has to be "
+            "made of models of your own and of sites that you trust ('poolctl rounds trust').",
+            show_default=False,
+        ),
+    ],
     persons: Annotated[
         str, typer.Option(metavar="A,B,...", help="Only these persons. Default: all.")
     ] = "",
+    least_others: LeastOthersOption = 2,
+    max_hours: MaxHoursOption = 4.0,
 ) -> Reply:
-    """Take part in all rounds of a federation until Ctrl-C.
+    """Take part in rounds of a federation until Ctrl-C.
 
     The site trains the networks that it gets on its own data, and sends the changes of the
-    parameters and the number of samples. It refuses jobs that hold code. After an interruption it
-    takes part again from the next block of rounds.
+    parameters and the number of samples. A network built for the purpose could make these show
+    your data, so rounds have to begin with one that you name; of the later ones you believe the
+    server. It refuses jobs that hold code. After an interruption it takes part again from the next
+    block of rounds.
     """
     from site_agent.datasets.gaze import open_gaze
     from site_agent.federated.engines.flare.kits import read_kit
-    from site_agent.federated.engines.flare.messages import site_data
+    from site_agent.federated.engines.flare.site_rules import LEDGER_NAME, SiteRules
 
     found = read_kit(kit, "site")
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
-    names = [name.strip() for name in persons.split(",") if name.strip()] or None
-    samples = len(open_gaze(data).read(names))
+    names = tuple(name.strip() for name in persons.split(",") if name.strip())
+    samples = len(open_gaze(data).read(names or None))
+    rules = SiteRules(
+        data.resolve(),
+        names,
+        tuple(_digest_of_base(invocation, each) for each in base),
+        found.folder / LEDGER_NAME,
+        least_others,
+        max_hours,
+    )
     title = f"{found.name}: {samples} samples, server at {found.address}"
-    return _run(invocation, found, site_data(data, names), title)
+    return _run(invocation, found, rules.environment(), title)
+
+
+def _digest_of_base(invocation: Invocation, named: str) -> str:
+    """Return the SHA-256 of a network with which rounds may begin."""
+    from aggregators.formats import file_digest
+    from site_agent.errors import InvalidInputError
+    from site_agent.pool.profiles import host_of
+    from site_agent.pool.trust import trusted_sites
+    from site_agent.rounds.contract import ContributionRules
+    from site_agent.rounds.provenance import find_base_problems
+
+    if re.fullmatch("(sha256:)?[0-9a-f]{64}", named):
+        return named.removeprefix("sha256:")
+    if not is_address(named):
+        return file_digest(model_file(invocation, named).path)
+    with invocation.pool() as pool:
+        rules = ContributionRules(trusted=trusted_sites(host_of(pool.endpoint)))
+        version = pool.version(named)
+        problems, hint = find_base_problems(pool, version, rules.including(pool.whoami().site))
+    if problems:
+        raise InvalidInputError(
+            "\n  ".join([f"the network {named} cannot be accounted for:", *problems]),
+            hint=f"{hint}if you know how it was made, name its digest: --base {version.digest}",
+        )
+    return version.digest
 
 
 def _run(invocation: Invocation, kit: Kit, environment: Mapping[str, str], title: str) -> Reply:

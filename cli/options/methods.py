@@ -16,6 +16,20 @@ MethodOption = Annotated[
     Sequence[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
 ]
 
+LeastOthersOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=199,
+        help="Contribute only with so many other sites: those who know all others can compute "
+        "your contribution.",
+    ),
+]
+MaxHoursOption = Annotated[
+    float,
+    typer.Option(min=0.0, help="Refuse to train a network for longer than so many hours."),
+]
+
 
 @dataclass(frozen=True)
 class MergeOptions:

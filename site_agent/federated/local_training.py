@@ -6,6 +6,9 @@ The same inputs give the same bytes, so that all engines of rounds give equal re
 from __future__ import annotations
 
 import hashlib
+import math
+import time
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +16,14 @@ from numpy.typing import NDArray
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples
-from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.errors import (
+    ContributionWithheldError,
+    TrainingDataError,
+    TrainingFailedError,
+)
+
+_TRIAL_SHARE = 0.05
+"""Of the time that a site allows: after it, the time of the whole training is estimated."""
 
 
 def seed_of(seed: int, site: str, round_number: int) -> int:
@@ -31,6 +41,7 @@ def train_contribution(
     site: str,
     round_number: int,
     guarded: bool = True,
+    max_hours: float = math.inf,
 ) -> NetworkContribution:
     """Train a round's network on the samples of a site, and return the differences.
 
@@ -47,9 +58,13 @@ def train_contribution(
     guarded : bool
         False only for the positive controls of attacks: nothing is kept back, and a step takes as
         many samples as the round asks for.
+    max_hours : float
+        Stop as soon as the whole training will take longer than the site allows.
 
     Raises
     ------
+    ContributionWithheldError
+        The training takes too long.
     TrainingDataError
         The site has fewer than 2 samples.
     TrainingFailedError
@@ -77,8 +92,11 @@ def train_contribution(
         data = to_tensors(samples)
         rows = DenseRows(module, data, settings.epochs)
         batch_size = batch_size_for(settings, len(samples)) if guarded else settings.batch_size
-        for _ in range(settings.epochs):
-            loss = train_epoch(module, optimiser, data, batch_size, generator)
+        timer = _Timer(f"{round_number} of its series", settings.epochs, max_hours)
+        for epoch in range(settings.epochs):
+            loss = train_epoch(
+                module, optimiser, data, batch_size, generator, progress=timer.at_epoch(epoch)
+            )
             if not np.isfinite(loss):
                 raise TrainingFailedError(
                     f"the loss is {loss} in round {round_number}: lower the learning rate "
@@ -96,6 +114,33 @@ def train_contribution(
         base_digest=base_digest,
         settings=settings.shared(),
     )
+
+
+class _Timer:
+    """Ends a training that will take longer than a site allows."""
+
+    def __init__(self, round_name: str, epochs: int, max_hours: float) -> None:
+        self._round, self._epochs, self._limit_s = round_name, epochs, 3600 * max_hours
+        self._began_s = time.monotonic()
+
+    def at_epoch(self, epoch: int) -> Callable[[float], None]:
+        """Return a function that takes the share of an epoch that is done."""
+
+        def check(share: float) -> None:
+            spent_s = time.monotonic() - self._began_s
+            total_s = spent_s * self._epochs / (epoch + share)
+            # The first steps take longer than the others.
+            if spent_s > _TRIAL_SHARE * self._limit_s and total_s > self._limit_s:
+                raise ContributionWithheldError(
+                    self._round,
+                    [
+                        f"its {self._epochs} passes over your samples would take "
+                        f"{total_s / 3600:.2g} hours, and this site trains for at most "
+                        f"{self._limit_s / 3600:.2g} (--max-hours)"
+                    ],
+                )
+
+        return check
 
 
 def _differences(trained: StateDict, base: StateDict) -> dict[str, NDArray[np.generic]]:

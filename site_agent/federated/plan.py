@@ -6,6 +6,7 @@ Contributions are combined as files (`combine_files`) or in memory (`combine`): 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -82,6 +83,12 @@ class FederationPlan(BaseModel):
         ordered = sorted(sites, key=drawn)
         # 0.8 * 15 is a little more than 12.
         return tuple(sorted(ordered[: math.ceil(self.cohort * len(ordered) - 1e-9)]))
+
+
+def digest_run(plan: FederationPlan, first_base: str) -> str:
+    """Return the SHA-256 that identifies the rounds of a plan from a first base (its SHA-256)."""
+    facts = {"plan": plan.model_dump(mode="json"), "base": first_base}
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def make_plan(

@@ -64,15 +64,27 @@ def require_allowed(
     if rules.secure_only and found.secure is None:
         reasons.append("the round is not summed securely, and this site sends nothing else")
     if not rules.approves(version):
-        provenance = Provenance(pool, rules.trusted, progress)
-        if problems := provenance.problems_of(version):
-            reasons += [f"the base cannot be accounted for: {each}" for each in problems]
-            hint = f"if you know how the base was made, approve it: --approve-base {address}"
-            if provenance.distrusted:
-                sites = " ".join(provenance.distrusted)
-                hint = f"if you trust what they train: poolctl rounds trust {sites}; {hint}"
+        problems, hint = find_base_problems(pool, version, rules, progress)
+        reasons += [f"the base cannot be accounted for: {each}" for each in problems]
+        if problems:
+            hint += f"if you know how the base was made, approve it: --approve-base {address}"
     if reasons:
         raise ContributionWithheldError(found.round_id, reasons, hint=hint)
+
+
+def find_base_problems(
+    pool: PoolClient,
+    base: ModelVersionResponse,
+    rules: ContributionRules,
+    progress: Progress = no_progress,
+) -> tuple[list[str], str]:
+    """Return why a base cannot be accounted for, and the start of a hint, which may be empty."""
+    provenance = Provenance(pool, rules.trusted, progress)
+    problems = provenance.problems_of(base)
+    if not provenance.distrusted:
+        return problems, ""
+    sites = " ".join(provenance.distrusted)
+    return problems, f"if you trust what they train: poolctl rounds trust {sites}; "
 
 
 def _shows_origin(recipe: Recipe) -> bool:

@@ -34,7 +34,8 @@ def digests_of(done: Outcome) -> Digests:
 class LiveFederation:
     """Kits and processes below one folder, and data of which each site has one person."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, least_others: int) -> None:
+        self.least_others = least_others
         self.folder, self.kits = folder, folder / "kits"
         self.base, self.data = folder / "base.safetensors", folder / "gaze"
         samples = small_sites(count)
@@ -64,7 +65,8 @@ class LiveFederation:
             words: list[object] = ["federated", "server", self.kits / "server"]
             if name != "server":
                 words = ["federated", "site", self.kits / name, "--data", self.data]
-                words += ["--persons", self.persons[name]]
+                words += ["--persons", self.persons[name], "--base", self.base]
+                words += ["--least-others", self.least_others]
             self.processes[name] = start_process(*words, **environment)
 
     def kill(self, name: str) -> None:
@@ -119,9 +121,9 @@ class LiveFederation:
 
 
 @contextmanager
-def live_federation(folder: Path, count: int) -> Iterator[LiveFederation]:
+def live_federation(folder: Path, count: int, *, least_others: int = 1) -> Iterator[LiveFederation]:
     """Make a federation, and see to it that none of its processes survives."""
-    federation = LiveFederation(folder, count)
+    federation = LiveFederation(folder, count, least_others)
     try:
         yield federation
         for name in list(federation.processes):

@@ -24,7 +24,7 @@ def main(kit_folder: Path, folder: Path, base: Path, kind: str) -> None:
         make_plan("fedavg", {}, rounds=1),
         kit.sites,
         base,
-        run="0123456789ab",
+        first_base="0123456789abcdef" * 4,
         first_round=1,
         rounds=1,
         round_limit_s=10,

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from aggregators import write_model
+from site_agent.networks import new_network
 from site_agent.pool.client import PoolClient
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
 from tests.cli.federated.live_federation import digests_of, live_federation
@@ -59,6 +61,18 @@ def test_a_site_that_sends_nonsense_is_left_out_and_named(
         assert "holds infinities or NaN" in reasons[0]
         assert "expected" in reasons[1]
         assert "without site-2 (its contribution entry" in done.err
+
+
+@pytest.mark.slow
+def test_sites_refuse_networks_that_they_did_not_name_and_sums_of_too_few(tmp_path: Path) -> None:
+    with live_federation(tmp_path, 3, least_others=2) as federation:
+        federation.start("server", "site-0", "site-1")
+        federation.start("site-2", **hostile(tmp_path / "hostile", "nan"))
+        alone = run_process(*federation.submission("fedavg", 1))
+        write_model(new_network("gaze-lenet", 2), federation.base)
+        other = run_process(*federation.submission("median", 1))
+    assert "2 usable contributions, needed 3: site-0, site-1" in alone.err
+    assert "0 usable contributions, needed 2; site-0: refused: ContributionWithheld" in other.err
 
 
 @pytest.mark.slow
@@ -116,7 +130,8 @@ def test_unknown_certificates_are_refused(tmp_path: Path) -> None:
         federation.provision(tmp_path / "foreign", federation.port)
         foreign = tmp_path / "foreign" / "site-0"
         assert not is_served(federation.port, ours, foreign / "startup")
-        stranger = start_process("federated", "site", foreign, "--data", federation.data)
+        words = ["federated", "site", foreign, "--data", federation.data]
+        stranger = start_process(*words, "--base", federation.base)
         federation.processes["stranger"] = stranger
         assert stranger.stderr is not None
         told = [stranger.stderr.readline() for _ in range(2)]

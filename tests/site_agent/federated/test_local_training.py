@@ -8,7 +8,7 @@ import pytest
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution
 from site_agent.datasets.gaze import GazeSamples
-from site_agent.errors import TrainingDataError
+from site_agent.errors import ContributionWithheldError, TrainingDataError
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
 
@@ -26,7 +26,7 @@ def _samples(count: int) -> GazeSamples:
     )
 
 
-def _train(round_number: int, count: int = 33) -> NetworkContribution:
+def _train(round_number: int, count: int = 33, *, max_hours: float = 1.0) -> NetworkContribution:
     return train_contribution(
         new_network("gaze-lenet"),
         "0" * 64,
@@ -34,6 +34,7 @@ def _train(round_number: int, count: int = 33) -> NetworkContribution:
         LocalTraining(batch_size=16),
         site="site-a",
         round_number=round_number,
+        max_hours=max_hours,
     )
 
 
@@ -46,6 +47,11 @@ def test_equal_inputs_give_equal_differences() -> None:
     assert not np.array_equal(
         first.network.tensors["fc2.weight"], later.network.tensors["fc2.weight"]
     )
+
+
+def test_a_training_that_would_take_too_long_is_refused_at_its_first_steps() -> None:
+    with pytest.raises(ContributionWithheldError, match="--max-hours"):
+        _train(1, max_hours=1e-7)
 
 
 def test_a_single_sample_is_refused() -> None:

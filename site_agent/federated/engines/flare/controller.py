@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -31,9 +31,12 @@ from site_agent.federated.engines.flare.flare_process import end_with_parent
 from site_agent.federated.engines.flare.jobs import read_arguments
 from site_agent.federated.engines.flare.messages import RoundReport
 from site_agent.federated.plan import combine_files
+from site_agent.wording import count_words
 
 FEWEST_CONTRIBUTIONS = 2
-"""The mean of one site's contribution would be the contribution itself."""
+"""The mean of one site's contribution would be the contribution itself. Sites may ask for more."""
+
+_MOST_OTHERS = 1000
 
 
 class RoundsController(Controller):  # type: ignore[misc]
@@ -111,8 +114,10 @@ class RoundsController(Controller):  # type: ignore[misc]
             passing.mkdir(mode=0o700)
             try:
                 files, left_out = self._receive(answers, base, passing)
-                if abort_signal.triggered or len(files) < FEWEST_CONTRIBUTIONS:
-                    self._give_up(results, number, _describe(files, answers, left_out))
+                shortage = describe_shortage(files, answers.least_others)
+                if abort_signal.triggered or shortage:
+                    found = _describe(files, answers, left_out, shortage)
+                    self._give_up(results, number, found)
                     return
                 base = self._combine(
                     number,
@@ -165,7 +170,8 @@ class RoundsController(Controller):  # type: ignore[misc]
     def _task(self, number: int, base: Path) -> Shareable:
         content = Shareable()
         content[messages.BASE], content[messages.ROUND] = base.read_bytes(), number
-        content[messages.TRAINING] = self._plan.training.model_dump(mode="json")
+        content[messages.PLAN] = self._plan.model_dump(mode="json")
+        content[messages.FIRST_BASE] = self._block.first_base
         return content
 
     def _combine(
@@ -197,9 +203,21 @@ class RoundsController(Controller):  # type: ignore[misc]
         return output
 
 
-def _describe(files: Mapping[str, Path], answers: Answers, left_out: Mapping[str, str]) -> str:
-    count = f"{len(files)} usable contribution{'' if len(files) == 1 else 's'}"
-    needed = "" if len(files) >= FEWEST_CONTRIBUTIONS else f", needed {FEWEST_CONTRIBUTIONS}"
+def describe_shortage(files: Collection[str], least_others: Mapping[str, int]) -> str:
+    """Return how many contributions would be needed, and why; empty where they are enough."""
+    floor = max((least_others[site] for site in files), default=0)
+    if len(files) >= max(FEWEST_CONTRIBUTIONS, floor + 1):
+        return ""
+    if floor < FEWEST_CONTRIBUTIONS:
+        return f", needed {FEWEST_CONTRIBUTIONS}"
+    asking = ", ".join(site for site in sorted(files) if least_others[site] == floor)
+    return f", needed {floor + 1}: {asking} contributes only with {floor} others (--least-others)"
+
+
+def _describe(
+    files: Collection[str], answers: Answers, left_out: Mapping[str, str], needed: str = ""
+) -> str:
+    count = count_words(len(files), "usable contribution")
     problems = [f"{site}: {reason}" for site, reason in left_out.items()]
     lost = [f"{site} is lost" for site in answers.lost]
     late = [f"{site} has not finished" for site in answers.late]
@@ -224,6 +242,8 @@ class Answers:
     ----------
     contributions : dict
         Bytes of each contribution's file, by site.
+    least_others : dict
+        Fewest other sites with which each of these may be combined.
     refusals : dict
         Type of the error that kept a site from contributing, by site.
     lost : tuple of str
@@ -233,6 +253,7 @@ class Answers:
     """
 
     contributions: dict[str, bytes]
+    least_others: dict[str, int]
     refusals: dict[str, str]
     lost: tuple[str, ...]
     late: tuple[str, ...]
@@ -290,18 +311,19 @@ def ask_sites(
             questions.ask(waiting)
             if all(questions.is_lost(site) for site in waiting):
                 controller.cancel_task(task)
-    contributions, refusals = {}, {}
+    contributions, least_others, refusals = {}, {}, {}
     for site, reply in sorted(_replies(task).items()):
-        content = reply.get(messages.CONTRIBUTION)
-        if reply.get_return_code() == ReturnCode.OK and isinstance(content, bytes):
-            contributions[site] = content
+        content, others = reply.get(messages.CONTRIBUTION), reply.get(messages.LEAST_OTHERS)
+        usable = isinstance(content, bytes) and type(others) is int and 1 <= others <= _MOST_OTHERS
+        if reply.get_return_code() == ReturnCode.OK and usable:
+            contributions[site], least_others[site] = content, others
         else:
             # A site chooses these words, and people read them.
             word = str(reply.get(messages.REFUSAL) or reply.get_return_code())
             refusals[site] = word if _REFUSAL.fullmatch(word) else "an answer of another kind"
     silent = sorted(set(sites) - set(contributions) - set(refusals))
     lost = tuple(site for site in silent if questions.is_lost(site))
-    return Answers(contributions, refusals, lost, tuple(set(silent) - set(lost)))
+    return Answers(contributions, least_others, refusals, lost, tuple(set(silent) - set(lost)))
 
 
 def _replies(task: Task) -> dict[str, Shareable]:

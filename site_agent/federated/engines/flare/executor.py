@@ -16,14 +16,15 @@ from nvflare.apis.shareable import Shareable, make_reply
 from aggregators.errors import AggregatorError
 from aggregators.formats import decode_model
 from aggregators.methods.merging import encode_input
-from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.errors import SiteAgentError
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
+from site_agent.federated.engines.flare.site_rules import SiteRules
 from site_agent.federated.leak_checks import require_safe
 from site_agent.federated.local_training import train_contribution
+from site_agent.federated.plan import read_plan
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
@@ -32,11 +33,11 @@ class SiteExecutor(Executor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         end_with_parent()
+        self._rules = SiteRules.from_environment(os.environ)
 
     @cached_property
     def _samples(self) -> GazeSamples:
-        data, persons = messages.read_site_data(os.environ[messages.SITE_DATA])
-        return open_gaze(data).read(persons)
+        return open_gaze(self._rules.data).read(sorted(self._rules.persons) or None)
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Answer from now on when the server asks whether this site is still there."""
@@ -63,19 +64,22 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.logger.info(f"round {number}: trained on {samples} samples")
         reply = make_reply(ReturnCode.OK)
         reply[messages.CONTRIBUTION] = content
+        reply[messages.LEAST_OTHERS] = self._rules.least_others
         return reply
 
     def _contribute(self, number: int, task: Mapping[str, Any], site: str) -> tuple[bytes, int]:
         content = task[messages.BASE]
-        base = cast("StateDict", decode_model(content))
-        settings = LocalTraining.model_validate(task[messages.TRAINING])
+        plan, digest = read_plan(task[messages.PLAN]), sha256(content).hexdigest()
+        base, settings = cast("StateDict", decode_model(content)), plan.training
         require_safe(f"{number} of this job", base, self._samples, settings)
+        self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
         contribution = train_contribution(
             base,
-            sha256(content).hexdigest(),
+            digest,
             self._samples,
             settings,
             site=site,
             round_number=number,
+            max_hours=self._rules.max_hours,
         )
         return bytes(encode_input(contribution)), contribution.samples

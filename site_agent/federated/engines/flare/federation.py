@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.jobs import write_job
 from site_agent.federated.engines.flare.kits import SUBMITTER, Kit, require_flare
 from site_agent.federated.engines.flare.messages import RoundReport
-from site_agent.federated.plan import FederationPlan
+from site_agent.federated.plan import FederationPlan, digest_run
 from site_agent.runs.files import locked
 from site_agent.runs.progress import Progress
 
@@ -48,11 +47,12 @@ class FederationFolder:
     def __init__(self, folder: Path, plan: FederationPlan, base: Path) -> None:
         self.folder, self.plan = folder, plan
         folder.mkdir(parents=True, exist_ok=True)
-        digest = file_digest(base)
+        self.first_base = file_digest(base)
         content = json.dumps(
-            {"plan": plan.model_dump(mode="json"), "base": digest}, indent=2, sort_keys=True
+            {"plan": plan.model_dump(mode="json"), "base": self.first_base},
+            indent=2,
+            sort_keys=True,
         )
-        self.run = sha256(content.encode()).hexdigest()[:12]
         place = folder / _PLAN
         if place.is_file() and place.read_text(encoding="utf-8") != f"{content}\n":
             raise InvalidInputError(
@@ -74,7 +74,7 @@ class FederationFolder:
 
     def job_name(self, done: int) -> str:
         """Return the name of the job that goes on after so many rounds."""
-        return f"{self.run}-{done + 1}"
+        return f"{digest_run(self.plan, self.first_base)[:12]}-{done + 1}"
 
     def add(self, results: Path) -> tuple[RoundReport, ...]:
         """Take over the rounds of a block, and return what became of them."""
@@ -190,7 +190,7 @@ def _hold_block(
             federation.plan,
             sites,
             federation.network(done),
-            run=federation.run,
+            first_base=federation.first_base,
             first_round=done + 1,
             rounds=rounds,
             round_limit_s=round_limit_s,

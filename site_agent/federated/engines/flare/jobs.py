@@ -45,8 +45,8 @@ class BlockArguments(BaseModel):
         All sites of the federation.
     base : str
         Name of the network's file beside the configuration; a state may lie there, too.
-    run : str
-        Identifies plan and first base: 12 hexadecimal digits.
+    first_base : str
+        SHA-256 of the network with which the rounds of the plan began.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -54,7 +54,7 @@ class BlockArguments(BaseModel):
     plan: dict[str, Any]
     sites: tuple[Annotated[str, Field(pattern=f"^{SITE_NAME}$")], ...] = Field(max_length=1000)
     base: str = Field(pattern=f"^{_FILE_NAME}$")
-    run: str = Field(pattern="^[0-9a-f]{12}$")
+    first_base: str = Field(pattern="^[0-9a-f]{64}$")
     first_round: int = Field(ge=1, le=100_000)
     rounds: int = Field(ge=1, le=100_000)
     round_limit_s: float = Field(gt=0, le=_LONGEST_ROUND_S)
@@ -87,7 +87,7 @@ def write_job(
     sites: Sequence[str],
     base: Path,
     *,
-    run: str,
+    first_base: str,
     first_round: int,
     rounds: int,
     round_limit_s: float,
@@ -105,7 +105,7 @@ def write_job(
         plan=plan.model_dump(mode="json"),
         sites=tuple(sites),
         base=base.name,
-        run=run,
+        first_base=first_base,
         first_round=first_round,
         rounds=rounds,
         round_limit_s=round_limit_s,

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
-
-SITE_DATA = "POOLCTL_FEDERATED_DATA"
-"""Environment variable of a site: a JSON object with ``data`` and ``persons``."""
 
 TRAIN, PRESENT = "train", "poolctl.present"
 """The task of a round, and the question whether a site is still there."""
 
-BASE, ROUND, TRAINING = "base", "round", "training"
-"""A task's entries: bytes of the network's file, number from 1, settings of `LocalTraining`."""
+BASE, ROUND = "base", "round"
+"""A task's entries: bytes of the network's file, number from 1, ..."""
+
+PLAN, FIRST_BASE = "plan", "first_base"
+"""... the `FederationPlan` as JSON values, SHA-256 of the network with which its rounds began."""
 
 CONTRIBUTION, REFUSAL = "contribution", "refusal"
 """An answer has one of these: bytes of the contribution's file, or the type of an error."""
+
+LEAST_OTHERS = "least_others"
+"""Beside a contribution: with how many other sites' contributions it may be combined at least."""
 
 RESULTS = "rounds"
 """Folder of a job's results: the networks with their states and recipes, and `REPORT`."""
@@ -75,14 +76,3 @@ def read_reports(content: str | bytes) -> tuple[RoundReport, ...]:
 def model_name(number: int) -> str:
     """Return the file name of the network that a round makes."""
     return f"round-{number:04d}.safetensors"
-
-
-def site_data(data: Path, persons: list[str] | None) -> dict[str, str]:
-    """Return the environment that names the data of a site; it never leaves the machine."""
-    return {SITE_DATA: json.dumps({"data": str(data.resolve()), "persons": persons})}
-
-
-def read_site_data(text: str) -> tuple[Path, list[str] | None]:
-    """Return the data of a site, and the persons of it that take part, all if None."""
-    named: dict[str, Any] = json.loads(text)
-    return Path(named["data"]), named["persons"]

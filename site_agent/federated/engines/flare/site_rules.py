@@ -1,0 +1,115 @@
+"""A site's own rules in live rounds: which networks it trains, how long, and with how many others.
+
+Who may lie here: the submitter, and the server. A base that somebody built for the purpose makes a
+site's update show its pictures, so a run of rounds has to begin with a network that the site
+accounts for by itself: it names its digest, its file, or its address in a pool, where it is made
+of models of sites that this one trusts (`site_agent.rounds.provenance`).
+
+The networks of later rounds are means over contributions that only the server sees, so a site
+cannot make them again. It believes the server there as it believes a pool within a series, and
+keeps a ledger, so that a run stays what it was: one first base, one plan, few networks a round.
+Else the server could ask for the updates of any number of bases. Every base is audited
+(`site_agent.federated.leak_checks`), whichever round it comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from aggregators.whole_file import write_whole
+from site_agent.errors import ContributionWithheldError
+from site_agent.federated.plan import FederationPlan, digest_run
+
+_VARIABLE = "POOLCTL_FEDERATED_SITE"
+"""Environment variable of a site's processes; it never leaves the machine."""
+
+MOST_NETWORKS = 5
+"""In one round: it is held again, with another network, where the server lost a block of rounds."""
+
+LEDGER_NAME = "trained.json"
+"""Within the kit of a site: run, number of the round, digests of the networks."""
+
+
+@dataclass(frozen=True)
+class SiteRules:
+    """The data of a site, and what it asks of live rounds.
+
+    Attributes
+    ----------
+    data : Path
+    persons : tuple of str
+        Those of the data that take part; all where empty.
+    bases : tuple of str
+        SHA-256 of each network with which a run may begin.
+    ledger : Path
+        See `LEDGER_NAME`.
+    least_others : int
+        Fewest other sites with whose contributions this one's may be combined.
+    max_hours : float
+        How long the training of a round may take.
+    """
+
+    data: Path
+    persons: tuple[str, ...]
+    bases: tuple[str, ...]
+    ledger: Path
+    least_others: int = 2
+    max_hours: float = math.inf
+
+    def environment(self) -> dict[str, str]:
+        """Return the variable by which a site's processes learn of the rules."""
+        return {_VARIABLE: json.dumps(asdict(self), default=str)}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> SiteRules:
+        """Return the rules that `environment` wrote."""
+        return TypeAdapter(cls).validate_json(environment[_VARIABLE])
+
+    def admit(self, plan: FederationPlan, first_base: str, number: int, digest: str) -> None:
+        """Record that a network is trained in a round, or refuse it.
+
+        Parameters
+        ----------
+        first_base : str
+            SHA-256 of the network with which the run began, as the server says.
+        number : int
+            Of the round, from 1.
+        digest : str
+            SHA-256 of the network that is to be trained.
+
+        Raises
+        ------
+        ContributionWithheldError
+            The run begins with a network that this site did not name, the round is none of the
+            plan, or too many other networks were trained in it.
+        """
+        name = f"{number} of the run that began with sha256:{first_base[:16]}"
+        if first_base not in self.bases:
+            raise ContributionWithheldError(
+                name,
+                [f"the run begins with sha256:{first_base}, which this site did not name"],
+                hint="if you know how it was made, start 'poolctl federated site' with "
+                f"--base {first_base}",
+            )
+        if number == 1 and digest != first_base:
+            reason = f"the network is sha256:{digest}, not the one with which the run begins"
+            raise ContributionWithheldError(name, [reason])
+        if not 1 <= number <= plan.rounds:
+            raise ContributionWithheldError(name, [f"its plan has {plan.rounds} rounds"])
+        ledger = json.loads(self.ledger.read_bytes()) if self.ledger.is_file() else {}
+        trained = ledger.setdefault(digest_run(plan, first_base), {})
+        known = trained.setdefault(str(number), [])
+        if digest not in known and len(known) == MOST_NETWORKS:
+            reason = (
+                f"this site has trained {len(known)} other networks in this round, the last one "
+                f"sha256:{known[-1]}, and is asked to train sha256:{digest} now"
+            )
+            raise ContributionWithheldError(name, [reason])
+        trained[str(number)] = [*known, *([] if digest in known else [digest])]
+        write_whole(self.ledger, json.dumps(ledger, indent=1) + "\n")
