@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aggregators.errors import OptionError
 from aggregators.methods.sub_models import SubModels
@@ -35,6 +35,16 @@ class MethodOptions(BaseModel):
 
     # NaN and infinities have no JSON, so no recipe could hold them.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CappedOptions(MethodOptions):
+    """For methods that weigh sites by the samples that they state."""
+
+    weight_cap: float = Field(
+        default=3.0,
+        ge=1,
+        description="A site counts with at most so many times the median of the sites' samples.",
+    )
 
 
 class NoOptions(MethodOptions):
@@ -133,6 +143,9 @@ class AggregationMethod(ABC, Generic[OptionsT]):
 
         None if the method cannot merge such a model.
         """
+
+    def require_sites(self, sites: int, options: OptionsT) -> None:
+        """Raise `OptionError` if so few sites cannot be combined with these options."""
 
     @abstractmethod
     def combine(

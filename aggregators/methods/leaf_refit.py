@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods.contract import AggregationMethod, Combined, NoOptions, Progress
+from aggregators.methods.contract import AggregationMethod, CappedOptions, Combined, Progress
 from aggregators.methods.refitting import forest_digest, thin_base
-from aggregators.methods.sub_models import SubModel, SubModels, require_equal
+from aggregators.methods.sub_models import SubModel, SubModels, cap_samples, require_equal
 from aggregators.models import (
     Float32,
     Float64,
@@ -23,7 +23,7 @@ from aggregators.models import (
 _ROWS_AT_ONCE = 1 << 14
 
 
-class LeafRefit(AggregationMethod[NoOptions]):
+class LeafRefit(AggregationMethod[CappedOptions]):
     """``leaf + sum(n_k change_k) / sum(n_k)``, n_k the samples of site k that reach the leaf.
 
     The inputs are one landmark model, the base, and the contributions of sites
@@ -36,10 +36,11 @@ class LeafRefit(AggregationMethod[NoOptions]):
     """
 
     name = "leaf-refit"
+    version = 2
     summary = "a merged landmark model with its leaves fitted again by all sites"
     kind = "ert"
     contribution = "leaf-changes"
-    options_type = NoOptions
+    options_type = CappedOptions
     output_formats = (
         "dlib-shape-predictor",
         "poolctl-forest",
@@ -50,7 +51,7 @@ class LeafRefit(AggregationMethod[NoOptions]):
         return None
 
     def combine(
-        self, sub_models: SubModels[MergeInput], _options: NoOptions, progress: Progress, /
+        self, sub_models: SubModels[MergeInput], options: CappedOptions, progress: Progress, /
     ) -> Combined:
         base, contributions = _split_inputs(sub_models)
         forest, name = base.model, base.name
@@ -65,13 +66,13 @@ class LeafRefit(AggregationMethod[NoOptions]):
             left = [item for item in left if item.model.base_digest != digest]
             done = 1 - len(left) / len(contributions)
             progress(done, f"{len(fitting)} contributions to {name}")
-            forest = refine(forest, fitting)
+            forest = refine(forest, fitting, options.weight_cap)
             name = f"{base.name}, refined"
         return Combined(forest, _warn_of_settings(contributions))
 
 
 def refine(
-    base: ShapePredictor, contributions: Sequence[SubModel[LeafContribution]]
+    base: ShapePredictor, contributions: Sequence[SubModel[LeafContribution]], weight_cap: float
 ) -> ShapePredictor:
     """Return the base with the weighted mean of the contributions added to its leaves.
 
@@ -79,6 +80,9 @@ def refine(
     ----------
     contributions : sequence of SubModel
         Of one round, all fitted to `base`; summed in this order.
+    weight_cap : float
+        A site whose samples in all leaves are more than so many times the median counts as if it
+        had that many.
     """
     require_equal(
         contributions,
@@ -96,13 +100,20 @@ def refine(
                 first_name="the base",
                 other_name=item.name,
             )
+    stated = [int(item.model.counts.sum(dtype=np.float64)) for item in contributions]
+    copies = [item.copies if each else 0 for item, each in zip(contributions, stated, strict=True)]
+    most = cap_samples(np.repeat(stated, copies).tolist() or [0], weight_cap)
+    weights = [
+        item.weight * (min(1.0, most / each) if each else 1.0)
+        for item, each in zip(contributions, stated, strict=True)
+    ]
     # In blocks: the changes of all sites in float64 would take many times the model.
     leaves = np.empty_like(forest.leaves)
     for first in range(0, len(leaves), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
         change = mean_change(
-            [(item.model.changes[rows], item.weight * item.model.counts[rows].astype(np.float64))
-             for item in contributions]
+            [(item.model.changes[rows], weight * item.model.counts[rows].astype(np.float64))
+             for item, weight in zip(contributions, weights, strict=True)]
         )  # fmt: skip
         leaves[rows] = forest.leaves[rows] + change
     return replace(forest, leaves=leaves)

@@ -189,3 +189,17 @@ def check_weights(weights: Sequence[float] | None, names: Sequence[str]) -> tupl
             )
         checked.append(value)
     return tuple(checked)
+
+
+def cap_samples(samples: Sequence[int], cap: float) -> float:
+    """Return the most samples that one site counts with.
+
+    Parameters
+    ----------
+    samples : sequence of int
+        As the sites of a round state them.
+    cap : float
+        Multiple of their median; of an even number, of the lower middle, so that of two sites the
+        smaller one decides.
+    """
+    return cap * sorted(samples)[(len(samples) - 1) // 2]

@@ -91,6 +91,14 @@ def contribute(
     secure_only: Annotated[
         bool, typer.Option("--secure-only", help="Refuse rounds that are not summed securely.")
     ] = False,
+    least_others: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Refuse a result with the contributions of fewer other sites: those who know all "
+            "others can compute yours.",
+        ),
+    ] = 2,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
@@ -131,6 +139,7 @@ def contribute(
             min_faces=min_faces,
             faces_per_leaf=faces_per_leaf,
             secure_only=secure_only,
+            least_others=least_others,
         )
         choice = DataChoice(part_words(parts), part_words(persons), seed, threads)
         done = contribute_to_round(

@@ -41,7 +41,11 @@ from pool_server.transfers.receiving import (
     complete_upload,
 )
 from pool_server.transfers.service import describe_upload, get_upload
-from pool_server.wire.rounds import ContributionRequest, RoundResponse
+from pool_server.wire.rounds import (
+    DEFAULT_LEAST_OTHERS,
+    ContributionRequest,
+    RoundResponse,
+)
 from pool_server.wire.uploads import UploadResponse
 
 
@@ -158,7 +162,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
     def fill_in(self, announced: Announcement[ContributionRequest]) -> None:
         upload = announced.upload
         upload.model_name, upload.file_name = self.round.key, announced.offer.file_name
-        upload.round_id = self.round.id
+        upload.round_id, upload.least_others = self.round.id, announced.offer.least_others
 
     def admit(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
         upload, offer = announced.upload, announced.offer
@@ -170,6 +174,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
         service.require_contributions_taken(current)
         service.require_usable_base(current, despite_withdrawal=offer.despite_withdrawal)
         require_same_sum(current, upload.digest)
+        _require_enough_others(current, upload.site.name, offer.least_others)
         return False
 
     def accept_copy(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
@@ -185,6 +190,9 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
         upload.size_bytes = known.size_bytes
         self.accept(session, Arrival(announced.caller, upload, known.summary))
         return True
+
+    def renew(self, upload: UploadRecord, announced: Announcement[ContributionRequest]) -> None:
+        upload.least_others = announced.upload.least_others
 
     def belongs(self, upload: UploadRecord) -> bool:
         return super().belongs(upload) and upload.round_id == self.round.id
@@ -209,6 +217,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
                 size_bytes=upload.size_bytes,
                 file_name=upload.file_name,
                 summary=arrived.checked,
+                least_others=upload.least_others or DEFAULT_LEAST_OTHERS,
                 created_by=service.name_of(caller),
                 token_id=caller.token_id,
             )
@@ -254,6 +263,19 @@ def require_same_sum(found: RoundRecord, digest: str) -> None:
             code="sums_differ",
             hint="One of you did not send the sum that the servers signed: compare the digests.",
             details={"found": first.digest, "expected": digest},
+        )
+
+
+def _require_enough_others(found: RoundRecord, site: str, least_others: int) -> None:
+    """Raise `RefusedError` where the round has too few sites for what this one asks."""
+    others = sum(each.site.name != site for each in found.participants)
+    if others < least_others:
+        raise RefusedError(
+            f"round {found.key} has {others} other sites, and {site!r} asks for contributions of "
+            f"at least {least_others}",
+            code="too_few_others",
+            hint="--least-others lowers it; with one other site, that site can compute your "
+            "contribution from the result.",
         )
 
 

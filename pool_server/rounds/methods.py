@@ -70,6 +70,17 @@ class RoundMethod:
         """Return those options of a round that `aggregators.merge` takes."""
         return {}
 
+    def require_sites(self, sites: int, options: Mapping[str, Any]) -> None:
+        """Raise `RoundRefusedError` if so few sites cannot be combined with these options."""
+        from aggregators.errors import OptionError
+        from aggregators.methods.contract import check_options
+
+        own = check_options(self.aggregation.options_type, self.merge_options(options), self.name)
+        try:
+            self.aggregation.require_sites(sites, own)
+        except OptionError as error:
+            raise RoundRefusedError(str(error)) from error
+
     def require_base(self, base: ModelVersionRecord) -> None:
         """Raise `RoundRefusedError` unless rounds can be held with this base."""
         raise NotImplementedError
@@ -134,6 +145,7 @@ class LeafRefitRounds(RoundMethod):
 
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
         from aggregators.errors import OptionError
+        from aggregators.methods.contract import CappedOptions, check_options
         from aggregators.methods.refitting import refit_settings
 
         if "seed" in options:
@@ -146,10 +158,15 @@ class LeafRefitRounds(RoundMethod):
                 hint="Leave it out; --mode level-by-level holds one round for each level.",
             )
         first = {"level": 1} if mode == LEVEL_BY_LEVEL else {}
+        own, fit = _split_refit(options)
         try:
-            return refit_settings(**{**options, **first, "mode": mode}).shared()
+            weighing = check_options(CappedOptions, own, self.name).model_dump()
+            return refit_settings(**{**fit, **first, "mode": mode}).shared() | weighing
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
+
+    def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return _split_refit(options)[0]
 
     def require_base(self, base: ModelVersionRecord) -> None:
         members = base.fingerprint.get("members", 1)
@@ -194,9 +211,12 @@ class LeafRefitRounds(RoundMethod):
         if not isinstance(model, ShapePredictor):
             raise RefusedError("the base is no single landmark model")
         require_same_base(forest_digest(model), contribution.base_digest)
-        settings = RefitSettings.model_validate(dict(options))
+        settings = RefitSettings.model_validate(_split_refit(options)[1])
         forest = thin_base(model, settings.thin)
         require_settings(settings.resolved(forest).shared(), contribution.settings)
+        if not contribution.counts.any() or not contribution.changes.any():
+            # Whoever sends nothing takes no part, but makes the sum that of one site fewer.
+            raise RefusedError("changes no leaf: too few faces reach any of them")
         if contribution.changes.shape != forest.leaves.shape:
             raise RefusedError(
                 f"changes leaves of shape {contribution.changes.shape}, "
@@ -208,6 +228,12 @@ class LeafRefitRounds(RoundMethod):
             "leaves_changed": int((contribution.counts > 0).sum()),
             "settings": dict(contribution.settings),
         }
+
+
+def _split_refit(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of the mean, and those of the sites' fit."""
+    fit = dict(options)
+    return {name: fit.pop(name) for name in ("weight_cap",) if name in fit}, fit
 
 
 def _levels_of(base: ModelVersionRecord) -> int:

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, CursorResult, Select, and_, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    CursorResult,
+    Select,
+    and_,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from pool_server.database.records import (
@@ -35,7 +46,7 @@ from pool_server.wire.rounds import (
 
 OPEN, FINISHED, CANCELLED = "open", "finished", "cancelled"
 FEWEST_CONTRIBUTIONS = 2
-"""The result of one contribution would show that contribution."""
+"""The result of one contribution would show that contribution, whatever its site asks."""
 
 
 def whole_rounds() -> Select[RoundRecord]:
@@ -110,12 +121,14 @@ def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
         return RoundRecord.state == state
     if state == OPEN:
         return and_(RoundRecord.state == OPEN, RoundRecord.deadline > now)
-    contributions = (
-        select(func.count())
+    # As `has_enough`; that more than one other is needed makes FEWEST_CONTRIBUTIONS of it.
+    asked = func.max(RoundContributionRecord.least_others)
+    is_enough = func.coalesce(
+        select(func.count() > asked)
         .where(RoundContributionRecord.round_id == RoundRecord.id)
-        .scalar_subquery()
+        .scalar_subquery(),
+        false(),
     )
-    is_enough = contributions >= FEWEST_CONTRIBUTIONS
     return and_(
         RoundRecord.state == OPEN,
         RoundRecord.deadline <= now,
@@ -196,7 +209,15 @@ def is_ready(found: RoundRecord) -> bool:
 
 
 def has_enough(found: RoundRecord) -> bool:
-    return len(found.contributions) >= FEWEST_CONTRIBUTIONS
+    """Return whether no contributing site asks for more others than have contributed."""
+    return len(found.contributions) >= fewest_sites(found)
+
+
+def fewest_sites(found: RoundRecord) -> int:
+    """Return the number of contributions below which a round has no result."""
+    return max(
+        (1 + each.least_others for each in found.contributions), default=FEWEST_CONTRIBUTIONS
+    )
 
 
 def missing_sites(found: RoundRecord) -> set[str]:
@@ -220,6 +241,7 @@ def describe_round(found: RoundRecord) -> RoundResponse:
         round_id=found.key,
         state=state_of(found),
         ready=is_ready(found),
+        fewest_sites=fewest_sites(found),
         base=address_of(found.base_version),
         base_digest=found.base_version.digest,
         base_size_bytes=found.base_version.size_bytes,
@@ -279,6 +301,7 @@ def describe_contribution(contribution: RoundContributionRecord) -> RoundContrib
         size_bytes=contribution.size_bytes,
         file_name=contribution.file_name,
         summary=contribution.summary,
+        least_others=contribution.least_others,
         created_at=contribution.created_at,
         created_by=contribution.created_by,
     )

@@ -126,6 +126,7 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
     if request.secure is not None:
         _require_summable(session, method, names, request.secure)
     options = method.check_options(request.mode, request.options)
+    method.require_sites(len(names), options)
     method.require_base(base)
     now = now_utc()
     if not now < request.deadline <= now + LONGEST:
@@ -207,7 +208,7 @@ def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:
         if not has_enough(found):
             raise ConflictError(
                 f"round {key} has {len(found.contributions)} contributions, expected at least "
-                f"{repository.FEWEST_CONTRIBUTIONS}: the result of one would show it",
+                f"{describe_floor(found)}",
                 code="round_open",
                 hint=f"Wait for another, or end it: `poolctl rounds cancel {key}`",
             )
@@ -279,7 +280,7 @@ def require_finishable(found: RoundRecord) -> None:
     if state == "expired":
         raise RoundClosedError(
             f"round {found.key} expired: {len(found.contributions)} sites contributed before its "
-            f"end, expected at least {repository.FEWEST_CONTRIBUTIONS}"
+            f"end, expected at least {describe_floor(found)}"
         )
     waiting = sorted(missing_sites(found))
     if state == "open" and waiting:
@@ -290,6 +291,16 @@ def require_finishable(found: RoundRecord) -> None:
             hint=f"Its starter may go on without them: `poolctl rounds finish {found.key} --early`",
             details={"waiting": waiting},
         )
+
+
+def describe_floor(found: RoundRecord) -> str:
+    """Return how many contributions a round needs, and who asks for so many."""
+    needed = repository.fewest_sites(found)
+    if needed == repository.FEWEST_CONTRIBUTIONS:
+        return f"{needed}: the result of one would show it"
+    asking = [each.site.name for each in found.contributions if each.least_others == needed - 1]
+    verb = "asks" if len(asking) == 1 else "ask"
+    return f"{needed}, as {', '.join(asking)} {verb} for those of {needed - 1} other sites"
 
 
 def require_usable_base(found: RoundRecord, *, despite_withdrawal: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -28,6 +28,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     "round_id": "4f1d2c3b4a596877",
     "state": "open",
     "ready": False,
+    "fewest_sites": 3,
     "base": "pool://site-a/merged-68@3",
     "base_digest": _DIGEST_EXAMPLE,
     "base_size_bytes": 123_456_789,
@@ -53,6 +54,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
                 "size_bytes": 12_345_678,
                 "file_name": "site-a.contribution",
                 "summary": {"leaves": 480_000, "parts": 68, "leaves_changed": 310_000},
+                "least_others": 2,
                 "created_at": "2026-03-02T12:00:00Z",
                 "created_by": "site-a/laptop",
             },
@@ -66,6 +68,20 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     "state_digest": None,
     "secure": None,
 }
+
+
+DEFAULT_LEAST_OTHERS = 2
+"""With one other site, that site could subtract its own contribution from the result."""
+
+LeastOthers = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=199,
+        description="The contribution may only be combined with those of at least so many other "
+        "sites. A round that ends with fewer has no result.",
+    ),
+]
 
 
 class SecureTerms(BaseModel):
@@ -124,6 +140,7 @@ class RoundContribution(BaseModel):
     size_bytes: int = Field(ge=0)
     file_name: str
     summary: dict[str, Any] = Field(description="What the pool read from the file.")
+    least_others: LeastOthers
     created_at: datetime
     created_by: str
 
@@ -147,9 +164,12 @@ class RoundResponse(BaseModel):
     round_id: str = Field(pattern=ROUND_KEY_PATTERN)
     state: RoundState = Field(
         description="`open` until the deadline; then `closed`, or `expired` when fewer than "
-        "two sites contributed; `finished` with a result; `cancelled`."
+        "`fewest_sites` contributed; `finished` with a result; `cancelled`."
     )
     ready: bool = Field(description="All sites have contributed, or those that have are enough.")
+    fewest_sites: int = Field(
+        ge=2, description="Contributions without which the round has no result, by those there."
+    )
     base: str
     base_digest: Digest
     base_size_bytes: int
@@ -214,6 +234,7 @@ class ContributionRequest(BaseModel):
     size_bytes: int = Field(ge=1)
     digest: Digest
     file_name: FileName
+    least_others: LeastOthers = DEFAULT_LEAST_OTHERS
     despite_withdrawal: DespiteWithdrawal = False
 
 

@@ -198,6 +198,7 @@ class RoundsConfig(_FacesTable):
     min_faces: int = Field(default=ContributionRules.min_faces, ge=1)
     faces_per_leaf: float = Field(default=ContributionRules.faces_per_leaf, ge=0)
     secure_only: bool = False
+    least_others: int = Field(default=ContributionRules.least_others, ge=1)
     parts: list[str] = []
     seed: int = Field(default=0, ge=0)
     finish: bool = False
@@ -211,6 +212,7 @@ class RoundsConfig(_FacesTable):
             min_faces=self.min_faces,
             faces_per_leaf=self.faces_per_leaf,
             secure_only=self.secure_only,
+            least_others=self.least_others,
         )
 
     @field_validator("data", "gaze", mode="before")

@@ -61,6 +61,7 @@ def refusal_condition(config: RoundsConfig) -> str:
         "min_faces",
         "faces_per_leaf",
         "secure_only",
+        "least_others",
         "persons",
     }
     digests = []

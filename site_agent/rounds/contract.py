@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pool_server.wire.models import ModelVersionResponse
-from pool_server.wire.rounds import RoundResponse
+from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.runs.progress import Progress
 
@@ -96,6 +96,9 @@ class ContributionRules:
         send more sums than there are faces, which could be solved for single ones.
     secure_only : bool
         Contribute to secure rounds alone, in which nobody reads a single contribution.
+    least_others : int
+        Fewest other sites with whose contributions this one's may be combined. Those who know
+        all others can subtract them: with one other site, that site.
     """
 
     trusted: frozenset[str] = frozenset()
@@ -104,6 +107,7 @@ class ContributionRules:
     min_faces: int = 5
     faces_per_leaf: float = 2.0
     secure_only: bool = False
+    least_others: int = DEFAULT_LEAST_OTHERS
 
     def including(self, site: str) -> ContributionRules:
         """Return the rules of a site, which trusts itself."""

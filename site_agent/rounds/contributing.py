@@ -155,7 +155,7 @@ def contribute_to_round(
     files = _name_files(pool, found, site, part.inputs(rules))
     _pin_terms(found, files)
     if (taken := _find_taken(found, site, files)) is not None:
-        return _restore(pool, files, taken)
+        return _restore(pool, files, taken, rules)
     is_new = not files.contribution.is_file()
     if is_new:
         _require_open(found, site)
@@ -175,7 +175,7 @@ def contribute_to_round(
         done = _sum(pool, done, part, files, wait=wait, progress=report)
         if done.phase != "complete":
             return done
-    return _send(pool, done, files, despite_withdrawal=despite_withdrawal, progress=report)
+    return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
 
 
 def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Files:
@@ -242,7 +242,9 @@ def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed |
     return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)
 
 
-def _restore(pool: PoolClient, files: _Files, done: Contributed) -> Contributed:
+def _restore(
+    pool: PoolClient, files: _Files, done: Contributed, rules: ContributionRules
+) -> Contributed:
     """Send a contribution that the pool has taken again; its storage may have lost it since."""
     if not files.sent.is_file():
         return done
@@ -250,7 +252,9 @@ def _restore(pool: PoolClient, files: _Files, done: Contributed) -> Contributed:
         files.contribution.unlink(missing_ok=True)
         files.sent.unlink(missing_ok=True)
         return done
-    sent_bytes = pool.rounds.send_contribution(done.round.round_id, files.sent, done.site)
+    sent_bytes = pool.rounds.send_contribution(
+        done.round.round_id, files.sent, done.site, least_others=rules.least_others
+    )
     return replace(done, sent_bytes=sent_bytes)
 
 
@@ -320,6 +324,7 @@ def _send(
     pool: PoolClient,
     done: Contributed,
     files: _Files,
+    rules: ContributionRules,
     *,
     despite_withdrawal: bool,
     progress: Progress,
@@ -330,6 +335,7 @@ def _send(
         round_id,
         files.sent,
         done.site,
+        least_others=rules.least_others,
         despite_withdrawal=despite_withdrawal,
         progress=part_of(progress, _SUMMED, 1.0),
     )

@@ -55,7 +55,8 @@ class LeafRefitPart(SitePart):
 
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
         seed = choice.seed + _times_through(pool, found)
-        return cls(found, faces, refit_settings(**{**found.options, "seed": seed}), choice)
+        fit = {name: value for name, value in found.options.items() if name != "weight_cap"}
+        return cls(found, faces, refit_settings(**{**fit, "seed": seed}), choice)
 
     @staticmethod
     def same_origin(base: Path, result: Path) -> bool:
@@ -111,6 +112,14 @@ class LeafRefitPart(SitePart):
             threads=self.choice.threads,
             progress=part_of(progress, _READING, 1.0),
         )
+        if not contribution.counts.any():
+            raise ContributionWithheldError(
+                self.found.round_id,
+                [
+                    f"none of the {len(contribution.counts)} leaves of the base is reached by "
+                    f"{self.settings.min_faces} of your faces: there is nothing to send"
+                ],
+            )
         # After the fit, as the number of leaves that are sent is known only then.
         if objections := rules.objections_to_sums(contribution, model, site.faces.face_count):
             raise ContributionWithheldError(self.found.round_id, objections)

@@ -36,6 +36,7 @@ from site_agent.pool.recipe_sources import RecipeSources
 from site_agent.pool.requests import parse_address, require_field, require_same
 from site_agent.rounds.kinds import find_site_part
 from site_agent.runs.progress import Progress, no_progress
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe, RecipeInput
@@ -63,6 +64,13 @@ def require_allowed(
     reasons, hint = part.objections(rules), ""
     if rules.secure_only and found.secure is None:
         reasons.append("the round is not summed securely, and this site sends nothing else")
+    others = len(found.participants) - 1
+    if others < rules.least_others:
+        reasons.append(
+            f"the round has {count_words(others, 'other site')}, and this site asks for at least "
+            f"{rules.least_others} (--least-others): with one other, that site can compute your "
+            "contribution from the result"
+        )
     if not rules.approves(version):
         problems, hint = find_base_problems(pool, version, rules, progress)
         reasons += [f"the base cannot be accounted for: {each}" for each in problems]

@@ -44,7 +44,8 @@ class Lab:
         }
 
     def contribute_words(self, key: str) -> tuple[str, ...]:
-        return ("rounds", "contribute", key, "--data", str(self.faces), "--threads", "1", "--json")
+        words = ("rounds", "contribute", key, "--data", str(self.faces), "--threads", "1")
+        return (*words, "--least-others", "1", "--json")
 
     def run(self, *words: str, **environment: str) -> Outcome:
         return run_process(*words, **(self.environment | environment))

@@ -58,13 +58,14 @@ class Federation:
                 write_samples(folder / site, [samples_at(number)])
 
     def contribute(self, key: str, site: str) -> str:
-        rules = ContributionRules(trusted=frozenset(SITES))
+        rules = ContributionRules(trusted=frozenset(SITES), least_others=1)
         done = contribute_to_round(self.clients[site], key, self.folder / site, rules=rules)
         return done.digest
 
     def contribute_killed(self, key: str, site: str) -> str:
         """Kill a contributing process at some moment, and let another go on."""
-        words = ("rounds", "contribute", key, "--data", self.folder / site, "--json")
+        words = ("rounds", "contribute", key, "--data", self.folder / site, "--json",
+                 "--least-others", "1")  # fmt: skip
         process = start_process(*words, **self.environments[site])
         with suppress(Exception):
             process.wait(self.random.uniform(0, self.run_s))

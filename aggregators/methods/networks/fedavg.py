@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods.contract import Combined, MethodOptions, Progress
+from aggregators.methods.contract import CappedOptions, Combined, Progress
 from aggregators.methods.networks.updates import (
     NetworkMethod,
     Updates,
@@ -18,12 +18,13 @@ from aggregators.methods.networks.updates import (
     network_of,
     pick_first,
     stream_network,
+    warn_of_lone_mover,
 )
-from aggregators.methods.sub_models import SubModels
+from aggregators.methods.sub_models import SubModels, cap_samples
 from aggregators.models import Float64, MergeInput, NetworkContribution
 
 
-class MeanOptions(MethodOptions):
+class MeanOptions(CappedOptions):
     """How contributions are averaged; networks without a base have their weights only."""
 
     mean: Literal["samples", "sites"] = Field(
@@ -36,15 +37,17 @@ class FedAvg(NetworkMethod[MeanOptions]):
 
     The inputs are networks, with weights that are usually numbers of training samples; or a
     base and contributions, which state their samples. BatchNorm statistics are averaged like
-    other entries. Entries that are not floating-point (counters, masks) come from the input with
-    the lowest digest, with a warning if the inputs differ in them. The result is rounded once,
-    to the stored type.
+    other entries. No site counts with more than `weight_cap` times the median number of samples,
+    since nobody can check what a site states. Entries that are not floating-point (counters,
+    masks) come from the input with the lowest digest, with a warning if the inputs differ in
+    them. The result is rounded once, to the stored type.
 
     Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
     Decentralized Data".
     """
 
     name = "fedavg"
+    version = 2
     summary = "weighted mean of networks' parameters"
     options_type = MeanOptions
 
@@ -54,26 +57,32 @@ class FedAvg(NetworkMethod[MeanOptions]):
         updates = collect_updates(sub_models, self.name)
         if len(updates.sites) == 1 and updates.base is None:
             return Combined(network_of(updates.sites[0]))
-        weights = site_weights(updates, options.mean)
+        weights = site_weights(updates, options)
 
         def combine(name: str, _block: slice, rows: Float64) -> Float64:
             require_numbers(updates, name, rows)
             return weighted_mean(rows, weights)
 
         network = stream_network(updates, combine, pick_first(updates))
-        return Combined(network, find_differing_counters(updates))
+        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
+        return Combined(network, warnings)
 
 
-def site_weights(updates: Updates, mean: str) -> Float64:
-    """Return the weight of each site: the given one, for contributions times their samples."""
-    return np.array(
-        [
-            site.weight * site.model.samples
-            if isinstance(site.model, NetworkContribution) and mean == "samples"
-            else site.weight
-            for site in updates.sites
-        ]
-    )
+def site_weights(updates: Updates, options: MeanOptions) -> Float64:
+    """Return the weight of each site: the given one, for contributions times their samples.
+
+    Samples are capped; equal files of two sites are two of the numbers whose median is taken.
+    """
+    weights = np.array([site.weight for site in updates.sites])
+    if options.mean != "samples" or updates.base is None:
+        return weights
+    stated = [
+        site.model.samples if isinstance(site.model, NetworkContribution) else 1
+        for site in updates.sites
+    ]
+    copies = [site.copies for site in updates.sites]
+    each = np.repeat(stated, copies).tolist()
+    return weights * np.minimum(stated, cap_samples(each, options.weight_cap))
 
 
 def weighted_mean(rows: Float64, weights: Float64) -> Float64:

@@ -31,6 +31,7 @@ from aggregators.methods.networks.updates import (
     require_same_entries,
     split_state,
     stream_network,
+    warn_of_lone_mover,
 )
 from aggregators.methods.sub_models import SubModel, SubModels
 from aggregators.models import Float64, MergeInput, OptimiserState, StateDict, TensorInfo
@@ -72,6 +73,7 @@ class _FedOpt(NetworkMethod[OptionsT]):
     the first round has none. BatchNorm's running statistics are averaged, never stepped.
     """
 
+    version = 2
     moments: ClassVar[tuple[str, ...]] = ("momentum", "variance")
 
     def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
@@ -114,10 +116,11 @@ class _FedOpt(NetworkMethod[OptionsT]):
         if given is not None:
             _require_fitting(given, self.name, base, infos)
         state = given.model.moments if given else None
-        stepping = _Stepping(self, updates, options, site_weights(updates, options.mean), state)
+        weights = site_weights(updates, options)
+        stepping = _Stepping(self, updates, options, weights, state)
         network = stream_network(updates, stepping.change, pick_first(updates))
         moments = ComputedTensors(infos, lambda name: stepping.moment(*name.split("/", 1)))
-        warnings = find_differing_counters(updates)
+        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
         if given is None:
             warnings = (*warnings, f"no optimiser state was given: {self.name} begins anew")
         return Combined(network, warnings, OptimiserState(StateDict(moments, infos), self.name, ""))

@@ -43,6 +43,9 @@ class Krum(RobustMethod[KrumOptions]):
     summary = "the one network that is closest to most others"
     options_type = KrumOptions
 
+    def require_sites(self, sites: int, options: KrumOptions) -> None:
+        _require_enough(sites, options.hostile or 0)
+
     def combine_votes(self, votes: Votes, options: KrumOptions, progress: Progress, /) -> StateDict:
         # What is not finite was sent by a hostile site, or counts as such: it is one of the f.
         given = votes.count + votes.dropped

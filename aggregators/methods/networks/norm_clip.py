@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from aggregators.methods.contract import MethodOptions, Progress
-from aggregators.methods.networks.updates import Updates
+from aggregators.methods.networks.updates import update_norms
 from aggregators.methods.networks.voting import RobustMethod, Votes, mean_within, stream_votes
 from aggregators.models import Float64, StateDict
 
@@ -38,18 +38,6 @@ class NormClip(RobustMethod[ClipOptions]):
     ) -> StateDict:
         factors = clip_factors(update_norms(votes.updates), options.limit)
         return stream_votes(votes, lambda rows: mean_within(rows * factors[:, np.newaxis]))
-
-
-def update_norms(updates: Updates) -> Float64:
-    """Return the Euclidean norm of each update, over all floating-point entries."""
-    squares: Float64 = np.zeros(len(updates.sites))
-    for name in updates.float_names:
-        for block in updates.blocks(name):
-            rows = updates.rows(name, block)
-            # Beyond the range of float64 a norm is infinite, and the update counts as zero.
-            with np.errstate(over="ignore"):
-                squares += (rows * rows).sum(axis=1)
-    return np.sqrt(squares)
 
 
 def clip_factors(norms: Float64, limit: float) -> Float64:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from pydantic import Field
 
+from aggregators.errors import OptionError
 from aggregators.methods.contract import MethodOptions, NoOptions, Progress
 from aggregators.methods.networks.voting import RobustMethod, Votes, mean_within, stream_votes
 from aggregators.models import Float64, StateDict
@@ -35,9 +36,21 @@ class TrimmedMean(RobustMethod[TrimOptions]):
     summary = "mean of networks' parameters without the extremes of each"
     options_type = TrimOptions
 
+    def require_sites(self, sites: int, options: TrimOptions) -> None:
+        """Refuse a trim above 0 that leaves out nobody, which is the mean: one site decides it."""
+        trimmed = min(count_tolerated(options.trim, sites), _most(sites))
+        if options.trim > 0 and trimmed == 0:
+            needed = max(3, math.ceil(1 / options.trim - 1e-9))
+            raise OptionError(
+                f"trim {options.trim:g} leaves out none of {sites} sites, which is the plain mean: "
+                f"it needs at least {needed} sites"
+            )
+
     def combine_votes(
         self, votes: Votes, options: TrimOptions, _progress: Progress, /
     ) -> StateDict:
+        if votes.updates.base is not None:
+            self.require_sites(votes.count + votes.dropped, options)
         # Updates that were dropped already are no longer among the extremes.
         tolerated = count_tolerated(options.trim, votes.count + votes.dropped)
         count = max(0, min(tolerated - votes.dropped, _most(votes.count)))

@@ -293,11 +293,68 @@ def stream_network(
         for block in updates.blocks(name):
             result = combine(name, block, updates.rows(name, block))
             origin = updates.origin(name, block)
-            flat[block] = result if origin is None else origin + result
+            with np.errstate(over="ignore"):  # refused below
+                flat[block] = result if origin is None else origin + result
+            if origin is not None:
+                _require_finite(name, origin, flat[block])
         return entry
 
     return StateDict(
         ComputedTensors(updates.infos, compute), dict(updates.infos), dict(updates.metadata)
+    )
+
+
+def _require_finite(name: str, origin: Float64, result: NDArray[Any]) -> None:
+    """Raise `IncompatibleModelsError` where a base's finite number would become NaN or infinite.
+
+    Such a result is useless, and every later round on it as well. A base may hold infinities
+    itself, in masks.
+    """
+    if bool((~np.isfinite(result) & np.isfinite(origin)).any()):
+        raise IncompatibleModelsError(
+            f"entry {name!r} of the result",
+            "finite numbers",
+            "infinities or NaN",
+            first_name="a usable network",
+            other_name="the combined contributions",
+            hint="their training diverged, or the server's learning rate (eta) is too high",
+        )
+
+
+def update_norms(updates: Updates) -> Float64:
+    """Return the Euclidean norm of each update, over all floating-point entries."""
+    squares: Float64 = np.zeros(len(updates.sites))
+    for name in updates.float_names:
+        for block in updates.blocks(name):
+            rows = updates.rows(name, block)
+            # Beyond the range of float64 a norm is infinite, and the update counts as zero.
+            with np.errstate(over="ignore"):
+                squares += (rows * rows).sum(axis=1)
+    return np.sqrt(squares)
+
+
+LONE_MOVER = 0.8
+"""Share of all changes, by weight and size, from which on a result is called one site's."""
+
+
+def warn_of_lone_mover(updates: Updates, weights: Float64) -> tuple[str, ...]:
+    """Return a warning if nearly all that moves the base comes from one of several sites.
+
+    Parameters
+    ----------
+    weights : float64, shape (sites,)
+        As the mean is taken with.
+    """
+    if updates.base is None or sum(site.copies for site in updates.sites) < 2:
+        return ()
+    moved = weights * update_norms(updates)
+    total = moved.sum()
+    if not np.isfinite(total) or total == 0 or moved.max() < LONE_MOVER * total:
+        return ()
+    name, share = updates.sites[int(moved.argmax())].name, moved.max() / total
+    return (
+        f"{share:.0%} of what moved the base comes from {name} alone: the result is nearly its own "
+        "network, and shows what it learned",
     )
 
 

@@ -32,6 +32,7 @@ class UploadRecord(Record):
     `purpose` is what the file is to become: a ``version`` of a model, a ``contribution`` to the
     round `round_id` (of which `model_name` then holds the key), the ``result`` or the optimiser's
     ``state`` of that round, or a file of the ``secure`` session `secure_session_id` (likewise).
+    `least_others` waits here for the contribution.
     `card`, `terms`, `as_draft` and `statement` wait here for the version; `visibility` and
     `rights` for the model, if the version is its first.
     `claim_expires_at` limits how long one process may hold the state ``checking``; a claim that
@@ -63,6 +64,7 @@ class UploadRecord(Record):
     )
     round_id: Mapped[int | None] = mapped_column(ForeignKey("rounds.id"))
     secure_session_id: Mapped[int | None] = mapped_column(ForeignKey("secure_sessions.id"))
+    least_others: Mapped[int | None]
     digest: Mapped[DigestText]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     part_bytes: Mapped[int] = mapped_column(BigInteger)

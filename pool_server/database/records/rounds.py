@@ -45,7 +45,8 @@ class RoundContributionRecord(Record):
     """The one contribution of a site to a round: a checked file, which is no model.
 
     The key lets a site contribute once, however many of its processes try at the same time.
-    `summary` is what the check read from the file.
+    `summary` is what the check read from the file. `least_others` is with how many other
+    contributions at least the site lets it be combined.
     """
 
     __tablename__ = "round_contributions"
@@ -62,6 +63,7 @@ class RoundContributionRecord(Record):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     file_name: Mapped[str] = mapped_column(String(255))
     summary: Mapped[JsonObject]
+    least_others: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     created_by: Mapped[str] = mapped_column(String(129))
     token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))

@@ -12,6 +12,7 @@ from aggregators.whole_file import sync_folder
 from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.rounds import (
+    DEFAULT_LEAST_OTHERS,
     ContributionRequest,
     FinishRequest,
     RoundPage,
@@ -117,10 +118,16 @@ class Rounds:
         path: Path,
         site: str,
         *,
+        least_others: int = DEFAULT_LEAST_OTHERS,
         despite_withdrawal: bool = False,
         progress: Progress | None = None,
     ) -> int:
         """Send a contribution file, going on where an earlier call stopped.
+
+        Parameters
+        ----------
+        least_others : int
+            With how many other sites' contributions it may be combined at least.
 
         Returns
         -------
@@ -144,6 +151,7 @@ class Rounds:
             progress or no_progress,
             site=site,
             file_name=path.name,
+            least_others=least_others,
             despite_withdrawal=despite_withdrawal,
         )
         return sent_bytes

@@ -84,12 +84,21 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
 ) -> None:
     lab.share(materials.others[0], "face")
     lab.merge = {"margin": 0.0, "against": ["own", "published"]}
-    lab.rounds = {"data": str(materials.faces), "started_by": ["site-b"], "trust": ["site-b"]}
+    lab.rounds = {
+        "data": str(materials.faces),
+        "started_by": ["site-b"],
+        "trust": ["site-b"],
+        "least_others": 1,
+        "min_faces": 1,
+        "faces_per_leaf": 0,
+    }
     base = f"site-b/{lab.name}-base"
     with lab.client("site-b") as client:
         client.upload(materials.others[1], base)
         until = datetime.now(UTC) + timedelta(hours=1)
-        key = client.rounds.start(base, ["site-a", "site-b"], until, options={"starts": 5}).round_id
+        key = client.rounds.start(
+            base, ["site-a", "site-b"], until, options={"starts": 5, "min_faces": 1}
+        ).round_id
     words = ("agent", "run", "--config", lab.write_config(), "--once")
     seen: list[str] = []
     for step in steps:

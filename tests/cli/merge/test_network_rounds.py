@@ -21,6 +21,7 @@ from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.live_pool import LivePool, live_pool
 
 SITES = ("site-a", "site-b", "site-c")
+CONTRIBUTE = ("rounds", "contribute", "--least-others", "1")
 OPTIONS = {"eta": 0.01, "epochs": 2, "batch_size": 8}
 
 
@@ -62,7 +63,7 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     assert poolctl("upload", base, "--name", "gaze").code == 0
     words = [word for item in OPTIONS.items() for word in ("--option", "=".join(map(str, item)))]
     key = start(poolctl, "site-a/gaze", "--method", "fedadam", "--rounds", 3, *words)
-    untrusted = site.be("site-b")("rounds", "contribute", key, "--data", gaze["site-b"], "--json")
+    untrusted = site.be("site-b")(*CONTRIBUTE, key, "--data", gaze["site-b"], "--json")
     assert (untrusted.code, untrusted.error["code"]) == (3, "contribution_withheld")
     assert "poolctl rounds trust site-a" in untrusted.error["hint"]
     assert poolctl("rounds", "trust", "site-a").code == 0
@@ -76,7 +77,7 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     for held in run_rounds(network, samples, plan):
         for name in SITES:
             chosen = ("--persons", "p00") if name == "site-a" else ()
-            contributing = ("rounds", "contribute", key, "--data", gaze[name], *chosen)
+            contributing = (*CONTRIBUTE, key, "--data", gaze[name], *chosen)
             if name == "site-c":
                 tried = site.be(name)(*contributing, "--dry-run").out
                 assert "differences of the network after training on 20 samples" in tried
@@ -101,7 +102,7 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
 
     # In a new series it is a merge of the site that has published it.
     key = start(poolctl, "site-c/stepped", "--method", "fedavg")
-    words = ("rounds", "contribute", key, "--data", gaze["site-b"], "--dry-run", "--json")
+    words = (*CONTRIBUTE, key, "--data", gaze["site-b"], "--dry-run", "--json")
     withheld = site.be("site-b")(*words)
     assert (withheld.code, withheld.error["code"]) == (3, "contribution_withheld")
     assert "was merged from models that the pool does not have" in withheld.error["message"]
@@ -120,7 +121,7 @@ def test_data_and_options_of_other_methods_are_refused(
     assert refused.code == 2
     assert "no option 'starts'" in refused.error["message"]
     key = start(poolctl, "site-a/other", "--method", "median")
-    words = ("rounds", "contribute", key, "--json", "--data")
+    words = (*CONTRIBUTE, key, "--json", "--data")
     for given, found in [
         ((tmp_path / "none",), "no such folder; expected gaze data"),
         ((base,), "is not gaze data"),
@@ -149,7 +150,7 @@ def test_what_holds_a_withdrawn_model_is_made_again_without_its_round(
     for name in SITES[:2]:
         trusting = site.be(name)("rounds", "trust", "site-a")
         assert trusting.code == 0
-        done = poolctl("rounds", "contribute", key, "--data", gaze[name])
+        done = poolctl(*CONTRIBUTE, key, "--data", gaze[name])
         assert done.code == 0, done.err
     poolctl = site.be("site-a")
     assert poolctl("rounds", "finish", key, "--early", "--name", "site-a/trained").code == 0

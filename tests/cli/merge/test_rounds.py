@@ -21,11 +21,15 @@ from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
+from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.training import ErtSettings, train_ert
 from tests.cli.conftest import Run
 from tests.pool_server.rounds.round_driver import contribution_bytes
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
+
+# Most rounds here have two sites, which each of them has to accept.
+CONTRIBUTE = ("rounds", "contribute", "--least-others", "1")
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +95,13 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q").out.strip()
     assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
-    untrusted = site.be("site-b")("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    untrusted = site.be("site-b")(*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
     assert (untrusted.code, untrusted.error["code"]) == (3, "contribution_withheld")
     assert "site-a is not one that you trust" in untrusted.error["message"]
     assert "poolctl rounds trust site-a" in untrusted.error["hint"]
     assert poolctl("rounds", "trust", "site-a", "-q").out.split() == ["site-a"]
     for name in ("site-a", "site-b"):
-        words = ("rounds", "contribute", key, "--data", faces[name])
+        words = (*CONTRIBUTE, key, "--data", faces[name])
         if name == "site-b":
             tried = site.be(name)(*words, "--dry-run")
             assert "would send" in tried.out
@@ -134,7 +138,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert "2 of 2" in shown.out
     assert "pool://site-b/refined@1" in shown.out
     for name in ("site-a", "site-b"):
-        done = site.be(name)("rounds", "contribute", following, "--data", faces[name])
+        done = site.be(name)(*CONTRIBUTE, following, "--data", faces[name])
         assert done.code == 0, done.err
     assert "rounds finish" in done.out
     second = poolctl("rounds", "finish", following, "--json").data
@@ -152,14 +156,14 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
 
     again = poolctl("rounds", "finish", key, "--json").data
     assert again["version"] == first["version"], "a finished round is told"
-    late = poolctl("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    late = poolctl(*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
     assert late.code == 7
 
 
 def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
-    words = ("rounds", "contribute", key, "--data")
+    words = (*CONTRIBUTE, key, "--data")
     assert poolctl(*words, faces["site-a"]).code == 0
     other = poolctl(*words, faces["site-b"], "--json")
     assert other.code == 7
@@ -190,7 +194,7 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
     key = site.be("site-a")(*start, "--deadline", "1h", "-q").out.strip()
     assert site.be("site-b")("rounds", "trust", "site-a").code == 0
     for name, path in faces.items():
-        assert site.be(name)("rounds", "contribute", key, "--data", path).code == 0
+        assert site.be(name)(*CONTRIBUTE, key, "--data", path).code == 0
     poolctl = site.be("site-a")
     done = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
     assert done.data["left_out"] == ["site-silent"]
@@ -222,7 +226,7 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
         path = tmp_path / f"{name}.contribution"
         path.write_bytes(contribution_bytes(merged, seed))
         with PoolClient(site.url, site.tokens[name]) as client:
-            client.rounds.send_contribution(key, path, name)
+            client.rounds.send_contribution(key, path, name, least_others=1)
         path.unlink()
     assert poolctl("keys", "create").code == 0
     assert poolctl("keys", "register").code == 0
@@ -237,7 +241,7 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     poolctl = site.be("site-b")
     told = poolctl("rounds", "info", other)
     assert "is flagged (quality): 'contribute' and 'finish' need --despite-withdrawal" in told.err
-    held_up = poolctl("rounds", "contribute", other, "--data", faces["site-b"], "--json")
+    held_up = poolctl(*CONTRIBUTE, other, "--data", faces["site-b"], "--json")
     assert (held_up.code, "--despite-withdrawal" in held_up.error["hint"]) == (7, True)
     on_pool = ("merges", "start", "wba-cascade", "site-b/journey@1")
     for words in (("upload", "merged.dat"), on_pool):
@@ -271,14 +275,16 @@ def test_what_was_computed_waits_for_the_pool(
 ) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
-    words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    words = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
     with UnreliableLine(pool.url) as line:
         with PoolClient(line.url, pool.tokens["site-a"]) as client:
             client.download("site-a/merged")
         line.cut_after_bytes, line.cuts_left = 50_000, 1000
         with PoolClient(line.url, pool.tokens["site-a"], attempts=1) as client:
             with pytest.raises(PoolUnreachableError):
-                contribute_to_round(client, key, faces["site-a"])
+                contribute_to_round(
+                    client, key, faces["site-a"], rules=ContributionRules(least_others=1)
+                )
             line.cuts_left = 0
             [kept] = (client.cache.folder / "rounds").rglob(f"{key}/*.contribution")
         digest = file_digest(kept)
@@ -294,7 +300,7 @@ def test_what_was_computed_waits_for_the_pool(
 
 def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     key = site.be("site-a")(*START, "--deadline", "1h", "-q").out.strip()
-    words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    words = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
     assert site.be("reader")(*words).code == 3
     poolctl = site.be("site-b")
     assert poolctl("rounds", "cancel", key, "-y", "--json").code == 3
@@ -319,7 +325,7 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     key = poolctl(*start, *loose).out.strip()
     poolctl = site.be("site-b")
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
-    words = ("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    words = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
     refused = poolctl(*words)
     assert (refused.code, refused.error["code"]) == (3, "contribution_withheld")
     for reason in ("1 starting shapes", "sums over 1 faces", "no recipe", "not one that you trust"):
@@ -349,7 +355,7 @@ def test_a_forced_contribution_is_for_the_pool_alone(
     key = poolctl(*start, "--starts", 5, "--deadline", "1h", "-q").out.strip()
     poolctl = site.be("site-b")
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
-    words = ("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    words = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
     assert "not one that you trust" in poolctl(*words).error["message"]
     sent = poolctl(*words, "--approve-base", "site-a/disguised@1", "--yes").data
     assert sent["sent_bytes"] > 0

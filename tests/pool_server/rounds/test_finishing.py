@@ -7,8 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from aggregators.methods.refitting.contribution_file import decode_contribution
 from aggregators.models import ShapePredictor
 from pool_server.merges import running
 from tests.pool_server.merges.merge_driver import OVER, wait_for
@@ -94,6 +96,56 @@ def test_the_pool_combines_and_opens_the_next_round(
     # What fitted the first base does not fit the second.
     stale = contribute(client, following["round_id"], SITES[2], contents[2])
     assert error_of(stale) == (422, "contribution_refused")
+
+
+def test_a_round_needs_as_many_others_as_any_contributor_asks_for(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    """The starter contributes, waits for one victim, closes, and reads the victim's update."""
+    key = start_round(pool, base[1])["round_id"]
+    starter, victim = pool.member(SITES[0]), pool.member(SITES[1])
+    for client, site, seed, others in ((starter, SITES[0], 1, 1), (victim, SITES[1], 2, 2)):
+        content = contribution_bytes(base[0], seed)
+        assert contribute(client, key, site, content, least_others=others).is_success
+    assert show(victim, key)["fewest_sites"] == 3
+    early = starter.post(f"/api/v1/rounds/{key}/close")
+    assert error_of(early) == (409, "round_open")
+    assert "round-b asks for those of 2 other sites" in early.json()["error"]["message"]
+    pass_deadline(pool.settings, key)
+    assert show(victim, key)["state"] == "expired"
+    found = {
+        state: starter.get("/api/v1/rounds", params={"state": state}).json()["items"]
+        for state in ("expired", "closed")
+    }
+    assert key in [each["round_id"] for each in found["expired"]]
+    assert key not in [each["round_id"] for each in found["closed"]]
+    over = finish(starter, key, "round-a/of-one-victim")
+    assert error_of(over) == (409, "round_closed")
+    assert "round-b asks for those of 2 other sites" in over.json()["error"]["message"]
+
+
+def test_more_others_than_the_round_has_are_refused_at_once(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1], SITES[:2])["round_id"]
+    content = contribution_bytes(base[0], 1)
+    refused = contribute(pool.member(SITES[1]), key, SITES[1], content, least_others=2)
+    assert error_of(refused) == (422, "too_few_others")
+
+
+@pytest.mark.parametrize("emptied", ["counts", "changes"])
+def test_a_contribution_of_nothing_is_refused(
+    pool: PoolDriver, base: tuple[ShapePredictor, str], emptied: str
+) -> None:
+    """Its sender would take no part, and the sum would be that of one site fewer."""
+    key = start_round(pool, base[1])["round_id"]
+    made = decode_contribution(contribution_bytes(base[0], 1))
+    zeros = {"changes": np.zeros_like(made.changes)}
+    zeros |= {"counts": np.zeros_like(made.counts)} if emptied == "counts" else {}
+    content = contribution_bytes(base[0], 1, **zeros)
+    refused = contribute(pool.member(SITES[0]), key, SITES[0], content)
+    assert error_of(refused) == (422, "contribution_refused")
+    assert "changes no leaf" in refused.json()["error"]["message"]
 
 
 def test_who_does_not_answer_is_left_out(

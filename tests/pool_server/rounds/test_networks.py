@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ def test_options_are_of_the_method_and_of_the_training(
     started = start_round(pool, base[1], method="fedadam", options=given)
     assert started["options"] == {
         "mean": "samples",
+        "weight_cap": 3.0,
         "eta": 0.05,
         "beta1": 0.9,
         "beta2": 0.99,
@@ -150,17 +152,49 @@ def test_what_does_not_fit_is_refused(
 def test_every_method_combines_as_merge_does(
     pool: PoolDriver, base: tuple[StateDict, str], method: str
 ) -> None:
-    started = start_round(pool, base[1], method=method, options=TRAINING)
+    own = {"trim": 0.4} if method == "trimmed-mean" else {}  # of three, or it trims nobody
+    started = start_round(pool, base[1], method=method, options={**TRAINING, **own})
     key, made = started["round_id"], []
     for seed, site in enumerate(SITES):
         made.append(network_contribution(base[0], started["base_digest"], seed))
         done = contribute(pool.member(site), key, site, encode_input(made[-1]))
         assert done.status_code == 201, done.text
     ended = finish(pool.member(SITES[1]), key, f"{SITES[1]}/{method}").json()
-    merged = merge(method, [base[0], *made])
+    merged = merge(method, [base[0], *made], options=own)
     assert ended["result_digest"] == sha256(bytes(encode_model(merged.model)))  # type: ignore[arg-type]
     state = None if merged.state is None else sha256(encode_input(merged.state))
     assert ended["state_digest"] == state
+
+
+def test_too_few_sites_for_a_method_are_refused_before_anybody_trains(
+    pool: PoolDriver, base: tuple[StateDict, str]
+) -> None:
+    request = {
+        "base": base[1],
+        "sites": list(SITES),
+        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
+        "method": "trimmed-mean",
+        "options": {"trim": 0.2},
+    }
+    refused = pool.member(SITES[0]).post("/api/v1/rounds", json=request)
+    assert error_of(refused) == (422, "round_refused")
+    assert "needs at least 5 sites" in refused.json()["error"]["message"]
+
+
+def test_no_site_has_more_than_three_times_the_usual_weight(
+    pool: PoolDriver, base: tuple[StateDict, str]
+) -> None:
+    started = start_round(pool, base[1], method="fedavg", options=TRAINING)
+    honest = [network_contribution(base[0], started["base_digest"], seed) for seed in (1, 2)]
+    liar = replace(network_contribution(base[0], started["base_digest"], 3), samples=2**53)
+    for site, made in zip(SITES, [*honest, liar], strict=True):
+        assert contribute(
+            pool.member(site), started["round_id"], site, encode_input(made)
+        ).is_success
+    ended = finish(pool.member(SITES[0]), started["round_id"], f"{SITES[0]}/capped").json()
+    most = 3 * sorted([*(each.samples for each in honest), liar.samples])[1]
+    fair = merge("fedavg", [base[0], *honest, replace(liar, samples=most)])
+    assert ended["result_digest"] == sha256(bytes(encode_model(fair.model)))  # type: ignore[arg-type]
 
 
 def test_the_state_goes_from_round_to_round_until_it_is_deleted(
@@ -224,7 +258,7 @@ def test_nobody_gets_a_state(pool: PoolDriver, base: tuple[StateDict, str], tmp_
     assert sha256(content) == ended["state_digest"]
     recipe = {
         "schema": "poolctl-recipe/1",
-        "method": {"name": "fedavgm", "version": 1},
+        "method": {"name": "fedavgm", "version": METHODS["fedavgm"].version},
         "inputs": [{"digest": ended["base_digest"]}, {"digest": ended["state_digest"]}],
     }
     asked = client.post("/api/v1/merges", json={"site": SITES[0], "name": "x", "recipe": recipe})

@@ -38,6 +38,7 @@ from site_agent.errors import (
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.networks import new_network
 from site_agent.pool.client import PoolClient
+from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
@@ -46,7 +47,11 @@ from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 # The tests share their files: several sites publish the same one.
 RIGHTS = "download,merge,redistribute"
-JOINING = {"started_by": ["site-b"], "trust": ["site-b"]}
+FIT = {"starts": 5, "min_faces": 1}
+# Two sites with few faces: what the rules keep back by default is tested with rounds.
+SMALL = {"least_others": 1, "min_faces": 1, "faces_per_leaf": 0}
+SMALL_RULES = ContributionRules(least_others=1, min_faces=1, faces_per_leaf=0.0)
+JOINING = {"started_by": ["site-b"], "trust": ["site-b"], **SMALL}
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +302,9 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     with lab.client("site-b") as client:
         client.upload(materials.others[0], base)
         rounds = [
-            client.rounds.start(base, ["site-a", "site-b"], until, options={"starts": s}).round_id
+            client.rounds.start(
+                base, ["site-a", "site-b"], until, options=FIT | {"starts": s}
+            ).round_id
             for s in (5, 6)
         ]
     lab.rounds = {"data": str(materials.faces), **JOINING, "finish": True}
@@ -317,7 +324,7 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     assert stored == {file_digest(materials.others[0])} | sent, "no image is among them"
 
     with lab.client("site-b") as client:
-        contribute_to_round(client, rounds[0], materials.validation)
+        contribute_to_round(client, rounds[0], materials.validation, rules=SMALL_RULES)
     _, said = lab.cycle()
     [finished] = events(said, "round_finished")
     assert finished["round"] == rounds[0]
@@ -335,7 +342,7 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
     with lab.client("site-b") as client:
         deadline = datetime.now(UTC) + timedelta(days=1)
         sites = ["site-a", "site-b"]
-        key = client.rounds.start(base, sites, deadline, options={"starts": 5}).round_id
+        key = client.rounds.start(base, sites, deadline, options=FIT).round_id
     lab.merge = {"validation": str(folder), "upload": False, **reading}
     lab.rounds = {"data": str(folder), **JOINING, **reading}
     plan = plan_cycle(read_config(lab.write_config()))
@@ -349,10 +356,10 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
     assert own["value"] == pytest.approx(expected)
     cache = Workspace(lab.workspace).cache
     with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
-        again = contribute_to_round(client, key, faces)
+        again = contribute_to_round(client, key, faces, rules=SMALL_RULES)
         assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
         with pytest.raises(ConflictError, match="not from these data"):
-            contribute_to_round(client, key, read_faces(folder))
+            contribute_to_round(client, key, read_faces(folder), rules=SMALL_RULES)
 
 
 def test_gaze_data_are_for_rounds_of_networks(
@@ -366,7 +373,9 @@ def test_gaze_data_are_for_rounds_of_networks(
     addresses = {method: lab.share(path, method) for method, path in bases.items()}
     with lab.client("site-b") as client:
         keys = {
-            method: client.rounds.start(address, sites, until, method=method).round_id
+            method: client.rounds.start(
+                address, sites, until, method=method, options=FIT if method == "leaf-refit" else {}
+            ).round_id
             for method, address in addresses.items()
         }
     lab.rounds = {"gaze": str(tmp_path / "eyes"), "persons": ["p02"], **JOINING}
@@ -393,8 +402,15 @@ def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials
     until = datetime.now(UTC) + timedelta(hours=1)
     with lab.client("site-b") as client:
         client.upload(path, f"site-b/{lab.name}-few")
-        key = client.rounds.start(f"site-b/{lab.name}-few", ["site-a", "site-b"], until).round_id
-    lab.rounds = {"data": str(materials.faces), "started_by": ["site-c"]}
+        key = client.rounds.start(
+            f"site-b/{lab.name}-few", ["site-a", "site-b"], until, options=FIT
+        ).round_id
+    lab.rounds = {
+        "data": str(materials.faces),
+        "started_by": ["site-c"],
+        "least_others": 1,
+        "min_faces": 1,
+    }
     _, said = lab.cycle()
     [refused] = events(said, "round_refused")
     assert refused["reason"] == "was started by site-b, and 'started_by' names site-c"
@@ -419,7 +435,10 @@ def test_a_failure_of_one_task_stops_no_other(lab: Lab, materials: Materials) ->
         client.upload(materials.others[0], f"site-b/{lab.name}-base")
         until = datetime.now(UTC) + timedelta(hours=1)
         client.rounds.start(
-            f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options={"starts": 5}
+            f"site-b/{lab.name}-base",
+            ["site-a", "site-b"],
+            until,
+            options=FIT,
         )
     lab.merge, lab.rounds = {"own": [str(own)]}, {"data": str(materials.faces), **JOINING}
     report, said = lab.cycle()
@@ -530,7 +549,9 @@ def test_a_plan_is_what_is_then_done(lab: Lab, materials: Materials) -> None:
     with lab.client("site-b") as client:
         client.upload(materials.others[0], f"site-b/{lab.name}-base")
         until = datetime.now(UTC) + timedelta(hours=1)
-        key = client.rounds.start(f"site-b/{lab.name}-base", ["site-a", "site-b"], until).round_id
+        key = client.rounds.start(
+            f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options=FIT
+        ).round_id
     lab.rounds = {"data": str(materials.faces), **JOINING}
     plan = plan_cycle(read_config(lab.write_config()))
     assert not lab.workspace.exists(), "nothing is written"

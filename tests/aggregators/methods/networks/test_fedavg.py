@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from aggregators import merge, read_model, write_model
 from aggregators.errors import IncompatibleModelsError
 from aggregators.models import StateDict, TensorInfo
+from tests.aggregators.methods.networks.small_rounds import contribute, make_base, write_base
 
 
 def one_entry(values: NDArray[np.generic], dtype: str, **metadata: str) -> StateDict:
@@ -117,3 +118,63 @@ def test_memory_does_not_grow_with_the_number_of_inputs(networks: int, tmp_path:
     tracemalloc.stop()
     one_entry_bytes = 8 * size
     assert peak_bytes < 5 * one_entry_bytes, "less than half of one model"
+
+
+class TestOneSite:
+    """A site that nobody can check, among honest ones."""
+
+    @pytest.fixture
+    def base(self, tmp_path: Path) -> Path:
+        return write_base(tmp_path)
+
+    @pytest.mark.parametrize("method", ["fedavg", "fedavgm", "fedadam"])
+    def test_it_counts_as_three_times_the_median_at_most(self, base: Path, method: str) -> None:
+        def combine(*samples: int) -> NDArray[np.generic]:
+            files = [
+                contribute(base, site, make_base(site + 1), samples=each)
+                for site, each in enumerate(samples)
+            ]
+            model = merge(method, [base, *files]).model
+            assert isinstance(model, StateDict)
+            return model.tensors["conv.weight"]
+
+        np.testing.assert_allclose(combine(10, 20, 30, 2**53), combine(10, 20, 30, 60))
+        # Of two, the smaller one decides.
+        np.testing.assert_allclose(combine(10, 2**53), combine(10, 30))
+        assert not np.allclose(combine(10, 20, 30, 60), combine(10, 20, 30, 50))
+
+    def test_equal_files_of_two_sites_are_two_of_the_median(self, base: Path) -> None:
+        small = contribute(base, 1, make_base(1), samples=10)
+        large = contribute(base, 2, make_base(2), samples=1000)
+        [one, two] = [
+            merge("fedavg", [base, *files]).model.tensors["conv.weight"]  # type: ignore[union-attr]
+            for files in ([small, large], [small, large, large])
+        ]
+        origin, far = make_base().tensors["conv.weight"], make_base(2).tensors["conv.weight"]
+        near = make_base(1).tensors["conv.weight"]
+        np.testing.assert_allclose(one, (near + 3 * far) / 4)
+        np.testing.assert_allclose(two, (10 * near + 2000 * far) / 2010)
+        assert not np.allclose(origin, one)
+
+    def test_it_is_named_where_it_moved_the_result_nearly_alone(self, base: Path) -> None:
+        honest = [contribute(base, site, make_base(site)) for site in (1, 2, 3)]
+        assert not merge("fedavg", [base, *honest]).warnings
+        loud = make_base(4)
+        loud.tensors["conv.weight"][:] *= 50
+        merged = merge("fedavg", [base, *honest, contribute(base, 4, loud)])
+        [warning] = [each for each in merged.warnings if "alone" in each]
+        assert "base.safetensors-4.contribution alone" in warning
+
+    @pytest.mark.parametrize("method", ["fedavg", "fedadam"])
+    def test_a_result_that_is_not_finite_is_refused(self, tmp_path: Path, method: str) -> None:
+        high, files = make_base(0, "f4"), []
+        high.tensors["conv.weight"][:] = 1e38
+        base = write_base(tmp_path, high)
+        for site in (1, 2):
+            large = make_base(site, "f4")
+            large.tensors["conv.weight"][:] = 3e38
+            files.append(contribute(base, site, large, holds="differences"))
+        with pytest.raises(IncompatibleModelsError, match="infinities or NaN"):
+            merge(method, [base, *files], options={} if method == "fedavg" else {"eta": 1e40},
+                  output=tmp_path / "out")  # fmt: skip
+        assert not (tmp_path / "out").exists()

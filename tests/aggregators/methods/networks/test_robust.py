@@ -43,6 +43,15 @@ def test_a_trimmed_mean_lies_between_mean_and_median() -> None:
     )
 
 
+def test_a_trim_of_nobody_is_refused_in_rounds(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    made = [contribute(base, site, make_base(site + 1)) for site in range(4)]
+    with pytest.raises(
+        OptionError, match="none of 4 sites, which is the plain mean: it needs at least 5"
+    ):
+        merge("trimmed-mean", [base, *made])
+
+
 @pytest.mark.parametrize("dropped", [0, 1, 2])
 def test_each_parameter_stays_within_the_honest_range(dropped: int) -> None:
     honest = ROWS[:7]

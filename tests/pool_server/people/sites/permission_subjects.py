@@ -196,7 +196,12 @@ class Subjects:
 
     def new_contribution(self) -> Subject:
         content = self.contribution()
-        request = {"site": SITE, "size_bytes": len(content), "digest": sha256(content)}
+        request = {
+            "site": SITE,
+            "least_others": 1,
+            "size_bytes": len(content),
+            "digest": sha256(content),
+        }
         return Subject(self.a_round().values, {"json": request | {"file_name": "a.bin"}})
 
     def a_whole_contribution(self) -> Subject:
