@@ -211,7 +211,8 @@ def finish(
         str,
         typer.Option(
             metavar="[SITE/]NAME",
-            help="Name of the result. Default: your site and the name of the base.",
+            help="Name of the result. Default: the site that started the round, and the name of "
+            "the base, so that a series keeps one address.",
         ),
     ] = "",
     early: Annotated[

@@ -96,6 +96,8 @@ class Caller:
         What the token is narrowed to; None: everything that its role may.
     user : str
         Name of the user at `site` whose token it is; empty for a token of the site itself.
+    lent_site : str
+        Another site, to which this one act may publish: that of a round's starter.
     """
 
     token_id: str
@@ -109,6 +111,7 @@ class Caller:
     user: str = ""
     address: str = ""
     request_id: str = ""
+    lent_site: str = ""
 
     @property
     def name(self) -> str:
@@ -146,7 +149,7 @@ class Caller:
         return self.scopes is None or scope in self.scopes
 
     def may_upload_to(self, site: str) -> bool:
-        return self.has_role("contributor", site)
+        return self.has_role("contributor", self.site if site == self.lent_site else site)
 
     def require_upload_to(self, site: str) -> None:
         """Raise `NotAllowedError` unless the caller may upload to `site`."""

@@ -22,7 +22,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,9 @@ class MergeRun:
             assert token is not None, "tokens are never deleted"
             require_valid(token)
             caller = caller_of(token)
+            finished = self.job.round
+            if finished is not None and finished.site_id == self.job.site_id:
+                caller = replace(caller, lent_site=self.job.site.name)
             caller.require_upload_to(self.job.site.name)
         except (NotAuthenticatedError, NotAllowedError) as error:
             raise MergeRefusedError(

@@ -52,6 +52,7 @@ from pool_server.transfers.receiving import Announcement, Arrival, Destination, 
 from pool_server.transfers.versions import check_merged
 from pool_server.wire.labels import shared_labels
 from pool_server.wire.merges import MergeJobResponse
+from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import FinishRequest
 from pool_server.wire.uploads import UploadRequest
 
@@ -66,10 +67,13 @@ def request_finish(
     ConflictError, RoundClosedError
         The round cannot be finished now, or not any more.
     """
-    caller.require_upload_to(request.site)
+    caller.require_upload_to(caller.site)
 
     def ask(session: Session) -> MergeJobResponse:
         found = repository.lock_round(session, service.get_round(session, caller, key).id)
+        # Whoever starts a round lets all its sites publish the result there, and nowhere else.
+        if ModelAddress(request.site, request.name) != repository.result_address(found):
+            caller.require_upload_to(request.site)
         job = merges.find_job_of_round(session, found)
         if job is None:
             service.require_finishable(found)

@@ -261,6 +261,7 @@ def describe_round(found: RoundRecord) -> RoundResponse:
         participants=_describe_participants(found),
         ended_at=found.ended_at,
         ended_by=found.ended_by,
+        result_address=str(result_address(found)),
         result=None if result is None else address_of(result),
         result_digest=None if result is None else result.digest,
         state_digest=None if result is None else found.state_digest,
@@ -288,6 +289,11 @@ def _describe_participants(found: RoundRecord) -> list[RoundParticipant]:
         )
 
     return sorted(map(describe, found.participants), key=lambda each: each.site)
+
+
+def result_address(found: RoundRecord) -> ModelAddress:
+    """Return where the result goes by default: one address for all rounds of a series."""
+    return ModelAddress(found.site.name, found.base_version.model.name)
 
 
 def files_to_combine(found: RoundRecord) -> list[RoundContributionRecord]:

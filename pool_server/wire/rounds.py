@@ -63,6 +63,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     ],
     "ended_at": None,
     "ended_by": None,
+    "result_address": "pool://site-a/merged-68",
     "result": None,
     "result_digest": None,
     "state_digest": None,
@@ -192,6 +193,10 @@ class RoundResponse(BaseModel):
     participants: list[RoundParticipant]
     ended_at: datetime | None
     ended_by: str | None
+    result_address: str = Field(
+        description="Where the result goes unless whoever finishes the round names another place: "
+        "to the site that started it, by the name of the base."
+    )
     result: str | None = Field(description="Address of the version that came out.")
     result_digest: Digest | None
     state_digest: Digest | None = Field(

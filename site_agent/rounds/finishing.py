@@ -52,7 +52,8 @@ def finish_round(
     Parameters
     ----------
     upload_to : str or ModelAddress
-        Where the result goes; one's own site and the base's name where empty.
+        Where the result goes; to the site that started the round, by the base's name, where
+        empty. So the results of a series have one address, whoever finishes its rounds.
     early : bool
         Do not wait for sites that have not contributed; for who started the round, and admins.
     despite_withdrawal : bool
@@ -65,7 +66,6 @@ def finish_round(
         pool could not combine the contributions.
     """
     found = pool.rounds.get(round_id)
-    address = parse_address(str(upload_to)) if upload_to else None
     ended_here = False
     if found.state != "finished":
         require_sound_base(found, despite_withdrawal=despite_withdrawal)
@@ -73,7 +73,7 @@ def finish_round(
             found = pool.rounds.close(round_id)
         _require_ready(found)
         who = pool.whoami()
-        address = address or ModelAddress(who.site, parse_address(found.base).name)
+        address = parse_address(str(upload_to or found.result_address))
         job = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
         found = _wait_for_end(pool, round_id, job.merge_id, progress)
         ended_here = found.ended_by == f"{who.site}/{who.token_name}"

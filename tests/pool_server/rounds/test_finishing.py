@@ -98,6 +98,22 @@ def test_the_pool_combines_and_opens_the_next_round(
     assert error_of(stale) == (422, "contribution_refused")
 
 
+def test_any_site_publishes_the_result_at_the_address_of_the_starter(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    started = start_round(pool, base[1], rounds=2)
+    key = started["round_id"]
+    contribute_all(pool, key, base[0])
+    client = pool.member(SITES[2])
+    assert started["result_address"] == f"pool://{SITES[0]}/base-to-finish"
+    refused = finish(client, key, f"{SITES[0]}/another-name")
+    assert error_of(refused)[0] == 403, "no other place of that site is lent"
+    ended = finish(client, key, f"{SITES[0]}/base-to-finish").json()
+    assert ended["result"] == f"pool://{SITES[0]}/base-to-finish@2"
+    assert ended["ended_by"] == "round-c/test-contributor"
+    assert show(client, ended["successor"])["result_address"] == started["result_address"]
+
+
 def test_a_round_needs_as_many_others_as_any_contributor_asks_for(
     pool: PoolDriver, base: tuple[ShapePredictor, str]
 ) -> None:
