@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +24,7 @@ from cli.options.data import (
     reading_from,
     words_of,
 )
+from cli.options.methods import LeastOthersOption, MaxHoursOption
 
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse
@@ -91,14 +94,8 @@ def contribute(
     secure_only: Annotated[
         bool, typer.Option("--secure-only", help="Refuse rounds that are not summed securely.")
     ] = False,
-    least_others: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Refuse a result with the contributions of fewer other sites: those who know all "
-            "others can compute yours.",
-        ),
-    ] = 2,
+    least_others: LeastOthersOption = 2,
+    max_hours: MaxHoursOption = 4.0,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
@@ -114,10 +111,11 @@ def contribute(
 
     Only changes of the model and sample counts are sent, never images. A base built for the
     purpose could make even these show your data; so it has to be made of models of your own and
-    of sites that you trust ('poolctl rounds trust'). With --dry-run everything is computed, and
-    nothing sent. After an interruption, run the command again to continue. In a secure round run it
-    again until it says that you have contributed: first it shares the changes among the servers,
-    then it tags them, and at last it verifies the sum.
+    of sites that you trust ('poolctl rounds trust'). At a terminal you see what would be sent, and
+    are asked; with --dry-run everything is computed, and nothing sent. After an interruption, run
+    the command again to continue. In a secure round run it again until it says that you have
+    contributed: first it shares the changes among the servers, then it tags them, and at last it
+    verifies the sum.
     """
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust import trusted_sites
@@ -127,11 +125,7 @@ def contribute(
     if approve_base:
         invocation.warn(_DANGER)
         invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
-    with (
-        invocation.pool() as pool,
-        goes_on_when_repeated(),
-        invocation.progress("contribute") as report,
-    ):
+    with invocation.pool() as pool, goes_on_when_repeated():
         rules = ContributionRules(
             trusted=trusted_sites(host_of(pool.endpoint)),
             approved=approve_base,
@@ -140,26 +134,48 @@ def contribute(
             faces_per_leaf=faces_per_leaf,
             secure_only=secure_only,
             least_others=least_others,
+            max_hours=max_hours,
         )
         choice = DataChoice(part_words(parts), part_words(persons), seed, threads)
-        done = contribute_to_round(
-            pool,
-            round_id,
-            _read_data(pool.rounds.get(round_id), data, images, choice),
-            choice,
-            site=site,
-            despite_withdrawal=despite_withdrawal,
-            rules=rules,
-            send=not dry_run,
-            wait=wait,
-            progress=report,
-        )
+        found = _read_data(pool.rounds.get(round_id), data, images, choice)
+
+        def contribute_now(*, send: bool) -> Contributed:
+            with invocation.progress("contribute") as report:
+                return contribute_to_round(
+                    pool,
+                    round_id,
+                    found,
+                    choice,
+                    site=site,
+                    despite_withdrawal=despite_withdrawal,
+                    rules=rules,
+                    send=send,
+                    wait=wait,
+                    progress=report,
+                )
+
         endpoint = pool.endpoint
+        asks = sys.stdin.isatty() and not yes
+        done = contribute_now(send=not (dry_run or asks))
+        if asks and not dry_run and done.site not in done.round.contributions():
+            # What was computed waits in the cache, so that the second call only sends it.
+            invocation.note("\n".join(_describe_sending(done, endpoint, least_others)))
+            invocation.confirm("Send it?", assume_yes=False)
+            done = replace(
+                contribute_now(send=True), computed=done.computed, left_out=done.left_out
+            )
     if done.left_out:
-        line, text = done.left_out[0]
+        line, problem = done.left_out[0]
         faces_words = count_words(len(done.left_out), "face")
-        invocation.warn(f"{words_of(data)}: {faces_words} left out (line {line}: {text})")
-    return Reply(done, _describe_result(done, endpoint, dry_run=dry_run), [done.digest])
+        invocation.warn(f"{words_of(data)}: {faces_words} left out (line {line}: {problem})")
+    if not dry_run:
+        text = _describe_result(done)
+    elif done.site in done.round.contributions():
+        size = size_words(done.size_bytes)
+        text = [f"{done.site} has contributed {size} already; nothing more would be sent"]
+    else:
+        text = _describe_sending(done, endpoint, least_others)
+    return Reply(done, text, [done.digest])
 
 
 @command(app, "trust", examples=["rounds trust", "rounds trust site-b site-c"])
@@ -212,23 +228,24 @@ def _read_data(
     return open_gaze(data[0])
 
 
-def _describe_result(done: Contributed, endpoint: str, *, dry_run: bool) -> list[str]:
+def _describe_sending(done: Contributed, endpoint: str, least_others: int) -> list[str]:
+    if done.round.secure is not None:
+        servers = ", ".join(done.round.secure.servers)
+        return [f"would share among {servers}: {done.words}", "nobody sees them but in the sum"]
+    return [
+        f"would send {size_words(done.size_bytes)} to the pool {endpoint}: {done.words}",
+        "the pool reads them and combines those of all sites; the other sites get the result",
+        f"it is combined only with those of {count_words(least_others, 'other site')} or more",
+    ]
+
+
+def _describe_result(done: Contributed) -> list[str]:
     found = done.round
     size = size_words(done.size_bytes)
-    if dry_run and done.site in found.contributions():
-        return [f"{done.site} has contributed {size} already; nothing more would be sent"]
-    if dry_run and found.secure is not None:
-        servers = ", ".join(found.secure.servers)
-        return [f"would share among {servers}: {done.words}", "nobody sees them but in the sum"]
     if done.phase not in {"", "complete"}:
         return [
             f"{done.site} takes part in the secure sum {done.session[:16]}: {done.phase}",
             f"waiting for {', '.join(done.waiting) or 'the servers'}; then run the command again",
-        ]
-    if dry_run:
-        return [
-            f"would send {size} to the pool {endpoint}: {done.words}",
-            "the pool reads them and combines those of all sites; the other sites get the result",
         ]
     waiting = ", ".join(found.sites("waiting"))
     return [

@@ -199,6 +199,7 @@ class RoundsConfig(_FacesTable):
     faces_per_leaf: float = Field(default=ContributionRules.faces_per_leaf, ge=0)
     secure_only: bool = False
     least_others: int = Field(default=ContributionRules.least_others, ge=1)
+    max_hours: float = Field(default=ContributionRules.max_hours, gt=0)
     parts: list[str] = []
     seed: int = Field(default=0, ge=0)
     finish: bool = False
@@ -213,6 +214,7 @@ class RoundsConfig(_FacesTable):
             faces_per_leaf=self.faces_per_leaf,
             secure_only=self.secure_only,
             least_others=self.least_others,
+            max_hours=self.max_hours,
         )
 
     @field_validator("data", "gaze", mode="before")

@@ -62,6 +62,7 @@ def refusal_condition(config: RoundsConfig) -> str:
         "faces_per_leaf",
         "secure_only",
         "least_others",
+        "max_hours",
         "persons",
     }
     digests = []

@@ -99,6 +99,8 @@ class ContributionRules:
     least_others : int
         Fewest other sites with whose contributions this one's may be combined. Those who know
         all others can subtract them: with one other site, that site.
+    max_hours : float
+        How long the training of a network may take.
     """
 
     trusted: frozenset[str] = frozenset()
@@ -108,6 +110,7 @@ class ContributionRules:
     faces_per_leaf: float = 2.0
     secure_only: bool = False
     least_others: int = DEFAULT_LEAST_OTHERS
+    max_hours: float = 4.0
 
     def including(self, site: str) -> ContributionRules:
         """Return the rules of a site, which trusts itself."""

@@ -201,7 +201,7 @@ class NetworkPart(SitePart):
         return [person_digests(self.samples), self.settings.shared()]
 
     def compute(
-        self, base: Path, output: Path, _rules: ContributionRules, progress: Progress
+        self, base: Path, output: Path, rules: ContributionRules, progress: Progress
     ) -> tuple[tuple[int, str], ...]:
         from aggregators.formats import read_model
         from aggregators.methods.networks import write_network_contribution
@@ -218,6 +218,7 @@ class NetworkPart(SitePart):
             self.settings,
             site=self.site,
             round_number=self.found.number,
+            max_hours=rules.max_hours,
         )
         write_network_contribution(contribution, output)
         return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -184,6 +185,29 @@ def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) 
     alone = site.be("site-a")("rounds", "finish", key, "--early", "--json")
     assert (alone.code, alone.error["code"]) == (7, "conflict")
     assert "the result of one would show it" in alone.error["message"]
+
+
+def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
+    site: Site, faces: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poolctl = site.be("site-a")
+    key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
+    words = (*CONTRIBUTE, key, "--data", faces["site-a"])
+    keyboard, terminal = os.openpty()
+    with os.fdopen(terminal) as screen, os.fdopen(keyboard, "w") as typed:
+        monkeypatch.setattr("sys.stdin", screen)
+        print("n", file=typed, flush=True)
+        refused = poolctl(*words)
+        assert refused.code == 1
+        assert "would send" in refused.err
+        assert "changes of" in refused.err
+        assert "only with those of 1 other site or more" in refused.err
+        assert "site-a" in poolctl("rounds", "info", key, "--json").data["result_address"]
+        assert site.be("site-a")("rounds", "take-back", key, "-y").code == 4, "nothing was sent"
+        print("y", file=typed, flush=True)
+        sent = poolctl(*words, "--json")
+        assert sent.data["sent_bytes"] > 0
+        assert "Send it?" not in poolctl(*words).err, "the pool has it"
 
 
 def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: LivePool) -> None:
