@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 app = group("Measure what something that left your site reveals.")
 
+_SHADOWS = 32
 Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
 
 
@@ -78,16 +79,25 @@ def probe(
     ] = (),
     persons: PersonOptions,
     images: ImagesOption = None,
+    shadows_trained: Annotated[
+        bool,
+        typer.Option(
+            "--long",
+            help="Networks: also train 32 shadow networks, half of them with each sample (LiRA).",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of controls and intervals.")] = 0,
     force: ForceOption = False,
 ) -> Reply:
     """Attack your own artifact, and write a privacy receipt.
 
-    Every attack's result stands beside chance and beside a positive control: the same attack on
-    something that was made to leak. Contributions to rounds are kept in the folder 'rounds' of the
-    cache ('poolctl env' shows where). Held-out data must show other persons, not other images of
-    the same ones. For faces, say who is on an image by --person-pattern or --persons. FOLDER gets
-    receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt with the model.
+    A receipt begins with the verdict of the worst attack. Every attack's result stands beside
+    chance and beside a positive control: the same attack on something that was made to leak. An
+    attack whose control does not reach 0.95 is not counted. Contributions to rounds are kept in the
+    folder 'rounds' of the cache ('poolctl env' shows where). Held-out data must show other persons,
+    not other images of the same ones. For faces, say who is on an image by --person-pattern or
+    --persons. FOLDER gets receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt
+    with the model.
     """
     from site_agent.datasets.gaze import is_gaze_data
 
@@ -96,8 +106,10 @@ def probe(
         require_free(path, force=force)
     found = None if not base else model_file(invocation, base).path
     on_faces = mode in {"sub-model", "leaf-sums"}
-    if on_faces and (reference is not None or contribution):
-        raise UsageError("--reference and --contribution go with --mode update or secure-sum")
+    if on_faces and (reference is not None or contribution or shadows_trained):
+        raise UsageError(
+            "--reference, --contribution and --long go with --mode update or secure-sum"
+        )
     if not on_faces and (persons.given or images):
         raise UsageError("--person-pattern, --persons and --images go with faces")
     if contribution and mode != "secure-sum":
@@ -116,7 +128,7 @@ def probe(
         sets = [path for path in (data, holdout, reference) if path is not None]
         done = _probe_gaze(
             invocation, artifact, sets, mode,
-            base=found, contributions=contribution, seed=seed,
+            base=found, contributions=contribution, shadows=_SHADOWS * shadows_trained, seed=seed,
         )  # fmt: skip
     return _write(done, files, artifact.name)
 
@@ -155,17 +167,25 @@ def _probe_gaze(
     *,
     base: Path | None,
     contributions: Sequence[Path],
+    shadows: int,
     seed: int,
 ) -> ProbedReceipt:
     from site_agent.attacks.receipt import GazeSides, probe_gaze
+    from site_agent.datasets.gaze import is_gaze_data
 
     assert base is not None
     assert mode in {"update", "secure-sum"}
+    if faces := [path for path in sets if not is_gaze_data(path)]:
+        raise UsageError(
+            f"{faces[0]}: expected gaze data, as --mode {mode} is for networks; for models of "
+            "faces, --mode sub-model or leaf-sums"
+        )
     sides = GazeSides(*(read_gaze_samples(invocation, [path], "", "")[0] for path in sets))
     with invocation.progress(f"probe {artifact.name}") as report:
         return probe_gaze(
-            artifact, base, sides, mode, contributions=contributions, seed=seed, progress=report
-        )
+            artifact, base, sides, mode,
+            contributions=contributions, shadows=shadows, seed=seed, progress=report,
+        )  # fmt: skip
 
 
 def _write(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
@@ -179,6 +199,3 @@ def _write(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
     text += [f"written {path}" for path in files.values()]
     data = {"receipt": done.receipt, "files": list(files.values())}
     return Reply(data, text, [str(path) for path in files.values()])
-
-
-# ``poolctl privacy``.

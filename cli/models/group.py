@@ -256,7 +256,7 @@ def info(
         "evaluations": [each.model_dump(mode="json") for each in measured],
         "receipts": [each.model_dump(mode="json") for each in receipts],
     }
-    text = [TableText(["what", "value"], rows)]
+    text: list[str | TableText] = [TableText(["what", "value"], rows)]
     if measured:
         text.append(evaluation_table(measured))
     text += receipt_tables(receipts)

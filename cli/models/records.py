@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -25,18 +26,16 @@ KindOption = Annotated[
 ]
 
 
-def receipt_tables(receipts: list[PrivacyReceipt]) -> list[TableText]:
-    """Return a table of attacks for each receipt."""
+def receipt_tables(receipts: list[PrivacyReceipt]) -> list[str | TableText]:
+    """Return the verdict and a table of attacks for each receipt."""
     from pool_server.wire.cards import receipt_lines
 
-    columns = ["attack", "measure", "found", "chance", "control"]
-    return [
-        TableText(
-            columns, rows, title=f"privacy receipt, measured by the site itself: {title}",
-            shortened="measure",
-        )
-        for title, rows in receipt_lines(receipts)
-    ]  # fmt: skip
+    columns = ["attack", "found (95 % interval)", "chance", "control"]
+    text: list[str | TableText] = []
+    for each in receipts:
+        sentences, rows = receipt_lines(each)
+        text += ["\n".join(fill(sentence, 79) for sentence in sentences), TableText(columns, rows)]
+    return text
 
 
 def state_words(version: ModelVersionResponse) -> str:

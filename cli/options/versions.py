@@ -181,8 +181,14 @@ def read_card_file(path: Path) -> str:
     return text
 
 
-def read_receipt_file(path: Path) -> PrivacyReceipt:
-    """Return a receipt that 'poolctl privacy probe' wrote."""
+def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
+    """Return a receipt that 'poolctl privacy probe' wrote of one of these files.
+
+    Parameters
+    ----------
+    digests : sequence of str
+        SHA-256 of the model, and of what it was merged from: contributions have receipts, too.
+    """
     from pydantic import ValidationError
 
     from pool_server.wire.cards import PrivacyReceipt
@@ -191,11 +197,18 @@ def read_receipt_file(path: Path) -> PrivacyReceipt:
     if not path.is_file():
         raise InputMissingError(f"{path}: no such file; expected a privacy receipt (JSON)")
     try:
-        return PrivacyReceipt.model_validate_json(path.read_bytes())
+        receipt = PrivacyReceipt.model_validate_json(path.read_bytes())
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, problem["loc"])) or "the file"
         raise InvalidInputError(f"{path}: {where}: {problem['msg']}") from error
+    if receipt.artifact_digest not in digests:
+        raise InvalidInputError(
+            f"{path}: is the receipt of a file with sha256 {receipt.artifact_digest[:12]}..., "
+            f"and this one has {digests[0][:12]}...",
+            hint="probe the file that you upload: poolctl privacy probe",
+        )
+    return receipt
 
 
 def question_label_keys(

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +36,7 @@ from cli.options.versions import (
 )
 
 if TYPE_CHECKING:
+    from pool_server.wire.cards import PrivacyReceipt
     from pool_server.wire.data_use import Term
     from pool_server.wire.models import ModelVersionResponse
     from pool_server.wire.uploads import OpenUpload
@@ -110,13 +112,14 @@ def upload(
     said = version.read()
     given = _Description(said["labels"], read_metrics(metric), terms=said["terms"])
     given.card = "" if card is None else read_card_file(card)
-    privacy = None if receipt is None else read_receipt_file(receipt)
     from aggregators.formats import file_digest, recognise
 
     model_format = recognise(file)
-    digest = file_digest(file) if sidecars_read else ""
-    if digest:
+    digest = file_digest(file)
+    if sidecars_read:
         _add_sidecars(given, file, digest)
+    inputs = [] if given.recipe is None else [each["digest"] for each in given.recipe["inputs"]]
+    privacy = None if receipt is None else read_receipt_file(receipt, [digest, *inputs])
     for source in given.sources:
         invocation.note(f"taken from {source}")
     with invocation.pool() as pool:
@@ -147,10 +150,10 @@ def upload(
                 pool.models.write_receipt(done.version.address, privacy)
     warn_of_standing(invocation, done.version)
     _warn_of_differences(invocation, given, version.description, done.version)
-    return _reply(file, done)
+    return _reply(file, done, privacy)
 
 
-def _reply(file: Path, done: Uploaded) -> Reply:
+def _reply(file: Path, done: Uploaded, privacy: PrivacyReceipt | None) -> Reply:
     version = done.version
     sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
     if 0 < done.sent_bytes < version.size_bytes:
@@ -162,6 +165,8 @@ def _reply(file: Path, done: Uploaded) -> Reply:
     text = f"{file} is {version.address} ({sent}{signed}{state})"
     inherited = [each for each in version.terms if each.inherited]
     lines = [text, *(f"inherited: {term_words(each)}" for each in inherited)]
+    if privacy is not None:
+        lines += [fill(f"Leak: {privacy.level}. {privacy.verdict}", 79), privacy.protection]
     if version.state == "draft":
         lines.append(
             f"only your site and curators see it until: poolctl models publish "

@@ -165,7 +165,7 @@ def study_privacy(
     by updates and by losses, reconstruction of pictures and of the distribution of gaze (DualView),
     membership by samples and by persons, attributes; and on sums over 1, 3, 5 and 15 sites.
 
-    FOLDER gets table.md, a CSV file for each table, a sheet of pictures, the scores of each seed,
+    FOLDER gets table.md, a CSV file for each table, a sheet of pictures, the scores of each probe,
     and study.json. After an interruption, run the same command again to continue.
     """
     from site_agent.datasets.gaze import open_gaze
@@ -187,14 +187,14 @@ def study_privacy(
         with invocation.progress(f"study {output.name}") as report:
             done = conduct_privacy_study(
                 output, data, settings, repeat=repeat, progress=report,
-                on_seed=lambda seed, took_s: invocation.note(f"seed {seed}  ({took_s:.0f} s)"),
+                on_probe=lambda name, took_s: invocation.note(f"{name}  ({took_s:.0f} s)"),
             )  # fmt: skip
     except KeyboardInterrupt:
-        invocation.note("Finished seeds are kept; run the same command again to continue.")
+        invocation.note("Finished probes are kept; run the same command again to continue.")
         raise
     data_of = {
         "folder": output,
-        "seeds": {"done": len(done.results) - done.kept, "kept": done.kept},
+        "probes": {"done": done.probes - done.kept, "kept": done.kept},
         "results": done.results,
         "files": done.files,
     }

@@ -49,17 +49,19 @@ def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:
     """Return the section of a card that shows privacy receipts; empty without receipts."""
     if not receipts:
         return ""
-    columns = ["attack", "measure", "found (95 % interval)", "chance", "positive control"]
+    columns = ["attack", "found (95 % interval)", "chance", "positive control"]
     lines = ["", "## Privacy receipt", ""]
-    for each, (title, rows) in zip(receipts, receipt_lines(list(receipts)), strict=True):
-        words = (
-            f"Measured by {each.measured_by}, and checked by nobody else: {each.persons} persons "
-            f"({each.samples} samples), {each.held_out_persons} held-out persons "
-            f"({each.held_out_samples}); seed {each.seed}, {each.seconds:.0f} s, {each.compute}."
+    for each in receipts:
+        sentences, rows = receipt_lines(each)
+        facts = (
+            f"{each.persons} persons ({each.samples} samples), {each.held_out_persons} held-out "
+            f"persons ({each.held_out_samples}); checked by nobody else; seed {each.seed}, "
+            f"{each.seconds:.0f} s, {each.compute}."
         )
-        table = _table(title, columns, rows)
-        lines += [f"#{table[0]}", "", *(_escape(text) for text in (each.what_left, words)), ""]
-        lines += [f"Attacker: {_escape(each.attacker)}", "", *table[2:]]
+        lines += [f"### {each.mode}", ""]
+        for text in (*sentences, each.what_left, facts, f"Attacker: {each.attacker}"):
+            lines += [_escape(text), ""]
+        lines += _table("", columns, rows)[2:]
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from pool_server.wire.evaluations import Score
 from pool_server.wire.names import Digest, FiniteFloat, Line, request_config, response_config
@@ -216,6 +216,11 @@ def _whole(text: str) -> str:
 ReceiptMode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
 MODES: tuple[ReceiptMode, ...] = ("sub-model", "leaf-sums", "update", "secure-sum")
 MOST_ATTACKS = 32
+LEAST_CONTROL = 0.95
+"""An attack that finds less than this in what was made to leak says nothing."""
+_HIGH, _WIDER = 0.5, 1.5
+
+Level = Literal["high", "some", "none found", "not judged"]
 
 Words = Annotated[Line, StringConstraints(min_length=1, max_length=100)]
 Sentence = Annotated[Line, StringConstraints(max_length=600)]
@@ -250,7 +255,7 @@ class AttackFinding(BaseModel):
     """The result of one attack.
 
     `chance` is what the attack finds where there is nothing to be found, `control` what it finds
-    in something that was made to leak.
+    in something that was made to leak. Higher is worse.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -261,13 +266,46 @@ class AttackFinding(BaseModel):
     chance: FiniteFloat | None = None
     control: Score | None = None
     note: Sentence = ""
+    reveals: Literal["", "membership", "persons", "pictures", "landmarks"] = Field(
+        default="", description="What an attacker learns; empty for facts that are no attack."
+    )
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether the attack finds what was made to leak, so that it can judge."""
+        return (
+            self.chance is not None
+            and self.control is not None
+            and self.control.value >= LEAST_CONTROL
+        )
+
+    @property
+    def share(self) -> float:
+        """Return how far from chance (0) to certainty (1) the attack got; 0 if by chance alone.
+
+        A receipt has some 16 attacks, so that intervals of 95 % count half as wide again
+        (Bonferroni): one receipt in 20 then errs.
+        """
+        if self.chance is None or self.chance >= 1:
+            return 0.0
+        above = self.found.value - self.chance
+        low = self.found.value if self.found.low is None else self.found.low
+        # No picture at all is read by chance, so that each one counts.
+        certain = self.chance == 0 or above > _WIDER * (self.found.value - low)
+        return min(1.0, above / (1 - self.chance)) if above > 0 and certain else 0.0
 
 
 class PrivacyReceipt(BaseModel):
-    """The findings of attacks on one artifact."""
+    """The findings of attacks on one artifact, with the verdict that follows from the worst.
+
+    Whoever reads a receipt derives verdict and level from the attacks, whatever the file says.
+    """
 
     model_config = request_config(_EXAMPLE)
 
+    verdict: Sentence = Field(default="", description="The answer; derived from the attacks.")
+    level: Level = Field(default="not judged", description="Derived from the attacks.")
+    protection: Sentence = "No differential privacy: no bound on what other attacks find."
     format: Literal["poolctl-privacy-receipt/1"] = "poolctl-privacy-receipt/1"
     mode: ReceiptMode
     artifact_digest: Digest = Field(description="SHA-256 of the file that was attacked.")
@@ -283,6 +321,44 @@ class PrivacyReceipt(BaseModel):
     compute: Sentence
     measured_by: Literal["the site itself"] = "the site itself"
 
+    @model_validator(mode="after")
+    def _judge(self) -> PrivacyReceipt:
+        self.attacks.sort(key=lambda each: (not each.is_judged, -each.share))
+        self.level, self.verdict = _verdict(self)
+        return self
+
+
+def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
+    judged = [each for each in receipt.attacks if each.is_judged]
+    tried = [each for each in receipt.attacks if each.reveals or each.control is not None]
+    if not judged:
+        return "not judged", (
+            "No attack could be judged: none found what a positive control was made to show."
+        )
+    worst, how = judged[0], "" if judged[0].share >= _HIGH else "better than by chance "
+    if not worst.share:
+        of_all = "" if len(judged) == len(tried) else f" that could be judged ({len(tried)} tried)"
+        return "none found", (
+            f"None of {len(judged)} attacks{of_all} did better than chance. Others may find more."
+        )
+    faces = receipt.mode in {"sub-model", "leaf-sums"}
+    one, many = ("a picture of a face", "faces") if faces else ("a picture of an eye", "pictures")
+    sentences = {
+        "membership": f"Whoever has {one} can tell {how}that it was among the "
+        f"{receipt.samples} training {many}",
+        "persons": f"Whoever has pictures of a person can tell {how}that the person is one of the "
+        f"{receipt.persons} whose {many} trained",
+        "pictures": f"Whoever reads this file can see {worst.found.value:.0%} of the "
+        f"{receipt.samples} training {many}",
+        "landmarks": f"Whoever reads this file can place landmarks of the training faces {how}"
+        "without a picture",
+    }
+    plain = f"This file shows {how}what the attack looks for"
+    return "high" if worst.share >= _HIGH else "some", (
+        f"{sentences.get(worst.reveals, plain)} ({worst.name}: {score_text(worst.found)}, chance "
+        f"{worst.chance:.3g})."
+    )
+
 
 class ReceiptPage(BaseModel):
     """All receipts of a version, at most one of each mode."""
@@ -292,24 +368,28 @@ class ReceiptPage(BaseModel):
     items: list[PrivacyReceipt]
 
 
-def receipt_lines(receipts: list[PrivacyReceipt]) -> list[tuple[str, list[list[str]]]]:
-    """Return for each receipt a title and rows: attack, measure, found, chance, control."""
-    return [
-        (
-            f"{each.mode} (sha256 {each.artifact_digest[:12]})",
-            [
-                [
-                    finding.name,
-                    finding.measure,
-                    score_text(finding.found),
-                    "" if finding.chance is None else f"{finding.chance:.3g}",
-                    "" if finding.control is None else score_text(finding.control),
-                ]
-                for finding in each.attacks
-            ],
-        )
-        for each in receipts
+def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
+    """Return sentences with the verdict first, and rows: attack, found, chance, control.
+
+    A row fits a terminal of 80 columns.
+    """
+    rows = []
+    for each in receipt.attacks:
+        control = "" if each.control is None else f"{each.control.value:.3g}"
+        if control and not each.is_judged:
+            control += " *"
+        chance = "" if each.chance is None else f"{each.chance:.3g}"
+        rows.append([each.name, score_text(each.found), chance, control])
+    sentences = [
+        f"Leak: {receipt.level}. {receipt.verdict}",
+        receipt.protection,
+        f"Measured by the site itself: {receipt.mode}, sha256 {receipt.artifact_digest[:12]}.",
     ]
+    if any(control.endswith("*") for *_, control in rows):
+        sentences.append(
+            f"* could not be judged: an attack counts whose control reaches {LEAST_CONTROL:g}."
+        )
+    return sentences, rows
 
 
 def score_text(score: Score) -> str:

@@ -22,11 +22,12 @@ from site_agent.attacks.leaks import (
     sample_losses,
 )
 from site_agent.attacks.membership import (
+    Candidates,
     ShadowLosses,
-    by_person,
-    membership_scores,
     membership_signals,
     predict_from_updates,
+    probe_by_shadows,
+    probe_membership,
     reference_losses,
 )
 from site_agent.attacks.reidentification import (
@@ -41,6 +42,7 @@ from site_agent.attacks.scores import Separation, separation
 __all__ = [
     "ALL_SITES",
     "LEAKS",
+    "Candidates",
     "Leak",
     "LeakLosses",
     "LeakName",
@@ -52,12 +54,12 @@ __all__ = [
     "ShadowLosses",
     "UpdateComparison",
     "apply_update",
-    "by_person",
     "leak_of",
     "leak_of_network",
-    "membership_scores",
     "membership_signals",
     "predict_from_updates",
+    "probe_by_shadows",
+    "probe_membership",
     "record_rounds",
     "reference_losses",
     "reidentify",

@@ -1,20 +1,22 @@
 """Membership: was a sample, or were samples of a person, among those that trained?
 
 Signals are losses of the leaked networks (Yeom et al. 2018); logistic regression over them learns
-from a shadow federation of public persons (Shokri et al. 2017); LiRA compares each loss with
-those of networks that have not seen the sample (Carlini et al. 2022, offline). If networks of
-single sites leaked, a sample is taken for a member if it is one of any site.
+from a shadow federation of public persons (Shokri et al. 2017); likelihood ratios compare each loss
+with those of networks that have not seen the sample, or with and without it (Carlini et al. 2022,
+offline and online). `gradients` says how much of a sample is in an update. If networks of single
+sites leaked, a sample is taken for a member if it is one of any site.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.models import StateDict
+from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.leaks import (
     ALL_SITES,
     Float64,
@@ -23,9 +25,13 @@ from site_agent.attacks.leaks import (
     Losses,
     RecordedRound,
     apply_update,
+    leak_of_network,
 )
 from site_agent.attacks.reidentification import update_cosines
+from site_agent.attacks.scores import MemberScores
+from site_agent.datasets.gaze import GazeSamples, join_samples
 
+_COEFFICIENT = "gradient regression"
 _SMALLEST_DEVIATION = 1e-4
 """Of losses in radians, so that a sample of which references say the same is not decisive."""
 
@@ -36,15 +42,6 @@ class ShadowLosses:
 
     losses: LeakLosses
     is_member: NDArray[np.bool_]
-
-
-def by_person(losses: LeakLosses, persons: NDArray[np.str_]) -> tuple[LeakLosses, list[str]]:
-    """Return the mean losses on the samples of each person, and the persons' names."""
-    names = sorted({str(name) for name in persons})
-    masks = [persons == name for name in names]
-    before = np.stack([losses.before[:, mask].mean(axis=1) for mask in masks], axis=1)
-    after = np.stack([losses.after[:, :, mask].mean(axis=2) for mask in masks], axis=2)
-    return LeakLosses(losses.sites, before, after), names
 
 
 def membership_signals(losses: LeakLosses) -> dict[str, Float64]:
@@ -67,7 +64,7 @@ def membership_signals(losses: LeakLosses) -> dict[str, Float64]:
 
 
 def likelihood_ratios(losses: LeakLosses, references: Float64) -> Float64:
-    """Return LiRA's score of each sample: shape (n,), in standard deviations.
+    """Return the score of each sample against references: shape (n,), in standard deviations.
 
     Parameters
     ----------
@@ -88,41 +85,115 @@ def likelihood_ratios(losses: LeakLosses, references: Float64) -> Float64:
     return best
 
 
-def membership_scores(
-    losses: LeakLosses,
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Samples of which some trained, and what an attacker computes of them once.
+
+    Attributes
+    ----------
+    losses : Losses
+        Of the samples.
+    is_member : bool, shape (n,)
+    gradients : SampleGradients
+    """
+
+    losses: Losses
+    is_member: NDArray[np.bool_]
+    gradients: SampleGradients
+
+    @classmethod
+    def of(cls, members: GazeSamples, others: GazeSamples) -> Candidates:
+        """Return samples that trained, and others."""
+        samples = join_samples([members, others])
+        is_member = np.arange(len(samples)) < len(members)
+        return cls(Losses(samples), is_member, SampleGradients(samples))
+
+
+def probe_membership(
+    leak: Leak,
+    candidates: Candidates,
     *,
     shadow: ShadowLosses | None = None,
     references: Float64 | None = None,
-) -> dict[str, Float64]:
-    """Return the score of each sample by every attack that the given knowledge allows.
+) -> dict[str, MemberScores]:
+    """Attack the membership of samples in a leak in every way that the given knowledge allows.
 
     Parameters
     ----------
     shadow : ShadowLosses, optional
         For logistic regression; of the same kind of leak.
     references : float64, shape (networks, n), optional
-        For LiRA; see `likelihood_ratios`.
-
-    Returns
-    -------
-    dict of str to float64, shape (n,)
-        By attack; higher for members.
+        Losses of networks of public persons; see `likelihood_ratios`.
     """
-    signals = membership_signals(losses)
-    scores = dict(signals)
+    found = candidates.losses.of_leak(leak)
+    scores = signals = membership_signals(found)
+    if len(leak.rounds) == 1:
+        # The largest change of a round is the change.
+        scores = {name: each for name, each in signals.items() if name != "change in a round"}
+    scores = {**scores, **candidates.gradients.scores(leak)}
     if shadow is not None:
-        learnt = _columns(membership_signals(shadow.losses))
-        fitted = fit_logistic(learnt, shadow.is_member)
+        fitted = fit_logistic(_columns(membership_signals(shadow.losses)), shadow.is_member)
         scores["shadow model"] = fitted.predict(_columns(signals))
     if references is not None and len(references):
-        scores["LiRA"] = likelihood_ratios(losses, references)
-    return scores
+        scores["public references"] = likelihood_ratios(found, references)
+    persons = candidates.losses.samples.person
+    return {
+        name: MemberScores(values, candidates.is_member, persons) for name, values in scores.items()
+    }
+
+
+Train = Callable[[GazeSamples, str], StateDict]
+"""Trains samples from the base as sites do; the text names the site, which seeds the order."""
+
+
+def probe_by_shadows(
+    leak: Leak,
+    members: GazeSamples,
+    others: GazeSamples,
+    train: Train,
+    *,
+    count: int,
+    seed: int,
+) -> MemberScores:
+    """Attack the membership of samples by networks trained with and without each (LiRA, online).
+
+    Each shadow trains on a random half of members and as many others, so that each sample is in
+    half of them. Its loss after training and its gradient's coefficient in the update are Gaussian
+    with and without it; the score is the log-likelihood ratio (Carlini et al. 2022).
+
+    Parameters
+    ----------
+    leak : Leak
+        Of one round and one network.
+    """
+    judged = Candidates.of(members, others[:: max(1, len(others) // len(members))])
+    samples, rng = judged.losses.samples, np.random.default_rng(seed)
+    ((held, after),) = ((each, next(iter(each.after.values()))) for each in leak.rounds)
+    inside = np.zeros((count, len(samples)), dtype=bool)
+    found = []
+    for number in range(-1, count):
+        network = after
+        if number >= 0:
+            inside[number] = rng.permutation(len(samples)) < len(samples) // 2
+            network = train(samples[inside[number]], f"shadow {number}")
+        one = leak_of_network(held.before, network)
+        found.append([judged.losses.of(network), judged.gradients.scores(one)[_COEFFICIENT]])
+    seen, shadows = np.array(found[0]), np.array(found[1:])
+    score = np.zeros(len(samples))
+    for signal in range(len(seen)):
+        values = shadows[:, signal]
+        own, rest = (np.ma.array(values, mask=mask) for mask in (~inside, inside))
+        spread = float(np.sqrt((own.var(axis=0) + rest.var(axis=0)).mean() / 2)) + 1e-12
+        apart = np.square(seen[signal] - rest.mean(axis=0))
+        apart -= np.square(seen[signal] - own.mean(axis=0))
+        score += np.ma.filled(apart, 0.0) / (2 * spread**2)
+    return MemberScores(score, judged.is_member, samples.person)
 
 
 def reference_losses(
     recorded: Sequence[RecordedRound], losses: Losses, count: int = 6, seed: int = 0
 ) -> Float64:
-    """Return losses of shadow federations on the samples, for LiRA.
+    """Return losses of shadow federations on the samples; see `likelihood_ratios`.
 
     Each is the last round of `recorded` with another random half of its sites.
 

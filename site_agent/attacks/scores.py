@@ -40,6 +40,31 @@ class Separation:
     others: int
 
 
+@dataclass(frozen=True, eq=False)
+class MemberScores:
+    """The scores that an attack gives to samples.
+
+    Attributes
+    ----------
+    scores : float64, shape (n,)
+        Higher for those that the attack takes for members.
+    is_member : bool, shape (n,)
+    persons : str, shape (n,)
+        Intervals resample whole persons.
+    """
+
+    scores: Float64
+    is_member: NDArray[np.bool_]
+    persons: NDArray[np.str_]
+
+    def by_person(self) -> MemberScores:
+        """Return the mean score of each person."""
+        names = np.unique(self.persons)
+        means = np.array([self.scores[self.persons == name].mean() for name in names])
+        member = np.array([self.is_member[self.persons == name].any() for name in names])
+        return MemberScores(means, member, names)
+
+
 def separation(
     scores: Float64,
     is_member: NDArray[np.bool_],

@@ -21,6 +21,7 @@ import numpy as np
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from aggregators.pruning import prune, weights_of_layers
+from site_agent.attacks.gradients import read_inputs
 from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
 from site_agent.federated.in_process import run_rounds
@@ -32,7 +33,6 @@ from tests.site_agent.federated.network_cameras import (
     KINDS,
     build_network_camera,
     first_gradient,
-    read_pictures,
 )
 
 _ROUNDS = 10
@@ -110,12 +110,15 @@ def _shown(base: StateDict, victim: GazeSamples) -> str:
         site="site-a",
         round_number=1,
     )
-    before = read_pictures(base, first_gradient(base, victim), victim)
-    after = read_pictures(base, made.network.tensors, victim)
+    before = read_inputs(base, first_gradient(base, victim), victim)
+    after = read_inputs(base, made.network.tensors, victim)
+    best_before, best_after = (
+        max((gain for gain, _ in each.values()), default=0) for each in (before, after)
+    )
     return (
         f"of {len(victim)} samples one step shows {len(before)} "
-        f"(best {max(before.values(), default=0):.0f} dB nearer than the mean), a contribution "
-        f"{len(after)} (best {max(after.values(), default=0):.0f} dB)"
+        f"(best {best_before:.0f} dB nearer than the mean), a contribution "
+        f"{len(after)} (best {best_after:.0f} dB)"
     )
 
 

@@ -1,7 +1,6 @@
 """The privacy receipt: what a site measures of the leakage of something that it sends.
 
-One attack a line, each beside chance and beside a control that was made to leak. A receipt gives
-no verdict.
+One attack a line, the worst first, each beside chance and beside a control that was made to leak.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, score_text
 from pool_server.wire.evaluations import Score
 from site_agent.attacks.leaks import Float64
-from site_agent.attacks.scores import separation
+from site_agent.attacks.scores import MemberScores, separation
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.bootstrap import bootstrap_intervals
 from site_agent.pages import render_page
@@ -22,50 +22,45 @@ RESAMPLES = 200
 _NORMAL_95 = 1.959964
 
 
-@dataclass(frozen=True, eq=False)
-class MemberScores:
-    """The scores that an attack gives to samples.
-
-    Attributes
-    ----------
-    scores : float64, shape (n,)
-        Higher for those that the attack takes for members.
-    is_member : bool, shape (n,)
-    persons : str, shape (n,)
-        Intervals resample whole persons.
-    """
-
-    scores: Float64
-    is_member: NDArray[np.bool_]
-    persons: NDArray[np.str_]
-
-    def by_person(self) -> MemberScores:
-        """Return the mean score of each person."""
-        names = np.unique(self.persons)
-        means = np.array([self.scores[self.persons == name].mean() for name in names])
-        member = np.array([self.is_member[self.persons == name].any() for name in names])
-        return MemberScores(means, member, names)
-
-    def auc(self, seed: int) -> Score:
-        """Return the area under the ROC curve with its interval."""
-        found = separation(
-            self.scores, self.is_member, groups=self.persons, resamples=RESAMPLES, seed=seed
-        )
-        return score_of(found.auc, found.intervals.get("auc"))
-
-
-def membership(
-    name: str, found: MemberScores, control: MemberScores, seed: int, note: str = ""
+def membership(  # noqa: PLR0917 - found and control belong side by side
+    name: str,
+    found: MemberScores,
+    control: MemberScores,
+    seed: int,
+    note: str = "",
+    reveals: Literal["membership", "persons"] = "membership",
+    *,
+    chance: float = 0.5,
 ) -> AttackFinding:
     """Return the line of an attack that separates members from others."""
     return AttackFinding(
         name=name,
         measure="AUC",
-        found=found.auc(seed),
-        chance=0.5,
-        control=control.auc(seed),
+        found=auc_of(found, seed),
+        chance=chance,
+        control=auc_of(control, seed),
         note=note,
+        reveals=reveals,
     )
+
+
+def auc_of(found: MemberScores, seed: int) -> Score:
+    """Return the area under the ROC curve with its 95 % interval.
+
+    Drawing whole persons anew says nothing where few samples are separated perfectly; the
+    interval is at least that of a share of so many (Wilson).
+    """
+    member = found.is_member
+    auc = separation(
+        found.scores, member, groups=found.persons, resamples=RESAMPLES, seed=seed
+    )  # fmt: skip
+    fewest = min(int(member.sum()), int((~member).sum()))
+    least = share_of(auc.auc * fewest, fewest)
+    low, high = auc.intervals.get("auc", (auc.auc, auc.auc))
+    assert least.low is not None
+    assert least.high is not None
+    ends = np.nanmin([low, least.low]), np.nanmax([high, least.high])
+    return Score(value=auc.auc, low=float(ends[0]), high=float(ends[1]))
 
 
 def score_of(value: float, interval: tuple[float, float] | None = None) -> Score:
@@ -75,7 +70,7 @@ def score_of(value: float, interval: tuple[float, float] | None = None) -> Score
     return Score(value=value, low=interval[0], high=interval[1])
 
 
-def share_of(count: int, total: int) -> Score:
+def share_of(count: float, total: int) -> Score:
     """Return a share with its 95 % interval (Wilson 1927)."""
     if not total:
         return Score(value=0.0)
@@ -157,6 +152,7 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
         The name by which the page calls the artifact.
     """
     facts = {
+        "Protection": receipt.protection,
         "What left the site": receipt.what_left,
         "Assumed attacker": receipt.attacker,
         "Measured by": receipt.measured_by,
@@ -172,6 +168,7 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
             "found": score_text(finding.found),
             "chance": "" if finding.chance is None else f"{finding.chance:.3g}",
             "control": "" if finding.control is None else score_text(finding.control),
+            "is_judged": finding.is_judged or finding.control is None,
             "bar": _bar(finding),
         }
         for finding in receipt.attacks

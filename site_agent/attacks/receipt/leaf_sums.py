@@ -26,12 +26,12 @@ from aggregators.models import CascadeLevel, Float32, Float64, LeafContribution,
 from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score
 from site_agent.attacks.receipt.findings import (
-    MemberScores,
     mean_over_persons,
     membership,
     share_of,
 )
 from site_agent.attacks.receipt.sub_models import FaceSides
+from site_agent.attacks.scores import MemberScores
 from site_agent.errors import InvalidInputError
 
 FEW_FACES = 5
@@ -53,9 +53,9 @@ class _Recovered:
     nearest: Float64
     mean_shape: Float64
 
-    def ratio(self, weights: Float64) -> float:
+    def gain(self, weights: Float64) -> float:
         whole = float((self.mean_shape * weights).sum())
-        return float((self.nearest * weights).sum()) / whole if whole else float("nan")
+        return 1 - float((self.nearest * weights).sum()) / whole if whole else float("nan")
 
 
 def attack_leaf_sums(
@@ -95,12 +95,13 @@ def attack_leaf_sums(
     control = _recover(shown, camera, np.concatenate(shapes))
     yield AttackFinding(
         name="landmarks recovered from residuals",
-        measure="error of the nearest guess, in errors of the mean shape",
-        found=_ratio(found, persons, is_own, seed),
-        chance=found.ratio((~is_own).astype(np.float64)),
-        control=_ratio(control, persons, is_own, seed),
-        note="lower is nearer; chance is the same guesses on held-out persons, the control a base "
-        "built for the purpose without limits on faces",
+        measure="how much nearer the nearest guess is than the mean shape, 0 to 1",
+        found=_gain(found, persons, is_own, seed),
+        chance=found.gain((~is_own).astype(np.float64)),
+        control=_gain(control, persons, is_own, seed),
+        note="chance is the same guesses on held-out persons, the control a base built for the "
+        "purpose without limits on faces",
+        reveals="landmarks",
     )
     yield membership(
         "membership of faces: recovered landmarks",
@@ -142,11 +143,11 @@ def _recover(sent: LeafContribution, forest: ShapePredictor, shapes: Float64) ->
     return _Recovered(np.array(nearest), at_mean)
 
 
-def _ratio(
+def _gain(
     found: _Recovered, persons: NDArray[np.str_], is_own: NDArray[np.bool_], seed: int
 ) -> Score:
     own = _Recovered(found.nearest[is_own], found.mean_shape[is_own])
-    return mean_over_persons(own.ratio, persons[is_own], seed)
+    return mean_over_persons(own.gain, persons[is_own], seed)
 
 
 def _on_camera(settings: RefitSettings) -> RefitSettings:
@@ -169,6 +170,7 @@ def _photograph_faces(
         chance=0.0,
         control=shares[1],
         note="what a base built for the purpose would see by the rules of this contribution",
+        reveals="pictures",
     )
 
 

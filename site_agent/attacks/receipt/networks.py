@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,17 +24,37 @@ from site_agent.attacks.dualview import (
     fit_prior,
     reconstruct,
 )
-from site_agent.attacks.leaks import Float64, Leak, LeakedRound, LeakLosses, Losses, apply_update
-from site_agent.attacks.membership import ShadowLosses, membership_scores, predict_from_updates
-from site_agent.attacks.receipt.findings import MemberScores, membership, share_of
+from site_agent.attacks.gradients import (
+    build_imprint,
+    decode_pictures,
+    read_inputs,
+)
+from site_agent.attacks.leaks import (
+    Float64,
+    Leak,
+    LeakedRound,
+    Losses,
+    apply_update,
+    leak_of_network,
+)
+from site_agent.attacks.membership import (
+    Candidates,
+    ShadowLosses,
+    predict_from_updates,
+    probe_by_shadows,
+    probe_membership,
+)
+from site_agent.attacks.receipt.findings import auc_of, membership, share_of
 from site_agent.attacks.reidentification import update_cosines
+from site_agent.attacks.scores import MemberScores, separation
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.errors import InvalidInputError
+from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 
 MOST_SAMPLES = 1500
 """Of each side; more make intervals little narrower."""
-_CONTROL_SAMPLES, _REFERENCES, _MOST_CANDIDATES, _CANDIDATE_SAMPLES = 40, 4, 24, 60
+_CONTROL_SAMPLES, _REFERENCES, _MOST_CANDIDATES, _CANDIDATE_SAMPLES = 24, 4, 24, 60
 _FEWEST_SHADOWS = 8
 """Public persons whose pictures teach the attacker; with 4, even the control is not found."""
 _CANDIDATES = (
@@ -42,6 +62,18 @@ _CANDIDATES = (
     "one person"
 )
 _OVERFITTING = LocalTraining(epochs=120, batch_size=8, learning_rate=0.02, learning_rate_decay=0)
+_ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, momentum=0)
+_FAR_RAD = 0.6
+_NULLS, _FEW_SAMPLES, _DECODED_SAMPLES = 3, 2, 4
+_MEMORISED = "the control is a network that has learnt samples with random labels by heart"
+_GRADIENT_ATTACKS = {
+    "gradient alignment": "the control is an update of one step on 2 samples",
+    "gradient regression": "whoever has all pictures of both sides; control as of alignment",
+}
+
+
+Changes = Mapping[str, NDArray[np.generic]]
+"""Differences by entry of a network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,21 +101,33 @@ class _Attacker:
     training: LocalTraining
     seed: int
 
-    def memberships(self, network: StateDict, own: GazeSamples) -> dict[str, MemberScores]:
-        """Return the scores of all samples by each attack on membership."""
-        samples = join_samples([own, self.sides.others])
-        is_member = np.arange(len(samples)) < len(own)
-        losses = Losses(samples)
-        found = losses.of_leak(self._leak(network))
+    def memberships(self, network: StateDict, candidates: Candidates) -> dict[str, MemberScores]:
+        """Return the scores of samples by each attack on membership."""
         networks, shadow = self._references
-        references = np.array([losses.of(each) for each in networks]) if networks else None
-        scores = membership_scores(found, shadow=shadow, references=references)
-        # One round: the largest change of a round is the change.
-        return {
-            name: MemberScores(values, is_member, samples.person)
-            for name, values in scores.items()
-            if name != "change in a round"
-        }
+        references = np.array([candidates.losses.of(each) for each in networks])
+        leak = leak_of_network(self.base, network)
+        return probe_membership(leak, candidates, shadow=shadow, references=references)
+
+    def chances(self) -> dict[str, float]:
+        """Return the AUC of each attack in updates that have seen no picture of the site.
+
+        Each is trained with half of the held-out persons; the others are to the site's samples
+        what non-members are to members. Below 0.5 counts as 0.5.
+        """
+        own, others = self.sides.own, self.sides.others
+        names, rng = np.unique(others.person), np.random.default_rng(self.seed)
+        found: dict[str, list[float]] = {}
+        for number in range(_NULLS):
+            inside = np.isin(others.person, rng.permutation(names)[: len(names) // 2])
+            unseen = Candidates.of(own, others[~inside])
+            network = self.train(others[inside], f"unrelated {number}")
+            for name, scores in self.memberships(network, unseen).items():
+                auc = separation(scores.scores, scores.is_member, resamples=0).auc
+                found.setdefault(name, []).append(auc)
+        return {name: max(0.5, float(np.mean(values))) for name, values in found.items()}
+
+    def train(self, samples: GazeSamples, name: str) -> StateDict:
+        return _train(self.base, samples, self.training, name)
 
     def candidates(self, network: StateDict) -> dict[str, tuple[MemberScores, MemberScores]]:
         """Score persons by each attack that looks for whose pictures trained.
@@ -97,11 +141,8 @@ class _Attacker:
         own_names = np.unique(own.person)[: _MOST_CANDIDATES // 2]
         names = np.concatenate([own_names, np.unique(others.person)[: _MOST_CANDIDATES // 2]])
         pictures = _by_person(join_samples([own, others]), names)
-        made = [
-            _train(self.base, mine, self.training, f"as {name}")
-            for name, mine in zip(names, pictures, strict=True)
-        ]
-        one = _train(self.base, pictures[0], self.training, "control of one person")
+        made = [self.train(mine, f"as {name}") for name, mine in zip(names, pictures, strict=True)]
+        one = self.train(pictures[0], "control of one person")
         seen = [network, one]
         scores = {"updates": update_cosines(self.base, seen, made, centre=made)}
         public = self.sides.public
@@ -123,7 +164,7 @@ class _Attacker:
         names = np.unique(public.person)[:_MOST_CANDIDATES]
         known = _by_person(public, names)
         shadow = {
-            name: _train(self.base, mine, self.training, f"shadow {name}")
+            name: self.train(mine, f"shadow {name}")
             for name, mine in zip(names, known, strict=True)
         }
         prior, embedding = fit_prior(public.patches), fit_embedding(public)
@@ -131,7 +172,7 @@ class _Attacker:
         settings = InversionSettings(seed=self.seed)
         rows = []
         for network in seen:
-            leak = self._leak(network)
+            leak = Leak("artifact", (LeakedRound(self.base, {"site": network}),))
             victims = Victims(["site"], predict_from_updates(leak, ["site"], shadow, codes))
             pictures = reconstruct(leak, victims, prior, public, settings)
             rows.append(embedding.similarities(pictures, gallery)[0])
@@ -149,18 +190,26 @@ class _Attacker:
             chosen = rng.choice(names, max(1, len(names) // 2), replace=False)
             halves.append(np.isin(public.person, chosen))
             mine = public[halves[-1]]
-            networks.append(_train(self.base, mine, self.training, f"reference {number}"))
-        known: LeakLosses = Losses(public).of_leak(self._leak(networks[0]))
+            networks.append(self.train(mine, f"reference {number}"))
+        known = Losses(public).of_leak(leak_of_network(self.base, networks[0]))
         return networks, ShadowLosses(known, halves[0])
-
-    def _leak(self, network: StateDict) -> Leak:
-        return Leak("artifact", (LeakedRound(self.base, {"site": network}),))
 
 
 def attack_update(
-    artifact: Path, base_path: Path, base: StateDict, sides: GazeSides, seed: int
+    artifact: Path,
+    base_path: Path,
+    base: StateDict,
+    sides: GazeSides,
+    seed: int,
+    *,
+    shadows: int = 0,
 ) -> Iterator[AttackFinding]:
     """Attack a contribution to a network, or the sum of several.
+
+    Parameters
+    ----------
+    shadows : int
+        Networks that are trained for likelihood ratios of each sample; 0: none.
 
     Raises
     ------
@@ -178,19 +227,102 @@ def attack_update(
     public = None if sides.public is None else _thin(sides.public, MOST_SAMPLES)
     sides = GazeSides(_thin(sides.own, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
     attacker = _Attacker(base, sides, _training_of(sent), seed)
-    memorised = _thin(sides.own, _CONTROL_SAMPLES)
-    leaky = _train(base, memorised, _OVERFITTING, "control", guarded=False)
-    found = attacker.memberships(network, sides.own)
-    control = attacker.memberships(leaky, memorised)
-    notes = {"loss at base": "of the base, which has not seen them: how the two sides differ"}
-    for name, scores in found.items():
-        note = notes.get(name, "")
-        yield membership(f"membership of samples: {name}", scores, control[name], seed, note)
-    for name, scores in found.items():
-        pair = scores.by_person(), control[name].by_person()
-        yield membership(f"membership of persons: {name}", *pair, seed, notes.get(name, ""))
+    yield from _attack_membership(attacker, network)
+    changes = {name: _change(sent, base, name) for name in base.infos}
+    yield from _read_pictures(attacker, changes)
+    if shadows:
+        yield _attack_by_shadows(attacker, network, shadows)
     for name, both in attacker.candidates(network).items():
-        yield membership(f"re-identification by {name}", *both, seed, _CANDIDATES)
+        yield membership(f"re-identification by {name}", *both, seed, _CANDIDATES, "persons")
+
+
+def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[AttackFinding]:
+    base, sides, seed = attacker.base, attacker.sides, attacker.seed
+    found = attacker.memberships(network, Candidates.of(sides.own, sides.others))
+    memorised, others = (_label_at_random(_thin(each, _CONTROL_SAMPLES), seed) for each in
+                         (sides.own, sides.others))  # fmt: skip
+    leaky = _train(base, memorised, _OVERFITTING, "control", guarded=False)
+    controls = attacker.memberships(leaky, Candidates.of(memorised, others))
+    few = _thin(sides.own, _FEW_SAMPLES)
+    stepped = _train(base, few, _ONE_STEP, "control of one step", guarded=False)
+    one_step = probe_membership(leak_of_network(base, stepped), Candidates.of(few, sides.others))
+    controls |= {name: one_step[name] for name in _GRADIENT_ATTACKS}
+    chances = attacker.chances()
+    for name, scores in found.items():
+        if name == "loss at base":
+            yield AttackFinding(
+                name="the two sides at the base (no attack)", measure="AUC",
+                found=auc_of(scores, seed),
+                note="of the base, which has seen neither side; no attack",
+            )  # fmt: skip
+            continue
+        note = _GRADIENT_ATTACKS.get(name, _MEMORISED)
+        yield membership(
+            f"membership: {name}", scores, controls[name], seed, note, chance=chances[name]
+        )
+
+
+def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:
+    """Return samples with far gaze in random directions, which can only be learnt by heart."""
+    angles = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(samples))
+    return replace(samples, gaze=_FAR_RAD * np.stack([np.cos(angles), np.sin(angles)], axis=1))
+
+
+def _attack_by_shadows(attacker: _Attacker, network: StateDict, shadows: int) -> AttackFinding:
+    base, sides, seed = attacker.base, attacker.sides, attacker.seed
+    leak = leak_of_network(base, network)
+    found = probe_by_shadows(
+        leak, sides.own, sides.others, attacker.train, count=shadows, seed=seed
+    )
+
+    def overfit(samples: GazeSamples, name: str) -> StateDict:
+        return _train(base, samples, _OVERFITTING, name, guarded=False)
+
+    memorised = _thin(sides.own, _DECODED_SAMPLES * 4)
+    leaky = leak_of_network(base, overfit(memorised, "control"))
+    others = _thin(sides.others, len(memorised))
+    control = probe_by_shadows(leaky, memorised, others, overfit, count=shadows, seed=seed)
+    return membership(
+        "membership: LiRA", found, control, seed,
+        f"likelihood ratios from {shadows} shadow networks, half of them with each sample",
+    )  # fmt: skip
+
+
+def _read_pictures(attacker: _Attacker, changes: Changes) -> Iterator[AttackFinding]:
+    """Read pictures from single rows, as after one step, and from differences of equal rows."""
+    base, sides = attacker.base, attacker.sides
+    public = sides.others if sides.public is None else sides.public
+    camera_base = build_imprint(base, public, attacker.seed)
+    if camera_base is None:
+        return
+    few = _thin(sides.own, _DECODED_SAMPLES)
+    shown = read_inputs(base, changes, sides.own)
+    made = decode_pictures(base, shown, sides.own).values()
+    words = "no picture was read"
+    if made:
+        words = (
+            f"the {len(made)} clearest of {len(shown)} pictures have {min(made):.0f} to "
+            f"{max(made):.0f} dB"
+        )
+    audit = "; ".join(audit_base(base, sides.own)) or "the audit of bases objects to nothing"
+    for camera, control_base, name, note in (
+        (False, base, "one-step inversion: rows of the update", words),
+        (True, camera_base, "imprint: the base as a camera", f"{words}; {audit}"[:600]),
+    ):
+        leaky = _train(control_base, few, _ONE_STEP, "control of one step", guarded=False)
+        leaked = {
+            entry: np.subtract(leaky.tensors[entry], control_base.tensors[entry])
+            for entry in base.infos
+        }
+        found = shown if camera else read_inputs(base, changes, sides.own, camera=False)
+        control = read_inputs(control_base, leaked, few, camera=camera)
+        chance = read_inputs(base, changes, sides.others, camera=camera)
+        yield AttackFinding(
+            name=name, measure="share of the training pictures",
+            found=share_of(len(found), len(sides.own)), chance=len(chance) / len(sides.others),
+            control=share_of(len(control), len(few)),
+            note=note, reveals="pictures",
+        )  # fmt: skip
 
 
 def attack_roster(

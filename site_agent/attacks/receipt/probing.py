@@ -4,8 +4,9 @@ The persons of ``--data`` trained the artifact, those of ``--holdout`` did not; 
 groups that share a person or a picture, because attacks would then seem to fail. What is attacked
 decides the attacks: `sub_models`, `leaf_sums` or `networks`, each a generator of findings beside
 chance and beside a control that was made to leak. The receipt gathers them with what left the
-site, the assumed attacker and the compute; `findings.receipt_page` makes a page of it, and
-``poolctl upload --receipt`` sends it along.
+site, the assumed attacker and the compute; its verdict is that of the worst attack
+(`pool_server.wire.cards`). `findings.receipt_page` makes a page of it, and ``poolctl upload
+--receipt`` sends it along.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ def probe_gaze(
     mode: Literal["update", "secure-sum"],
     *,
     contributions: Sequence[Path] = (),
+    shadows: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> ProbedReceipt:
@@ -125,6 +127,8 @@ def probe_gaze(
     ----------
     contributions : sequence of Path
         Secure sum: those that were summed, which only a trial knows.
+    shadows : int
+        Networks to train for likelihood ratios of each sample, which takes long; 0: none.
 
     Raises
     ------
@@ -139,7 +143,7 @@ def probe_gaze(
     _require_persons_apart(sides)
     started = time.monotonic()
     network = read_network(base)
-    findings = attack_update(artifact, base, network, sides, seed)
+    findings = attack_update(artifact, base, network, sides, seed, shadows=shadows)
     attacks = _gather(findings, progress)
     if contributions:
         samples = read_network_contribution(artifact).samples

@@ -16,7 +16,8 @@ from aggregators.pictures import hog_picture, png_bytes, shape_picture
 from aggregators.predictors import LandmarkPredictor, to_grey
 from pool_server.wire.cards import AttackFinding
 from site_agent.attacks.leaks import Float64
-from site_agent.attacks.receipt.findings import MemberScores, membership
+from site_agent.attacks.receipt.findings import membership
+from site_agent.attacks.scores import MemberScores
 from site_agent.datasets import (
     AnnotatedImage,
     FaceBox,
@@ -218,7 +219,7 @@ def _memberships(
     yield membership(f"membership of faces: {name}", found, control, seed)
     pair = found.by_person(), control.by_person()
     note = "candidates are all persons; the attacker has the pictures"
-    yield membership(f"re-identification of persons: {name}", *pair, seed, note)
+    yield membership(f"re-identification of persons: {name}", *pair, seed, note, "persons")
 
 
 def _join(own: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -> MemberScores:

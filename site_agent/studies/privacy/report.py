@@ -101,7 +101,7 @@ def _membership_table(results: Results) -> Rows:
     for leak in LEAKS:
         for unit in ("samples", "persons"):
             own = _Mean(results, "leaks", leak, unit)
-            attack = strongest(results, leak, unit)
+            attack = strongest(results, "leaks", leak, unit)
             found = own.below(attack)
             rows.append([leak, unit, attack, found.of("auc"), found.interval("auc"),
                          found.of("balanced_accuracy"),
@@ -109,9 +109,9 @@ def _membership_table(results: Results) -> Rows:
     return [header, *rows]
 
 
-def strongest(results: Results, leak: str, unit: str) -> str:
+def strongest(results: Results, group: str, way: str, unit: str) -> str:
     """Return the membership attack of the highest mean AUC over seeds."""
-    found = [each["leaks"][leak][unit] for each in results.values()]
+    found = [each[group][way][unit] for each in results.values()]
     names: list[str] = list(found[0])
     return max(names, key=lambda name: float(np.mean([each[name]["auc"] for each in found])))
 
@@ -129,9 +129,11 @@ def _sums_table(results: Results) -> Rows:
     rows = []
     for count in next(iter(results.values()))["sweep"]:
         own = _Mean(results, "sweep", count)
+        attack = strongest(results, "sweep", count, "samples")
         rows.append([count, own.share("reidentified", "matched"),
-                     own.of("reidentified", "p_value"), own.of("samples", "auc")])  # fmt: skip
-    return [["sites in the sum", "re-identified by updates", "p", "membership AUC"], *rows]
+                     own.of("reidentified", "p_value"), attack,
+                     own.of("samples", attack, "auc")])  # fmt: skip
+    return [["sites in the sum", "re-identified by updates", "p", "attack", "AUC"], *rows]
 
 
 def _controls_table(results: Results) -> Rows:

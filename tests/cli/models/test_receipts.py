@@ -16,13 +16,27 @@ def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
     receipt = RECEIPT | {"mode": "sub-model", "artifact_digest": digest}
     Path("receipt.json").write_text(json.dumps(receipt))
     words = ("upload", "a.svm", "-n", "probed", "--receipt", "receipt.json")
-    assert member(*words).code == 0
+    uploaded = member(*words)
+    assert uploaded.code == 0
+    assert "Leak: high. " in uploaded.out
+    assert "No differential privacy" in uploaded.out
     shown = member("models", "info", "site-a/probed")
-    assert "privacy receipt, measured by the site itself: sub-model" in shown.out
+    assert "Measured by the site itself: sub-model" in shown.out
     assert "0.8 (0.7 to 0.9)" in shown.out
     assert member("models", "info", "site-a/probed", "--json").data["receipts"][0]["persons"] == 2
     assert "## Privacy receipt" in member("models", "card", "site-a/probed").out
-    Path("receipt.json").write_text(json.dumps(receipt | {"verdict": "green"}))
+    Path("receipt.json").write_text(json.dumps(receipt | {"signal": "green"}))
     refused = member(*words, "--json")
     assert refused.code == 2
-    assert "verdict: Extra inputs are not permitted" in refused.error["message"]
+    assert "signal: Extra inputs are not permitted" in refused.error["message"]
+
+
+def test_the_receipt_of_another_file_is_refused(member: Run) -> None:
+    write_model(make_detector(200), Path("a.svm"))
+    for mode in ("sub-model", "update"):
+        receipt = RECEIPT | {"mode": mode, "artifact_digest": "ab" * 32}
+        Path("receipt.json").write_text(json.dumps(receipt))
+        refused = member("upload", "a.svm", "-n", "other", "--receipt", "receipt.json", "--json")
+        assert refused.code == 2
+        assert "is the receipt of a file with sha256 abababababab" in refused.error["message"]
+    assert member("models", "info", "site-a/other").code == 4

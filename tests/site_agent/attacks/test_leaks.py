@@ -10,7 +10,6 @@ from site_agent.attacks import (
     LEAKS,
     Losses,
     apply_update,
-    by_person,
     leak_of,
     sample_losses,
 )
@@ -50,6 +49,3 @@ def test_losses_have_the_form_of_the_leak_and_training_lowers_them() -> None:
     assert found.gains.mean() > 0
     expected = sample_losses(recorded()[1].base, samples)
     np.testing.assert_array_equal(found.before[1], expected)
-    means, names = by_person(found, samples.person)
-    assert names == sorted(persons())
-    np.testing.assert_allclose(means.before[1, 0], expected[:6].mean())

@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 
 from site_agent.attacks import (
+    Candidates,
+    Leak,
     LeakLosses,
     Losses,
     ShadowLosses,
     apply_update,
     leak_of,
     leak_of_network,
-    membership_scores,
     membership_signals,
     predict_from_updates,
+    probe_membership,
     reference_losses,
     separation,
 )
+from site_agent.attacks.gradients import SampleGradients
 from site_agent.datasets.gaze import join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
@@ -26,12 +29,13 @@ from tests.site_agent.attacks.drawn_sites import persons, recorded
 from tests.site_agent.federated.small_sites import samples_at
 
 SIGNALS = {"loss now", "loss at base", "change", "change in a round"}
-ATTACKS = SIGNALS | {"shadow model", "LiRA"}
+GRADIENTS = {"gradient alignment", "gradient regression"}
+ATTACKS = SIGNALS | GRADIENTS | {"shadow model", "public references"}
 
 
 @pytest.fixture(scope="module")
-def overfitted() -> tuple[LeakLosses, np.ndarray]:
-    """Losses on the samples that a network knows by heart, and on others."""
+def overfitted() -> tuple[Leak, Candidates]:
+    """A network that knows samples by heart, and these samples with others."""
     samples = samples_at(1, 32)
     training = make_plan("fedavg", {"epochs": 40, "batch_size": 8}, rounds=1).training
     base = new_network("gaze-lenet", 2)
@@ -39,17 +43,16 @@ def overfitted() -> tuple[LeakLosses, np.ndarray]:
         base, "0" * 64, samples[:16], training, site="site-1", round_number=1, guarded=False
     )
     leak = leak_of_network(base, apply_update(base, made))
-    return Losses(samples).of_leak(leak), np.arange(32) < 16
+    return leak, Candidates.of(samples[:16], samples[16:])
 
 
-def test_an_overfitted_network_gives_its_samples_away(
-    overfitted: tuple[LeakLosses, np.ndarray],
-) -> None:
-    losses, members = overfitted
-    scores = membership_scores(losses)
-    assert separation(scores["loss now"], members).auc > 0.95
-    draw = np.random.default_rng(0)
-    shuffled = [separation(scores["change"], draw.permutation(members), resamples=0).auc
+def test_an_overfitted_network_gives_its_samples_away(overfitted: tuple[Leak, Candidates]) -> None:
+    scores = probe_membership(*overfitted)
+    assert set(scores) == (SIGNALS | GRADIENTS) - {"change in a round"}
+    members = overfitted[1].is_member
+    assert separation(scores["loss now"].scores, members).auc > 0.95
+    change, draw = scores["change"].scores, np.random.default_rng(0)
+    shuffled = [separation(change, draw.permutation(members), resamples=0).auc
                 for _ in range(100)]  # fmt: skip
     assert np.mean(shuffled) == pytest.approx(0.5, abs=0.05)
 
@@ -62,15 +65,16 @@ def test_a_shadow_and_references_give_two_more_attacks() -> None:
             for trains, others in persons().values()
         ]
     )
-    losses = Losses(samples)
-    table = losses.of_leak(leak_of("secure", recorded()))
-    references = reference_losses(recorded(), losses, count=3)
+    candidates = Candidates(Losses(samples), members, SampleGradients(samples))
+    leak = leak_of("secure", recorded())
+    references = reference_losses(recorded(), candidates.losses, count=3)
     assert references.shape == (3, len(samples))
-    scores = membership_scores(table, shadow=ShadowLosses(table, members), references=references)
+    shadow = ShadowLosses(candidates.losses.of_leak(leak), members)
+    scores = probe_membership(leak, candidates, shadow=shadow, references=references)
     assert set(scores) == ATTACKS
-    assert all(each.shape == (len(samples),) for each in scores.values())
+    assert all(each.scores.shape == (len(samples),) for each in scores.values())
     # The regression has learnt from the very samples that it judges.
-    assert separation(scores["shadow model"], members, resamples=0).auc > 0.5
+    assert separation(scores["shadow model"].scores, members, resamples=0).auc > 0.5
 
 
 def test_attributes_of_known_sites_are_learnt_and_a_sum_says_the_same_of_all() -> None:

@@ -5,7 +5,6 @@ All let the convolutions pass pictures on, and set up the first dense layer to s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -90,48 +89,6 @@ def first_gradient(base: StateDict, samples: GazeSamples) -> dict[str, np.ndarra
         for name, value in module.named_parameters()
         if value.grad is not None
     }
-
-
-def read_pictures(
-    base: StateDict, update: Mapping[str, Any], samples: GazeSamples, gain_db: float = 10.0
-) -> dict[int, float]:
-    """Return which samples an update shows, with by how many dB they are nearer than the mean.
-
-    Every row is read by itself, and, where rows measure the same, every difference of rows whose
-    thresholds are at most three apart. Whoever knows the samples chooses the nearest.
-    """
-    module: Any = to_module(base)
-    weight = torch.from_numpy(np.asarray(update["fc1.weight"])).double()
-    bias = torch.from_numpy(np.asarray(update["fc1.bias"])).double()
-    rows = [weight[unit] / bias[unit] for unit in range(_UNITS) if abs(float(bias[unit])) > 1e-12]
-    own = module.fc1.weight.detach().double()
-    unit_rows = own / own.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    cosines = unit_rows @ unit_rows.T
-    thresholds = -module.fc1.bias.detach().double() / own.norm(dim=1).clamp(min=1e-12)
-    left = set(range(_UNITS))
-    while left:
-        first = min(left)
-        group = [unit for unit in left if abs(float(cosines[first, unit])) > 0.5]
-        left -= {first, *group}
-        group.sort(key=lambda u: float(thresholds[u]) * (1 if cosines[first, u] > 0 else -1))
-        for apart in (1, 2, 3):
-            for one, other in zip(group, group[apart:], strict=False):
-                for sign in (1, -1):
-                    below = float(bias[one] - sign * bias[other])
-                    if abs(below) > 1e-12:
-                        rows.append((weight[one] - sign * weight[other]) / below)
-    if not rows:
-        return {}
-    inputs = features_of(module, samples).double()
-    typical = (inputs - inputs.mean(0)).square().sum(1)
-    found: dict[int, float] = {}
-    for some in torch.stack(rows).split(500):
-        squares = some.square().sum(1, keepdim=True) - 2 * some @ inputs.T + inputs.square().sum(1)
-        gain, which = (10 * torch.log10(typical / squares.clamp(min=1e-12))).max(dim=1)
-        for value, sample in zip(gain.tolist(), which.tolist(), strict=True):
-            if value > gain_db:
-                found[sample] = max(found.get(sample, 0.0), value)
-    return found
 
 
 def _measurement(draw: np.random.Generator, size: int) -> torch.Tensor:

@@ -8,6 +8,7 @@ import pytest
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from aggregators.pruning import prune, weights_of_layers
+from site_agent.attacks.gradients import read_inputs
 from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
 from site_agent.errors import ContributionWithheldError
@@ -25,7 +26,6 @@ from tests.site_agent.federated.network_cameras import (
     Kind,
     build_network_camera,
     first_gradient,
-    read_pictures,
 )
 
 WORDS = {
@@ -67,7 +67,7 @@ def test_cameras_are_refused_and_what_they_ask_for(
     public, victim = eyes
     camera = build_network_camera(kind, public)
     # The attack works: what one step on all samples would show.
-    shown = read_pictures(camera, first_gradient(camera, victim), victim)
+    shown = read_inputs(camera, first_gradient(camera, victim), victim)
     assert len(shown) > (5 if kind == "hidden" else len(victim) // 8)
     assert WORDS[kind] in " ".join(audit_base(camera, victim))
     with pytest.raises(ContributionWithheldError, match="is not a trained network"):
@@ -81,7 +81,7 @@ def test_what_a_camera_would_get_that_is_not_noticed(
     public, victim = eyes
     camera = build_network_camera("convolutional", public)
     update = contribute(camera, victim, batch_size=65_536, momentum=0.0)
-    assert read_pictures(camera, update, victim) == {}
+    assert read_inputs(camera, update, victim) == {}
     assert (update["fc1.weight"] == 0).all(axis=1).sum() > 50
 
 
@@ -90,8 +90,8 @@ def test_an_honest_base_shows_single_samples_only_before_rows_are_kept_back(
 ) -> None:
     few = eyes[1][::6]
     base = new_network("gaze-lenet", 1)
-    assert len(read_pictures(base, first_gradient(base, few), few)) > 3
-    assert read_pictures(base, contribute(base, few), few) == {}
+    assert len(read_inputs(base, first_gradient(base, few), few)) > 3
+    assert read_inputs(base, contribute(base, few), few) == {}
 
 
 def test_honest_bases_pass(eyes: tuple[GazeSamples, GazeSamples]) -> None:

@@ -33,15 +33,22 @@ def test_a_receipt_is_on_the_card_and_replaced_by_mode(pool: PoolDriver) -> None
     assert card["source"] == CARD
     assert card["front_matter"] == {"license": "cc-by-4.0"}
     assert "## Privacy receipt" in card["text"]
-    assert "| membership | AUC | 0.8 (0.7 to 0.9) | 0.5 | 0.99 |" in card["text"]
-    assert "Measured by the site itself, and checked by nobody else" in card["text"]
+    assert "| membership | 0.8 (0.7 to 0.9) | 0.5 | 0.99 |" in card["text"]
+    assert "Measured by the site itself" in card["text"]
+    assert "No differential privacy" in card["text"]
+    # Whatever a site writes, the verdict is that of its attacks.
+    flattered = RECEIPT | {"verdict": "Nothing leaks.", "level": "none found"}
+    home.put(f"{path_of('shown')}/receipts", json=flattered)
+    kept = reader.get(f"{path_of('shown')}/receipts").json()["items"][1]
+    assert kept["level"] == "high"
+    assert "(membership: 0.8 (0.7 to 0.9), chance 0.5)" in kept["verdict"]
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"mode": "other"},
-        {"verdict": "green"},
+        {"signal": "green"},
         {"measured_by": "a notary"},
         {"attacks": []},
         {"attacks": [ATTACK] * 33},

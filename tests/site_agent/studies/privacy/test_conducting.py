@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ SMALL = PrivacySettings(
 
 def conduct(folder: Path, settings: PrivacySettings) -> PrivacyOutcome:
     return conduct_privacy_study(
-        folder, None, settings, repeat=["poolctl"], on_seed=lambda *_: None, progress=no_progress
+        folder, None, settings, repeat=["poolctl"], on_probe=lambda *_: None, progress=no_progress
     )
 
 
@@ -35,18 +36,23 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -> None:
-    scores = json.loads((study / "seeds" / "0.json").read_text())["result"]
-    leaks, sweep = scores["leaks"], scores["sweep"]
-    assert sweep["1"]["reidentified"] == leaks["plain"]["reidentified"]
-    assert sweep["3"]["reidentified"] == leaks["secure"]["reidentified"]
-    assert leaks["secure"]["reidentified"]["matched"] == pytest.approx(1 / 3, abs=0.1)
+    def found(key: str) -> Any:
+        return json.loads((study / "probes" / f"0.{key}.json").read_text())["result"]
+
+    ways = ("plain", "secure", "floor", "none", "sum 1", "sum 3")
+    updates = {way: found(f"{way}.updates") for way in ways}
+    samples = {way: found(f"{way}.samples")["samples"] for way in ways}
+    assert updates["sum 1"]["reidentified"] == updates["plain"]["reidentified"]
+    assert updates["sum 3"]["reidentified"] == updates["secure"]["reidentified"]
+    assert updates["secure"]["reidentified"]["matched"] == pytest.approx(1 / 3, abs=0.1)
     # One round: its result is the final network.
-    assert leaks["secure"]["samples"] == leaks["floor"]["samples"]
-    assert leaks["none"]["samples"]["loss now"]["auc"] == 0.5
-    assert scores["controls"]["random labels"] == pytest.approx(0.5, abs=0.05)
-    assert scores["controls"]["overfitted"] > 0.9
-    with np.load(study / "seeds" / "0.npz") as pictures:
-        assert pictures["plain"].shape == (3, 2, 36, 60)
+    assert samples["secure"] == samples["floor"]
+    assert samples["none"]["loss now"]["auc"] == 0.5
+    controls = found("controls.controls")
+    assert controls["random labels"] == pytest.approx(0.5, abs=0.05)
+    assert controls["overfitted"] > 0.9
+    with np.load(study / "probes" / "0.plain.npz") as made:
+        assert made["pictures"].shape == (3, 2, 36, 60)
 
 
 def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
@@ -58,10 +64,12 @@ def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
         assert sheet.height > 3 * 72
 
 
-def test_a_finished_seed_is_kept_and_other_settings_are_not_mixed(study: Path) -> None:
+def test_finished_probes_are_kept_and_other_settings_are_not_mixed(study: Path) -> None:
     before = (study / "table.md").read_bytes()
+    (study / "probes" / "0.plain.samples.json").unlink()
     again = conduct(study, SMALL)
-    assert (again.kept, again.files[0].read_bytes()) == (1, before)
+    assert (again.kept, again.probes) == (24, 25)
+    assert again.files[0].read_bytes() == before
     (study / "study.json").write_text("{}")
     with pytest.raises(InvalidInputError, match="holds another study"):
         conduct(study, replace(SMALL, rounds=2))

@@ -1,8 +1,8 @@
-"""One seed of a privacy study: rounds are held, and every leak of them is attacked."""
+"""The probes of a privacy study: rounds are held with a seed, and a leak of them is attacked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -14,21 +14,19 @@ from aggregators.models import StateDict
 from site_agent.attacks import (
     ALL_SITES,
     LEAKS,
+    Candidates,
     Leak,
     LeakedRound,
-    LeakName,
     Losses,
     RecordedRound,
     Reidentification,
     ShadowLosses,
     UpdateComparison,
     apply_update,
-    by_person,
     leak_of,
     leak_of_network,
-    membership_scores,
-    membership_signals,
     predict_from_updates,
+    probe_membership,
     record_rounds,
     reference_losses,
     reidentify,
@@ -54,27 +52,14 @@ from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_sampl
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import new_network
-from site_agent.runs.progress import Progress
 from site_agent.studies.privacy.persons import Person, PrivacySettings, StudyPersons
 
 _PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 12, 100
 _SHUFFLES = 200
-
-
-@dataclass(frozen=True, eq=False)
-class SeedResult:
-    """What one seed has shown.
-
-    Attributes
-    ----------
-    scores : dict
-        Plain data; see `run_seed`.
-    pictures : mapping of str to uint8, shape (victims, n, 36, 60)
-        Reconstructions by leak.
-    """
-
-    scores: dict[str, Any]
-    pictures: Mapping[str, NDArray[np.uint8]]
+SUM = "sum "
+_EVEN = {
+    "auc": 0.5, "balanced_accuracy": 0.5, "true_positives_at_1_percent": 0.01, "intervals": {},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,111 +127,107 @@ class Federation:
         return UpdateComparison(own, self.plan.training)
 
     @cached_property
-    def judged(self) -> tuple[Losses, NDArray[np.bool_]]:
-        """Members, and others of the same sessions, with which of them are members."""
+    def judged(self) -> Candidates:
+        """Members, and others of the same sessions."""
         return _collect_judged(self.everyone.victims, self.settings.judged_samples)
 
     @cached_property
-    def shadow_judged(self) -> tuple[Losses, NDArray[np.bool_]]:
+    def shadow_judged(self) -> Candidates:
         return _collect_judged(self.everyone.public, max(2, self.settings.judged_samples // 2))
 
     @cached_property
-    def people(self) -> tuple[Losses, set[str]]:
+    def people(self) -> Candidates:
         """Pictures with which nobody trained, of victims and of outsiders."""
-        count = self.settings.judged_samples
-        groups = (self.everyone.victims, self.everyone.outsiders)
-        samples = [each.others[:count] for group in groups for each in group.values()]
-        return Losses(join_samples(samples)), set(self.everyone.victims)
+        groups = [
+            join_samples([each.others[: self.settings.judged_samples] for each in group.values()])
+            for group in (self.everyone.victims, self.everyone.outsiders)
+        ]
+        return Candidates.of(*groups)
+
+    def leak(self, way: str) -> Leak:
+        """Return what leaks by a way of sharing, or by sums over some sites (``sum 3``)."""
+        if way in LEAKS:
+            return leak_of(way, self.recorded)
+        first, count = self.recorded[0], int(way.removeprefix(SUM))
+        order = [str(name) for name in np.random.default_rng(self.seed).permutation(self.sites)]
+        after: dict[str, StateDict] = {}
+        for start in range(0, len(order), count):
+            group = order[start : start + count]
+            network = apply_update(first.base, *(first.updates[site] for site in group))
+            after |= dict.fromkeys(group, network)
+        return Leak(way, (LeakedRound(first.base, after),))
 
 
-def run_seed(
-    everyone: StudyPersons, settings: PrivacySettings, seed: int, progress: Progress
-) -> SeedResult:
-    """Hold the rounds of one seed and attack each of their leaks.
-
-    Returns
-    -------
-    SeedResult
-        With scores under ``leaks`` (by leak: ``reidentified``, ``by losses``, ``elsewhere``,
-        ``samples``, ``persons``, ``attributes``, ``dualview``), ``sweep`` (by number of sites) and
-        ``controls``.
-    """
-    progress(0.0, "holding the rounds of the victims")
-    held = Federation(everyone, settings, seed)
-    leaks = {name: leak_of(name, held.recorded) for name in LEAKS}
-    progress(0.2, "holding the rounds of shadow sites")
-    assert held.shadow
-    scores: dict[str, Any] = {"leaks": {}}
-    pictures: dict[str, NDArray[np.uint8]] = {}
-    for number, (name, leak) in enumerate(leaks.items()):
-        progress(0.4 + 0.12 * number, f"attacking the leak {name}")
-        found = _attack(held, leak, name)
-        found["dualview"], pictures[name] = attack_by_dualview(held, leak)
-        scores["leaks"][name] = found
-    progress(0.9, "attacking sums of fewer sites")
-    scores["sweep"] = {str(count): _attack_sum(held, count) for count in settings.sweep}
-    scores["controls"] = _controls(held, leaks["plain"])
-    return SeedResult(scores, pictures)
-
-
-def _attack(held: Federation, leak: Leak, name: LeakName) -> dict[str, Any]:
-    sites = held.sites
-    found: dict[str, Any] = {
-        "reidentified": _plain(reidentify(held.same_sessions.scores(leak), sites, held.seed))
-    }
-    if name == "plain":
-        own = {site: each.elsewhere for site, each in held.everyone.victims.items()}
-        if all(len(samples) > 1 for samples in own.values()):
-            compared = UpdateComparison(own, held.plan.training).scores(leak)
-            found["elsewhere"] = _plain(reidentify(compared, sites, held.seed))
-    if not leak.rounds:
-        nothing = np.zeros(2)
-        even = asdict(separation(nothing, nothing == np.arange(2), resamples=0))
-        found["by losses"] = found["reidentified"]
-        found["samples"] = found["persons"] = {"loss now": even}
-        found["attributes"] = dict.fromkeys(_attributes(held), even)
-        return found
-    losses, members = held.judged
-    shadow_losses, shadow_members = held.shadow_judged
-    shadow = ShadowLosses(shadow_losses.of_leak(leak_of(name, held.shadow)), shadow_members)
-    table = losses.of_leak(leak)
-    references = reference_losses(held.shadow, losses, seed=held.seed)
-    attacks = membership_scores(table, shadow=shadow, references=references)
-    groups = losses.samples.person
-    found["samples"] = {
-        attack: asdict(separation(values, members, groups=groups, seed=held.seed))
-        for attack, values in attacks.items()
-    }
-    found |= _attack_persons(held, leak)
-    values = _attributes(held)
-    shadow_values = np.array(
-        [[each.attributes[key] for key in values] for each in held.everyone.public.values()]
-    )
-    if values:
-        guessed = predict_from_updates(leak, sites, held.shadow_networks, shadow_values)
-        found["attributes"] = {
-            key: asdict(separation(guessed[:, column], truth, seed=held.seed))
-            for column, (key, truth) in enumerate(values.items())
-        }
+def attack_updates(held: Federation, way: str) -> dict[str, Any]:
+    """Match sites to persons by what the attacker's own training with their pictures gives."""
+    leak, sites = held.leak(way), held.sites
+    found = {"reidentified": _plain(reidentify(held.same_sessions.scores(leak), sites, held.seed))}
+    own = {site: each.elsewhere for site, each in held.everyone.victims.items()}
+    if way == "plain" and all(len(samples) > 1 for samples in own.values()):
+        compared = UpdateComparison(own, held.plan.training).scores(leak)
+        found["elsewhere"] = _plain(reidentify(compared, sites, held.seed))
     return found
 
 
-def _attack_persons(held: Federation, leak: Leak) -> dict[str, Any]:
-    losses, victims = held.people
-    table = losses.of_leak(leak)
-    persons = losses.samples.person
-    means, names = by_person(table, persons)
-    references = reference_losses(held.shadow, losses, seed=held.seed)
-    by_reference = np.stack([references[:, persons == name].mean(axis=1) for name in names], axis=1)
-    attacks = membership_scores(means, references=by_reference)
-    members = np.array([name in victims for name in names])
-    known = reidentify(scores_by_losses(table, persons, held.sites), held.sites, held.seed)
+def attack_samples(held: Federation, way: str) -> dict[str, Any]:
+    """Attack the membership of samples."""
+    leak, shadow = held.leak(way), None
+    if not leak.rounds:
+        return {"samples": {"loss now": _EVEN}}
+    if way in LEAKS:
+        known = held.shadow_judged
+        seen = leak_of(way, held.shadow)
+        shadow = ShadowLosses(known.losses.of_leak(seen), known.is_member)
+    return {"samples": _probe(held, leak, held.judged, shadow)}
+
+
+def attack_persons(held: Federation, way: str) -> dict[str, Any]:
+    """Attack the membership of persons by pictures of which none trained."""
+    leak, sites = held.leak(way), held.sites
+    if not leak.rounds:
+        nothing = reidentify(np.zeros((len(sites), len(sites))), sites, held.seed)
+        return {"by losses": _plain(nothing), "persons": {"loss now": _EVEN}}
+    losses = held.people.losses
+    by_losses = scores_by_losses(losses.of_leak(leak), losses.samples.person, sites)
     return {
-        "by losses": _plain(known),
-        "persons": {
-            attack: asdict(separation(values, members, seed=held.seed))
-            for attack, values in attacks.items()
-        },
+        "by losses": _plain(reidentify(by_losses, sites, held.seed)),
+        "persons": _probe(held, leak, held.people, None, by_person=True),
+    }
+
+
+def _probe(
+    held: Federation,
+    leak: Leak,
+    candidates: Candidates,
+    shadow: ShadowLosses | None,
+    *,
+    by_person: bool = False,
+) -> dict[str, Any]:
+    references = reference_losses(held.shadow, candidates.losses, seed=held.seed)
+    found = probe_membership(leak, candidates, shadow=shadow, references=references)
+    return {
+        name: asdict(separation(each.scores, each.is_member, groups=each.persons, seed=held.seed))
+        for name, scores in found.items()
+        for each in [scores.by_person() if by_person else scores]
+    }
+
+
+def attack_attributes(held: Federation, way: str) -> dict[str, Any]:
+    """Predict attributes of the persons from updates."""
+    leak, truths = held.leak(way), _attributes(held)
+    if not leak.rounds:
+        return {"attributes": dict.fromkeys(truths, _EVEN)}
+    if not truths:
+        return {}
+    known = np.array(
+        [[each.attributes[key] for key in truths] for each in held.everyone.public.values()]
+    )
+    guessed = predict_from_updates(leak, held.sites, held.shadow_networks, known)
+    return {
+        "attributes": {
+            key: asdict(separation(guessed[:, column], truth, seed=held.seed))
+            for column, (key, truth) in enumerate(truths.items())
+        }
     }
 
 
@@ -264,26 +245,7 @@ def _attributes(held: Federation) -> dict[str, NDArray[np.bool_]]:
     return truths
 
 
-def _attack_sum(held: Federation, count: int) -> dict[str, Any]:
-    """Attack the first round of federations of `count` of the victims, of which sums leaked."""
-    first = held.recorded[0]
-    order = [str(name) for name in np.random.default_rng(held.seed).permutation(held.sites)]
-    after: dict[str, StateDict] = {}
-    for start in range(0, len(order), count):
-        group = order[start : start + count]
-        network = apply_update(first.base, *(first.updates[site] for site in group))
-        after |= dict.fromkeys(group, network)
-    leak = Leak(f"sum of {count}", (LeakedRound(first.base, after),))
-    losses, members = held.judged
-    table = losses.of_leak(leak)
-    own = membership_signals(table)["change"]
-    return {
-        "reidentified": _plain(reidentify(held.same_sessions.scores(leak), held.sites, held.seed)),
-        "samples": asdict(separation(own, members, groups=losses.samples.person)),
-    }
-
-
-def _controls(held: Federation, plain: Leak) -> dict[str, float]:
+def attack_controls(held: Federation, _way: str) -> dict[str, Any]:
     """Return the AUC on a deliberately overfitted network, and the mean one by random labels."""
     person = next(iter(held.everyone.victims.values()))
     known = person.trains[:: max(1, len(person.trains) // _OVERFITTED)][:_OVERFITTED]
@@ -294,17 +256,15 @@ def _controls(held: Federation, plain: Leak) -> dict[str, float]:
         held.base, "0" * 64, known, training, site=ALL_SITES, round_number=1, guarded=False
     )
     leak = leak_of_network(held.base, apply_update(held.base, made))
-    table = Losses(join_samples([known, person.others])).of_leak(leak)
-    members = np.arange(table.before.shape[1]) < len(known)
-    signals = membership_signals(table)
-    losses, true = held.judged
-    change = membership_signals(losses.of_leak(plain))["change"]
+    overfitted = probe_membership(leak, Candidates.of(known, person.others))["loss now"]
+    change = probe_membership(held.leak("plain"), held.judged)["change"].scores
     draw = np.random.default_rng(held.seed)
     shuffled = [
-        separation(change, draw.permutation(true), resamples=0).auc for _ in range(_SHUFFLES)
+        separation(change, draw.permutation(held.judged.is_member), resamples=0).auc
+        for _ in range(_SHUFFLES)
     ]
     return {
-        "overfitted": separation(signals["loss now"], members, resamples=0).auc,
+        "overfitted": separation(overfitted.scores, overfitted.is_member, resamples=0).auc,
         "random labels": float(np.mean(shuffled)),
     }
 
@@ -313,12 +273,10 @@ def _training(persons: Mapping[str, Person]) -> dict[str, GazeSamples]:
     return {name: person.trains for name, person in persons.items()}
 
 
-def _collect_judged(persons: Mapping[str, Person], count: int) -> tuple[Losses, NDArray[np.bool_]]:
+def _collect_judged(persons: Mapping[str, Person], count: int) -> Candidates:
     inside = [person.trains[:: max(1, len(person.trains) // count)] for person in persons.values()]
-    inside = [samples[:count] for samples in inside]
     outside = [person.others[:count] for person in persons.values()]
-    samples = join_samples([*inside, *outside])
-    return Losses(samples), np.arange(len(samples)) < sum(map(len, inside))
+    return Candidates.of(join_samples([own[:count] for own in inside]), join_samples(outside))
 
 
 def _plain(found: Reidentification) -> dict[str, float]:
@@ -331,8 +289,9 @@ def _plain(found: Reidentification) -> dict[str, float]:
 
 
 # DualView on one leak: pictures and gaze distributions, with their scores.
-def attack_by_dualview(held: Federation, leak: Leak) -> tuple[dict[str, Any], NDArray[np.uint8]]:
-    """Return the scores of both views, and the pictures of the first."""
+def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
+    """Return the scores of both views, and under ``pictures`` those of the first: uint8."""
+    leak = held.leak(way)
     pictures = _pictures(held, leak)
     others = [each.others for each in held.everyone.victims.values()]
     similar = held.embedding.similarities(pictures, others)
@@ -349,7 +308,7 @@ def attack_by_dualview(held: Federation, leak: Leak) -> tuple[dict[str, Any], ND
         **_likeness(held, mean, "mean public "),
         **_second_view(held, leak),
     }
-    return scores, pictures
+    return {"dualview": scores, "pictures": pictures}
 
 
 def _pictures(held: Federation, leak: Leak) -> NDArray[np.uint8]:
@@ -418,3 +377,15 @@ def _second_view(held: Federation, leak: Leak) -> dict[str, float]:
             )
         ),
     }
+
+
+Probe = Callable[[Federation, str], dict[str, Any]]
+PROBES: Mapping[str, Probe] = {
+    "updates": attack_updates,
+    "samples": attack_samples,
+    "persons": attack_persons,
+    "attributes": attack_attributes,
+    "dualview": attack_by_dualview,
+    "controls": attack_controls,
+}
+"""By name: an attack on one way of sharing, and what it finds."""

@@ -1,0 +1,321 @@
+"""Attacks on an update by the gradients of single samples, and pictures read from its rows.
+
+An update is, to first order, a weighted sum of the gradients of the samples that trained. Whoever
+has a candidate's picture can compute its gradient at the base, and ask how much of it is in the
+update: alone (alignment) or beside all other candidates (regression, Melis et al. 2019 and
+"gradient inversion with known candidates"). In an update of one step the regression finds each
+member. The row of a dense layer to which one sample contributes *is* that sample's input (Phong et
+al. 2018), from which a decoder makes the picture; a base that is a camera does the same for large
+batches (Fowl et al. 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.attacks.leaks import Float64, Leak
+from site_agent.datasets.gaze import GazeSamples
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from aggregators.models import StateDict
+
+_MOST_COORDINATES = 3_000
+"""Of each tensor: equations of the regression. The samples are far fewer."""
+_RIDGE = 1e-6
+GAIN_DB = 10.0
+"""How much nearer to a row than to their mean the features of a sample are that count as read."""
+_DECODER_STEPS, _MOST_DECODED = 200, 8
+_SAME_ROWS = 0.5
+
+
+class SampleGradients:
+    """Gradients of single samples, at some coordinates of each parameter, for bases as needed."""
+
+    def __init__(self, samples: GazeSamples, seed: int = 0) -> None:
+        self._samples, self._seed = samples, seed
+        self._known: dict[int, tuple[StateDict, _Table]] = {}
+
+    def scores(self, leak: Leak) -> dict[str, Float64]:
+        """Return how much of each sample's gradient is in the updates of a leak, by attack.
+
+        ``gradient alignment`` is the cosine, ``gradient regression`` the coefficient of the sample
+        in the sum of all candidates' gradients that comes nearest to the update; sums over
+        rounds, and the highest of all sites: shape (n,). Coordinates that a site has kept back
+        (zeros) are left out.
+        """
+        best: dict[str, Float64] = {}
+        for site in leak.rounds[0].after:
+            own: dict[str, Float64] = {}
+            for held in leak.rounds:
+                table = self._at(held.before)
+                for name, values in table.scores(held.before, held.after[site]).items():
+                    own[name] = own.get(name, 0.0) + values
+            for name, values in own.items():
+                best[name] = np.maximum(best.get(name, -np.inf), values)
+        return best
+
+    def _at(self, base: StateDict) -> _Table:
+        if id(base) not in self._known:
+            self._known[id(base)] = (base, _compute_table(base, self._samples, self._seed))
+        return self._known[id(base)][1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Gradients of samples, float32 (n, coordinates), with the places of each parameter."""
+
+    rows: NDArray[np.float32]
+    places: Mapping[str, NDArray[np.int64]]
+
+    def scores(self, base: StateDict, network: StateDict) -> dict[str, Float64]:
+        taken = np.concatenate([
+            (np.asarray(base.tensors[name]).ravel() - np.asarray(network.tensors[name]).ravel())[at]
+            for name, at in self.places.items()
+        ])  # fmt: skip
+        sent = taken != 0
+        rows, update = self.rows[:, sent].astype(np.float64), taken[sent].astype(np.float64)
+        sizes = np.linalg.norm(rows, axis=1) + 1e-30
+        inside, products = rows @ update, rows @ rows.T
+        ridge = (_RIDGE * np.trace(products) / len(rows) + 1e-30) * np.eye(len(rows))
+        return {
+            "gradient alignment": inside / sizes / (np.linalg.norm(update) + 1e-30),
+            "gradient regression": np.linalg.solve(products + ridge, inside),
+        }
+
+
+def _compute_table(base: StateDict, samples: GazeSamples, seed: int) -> _Table:
+    import torch
+    from torch.nn import functional
+
+    from site_agent.networks import to_module
+    from site_agent.training.gaze.loop import repeatable, to_tensors
+
+    module, data = to_module(base).eval(), to_tensors(samples)
+    parameters = dict(module.named_parameters())
+    draw = np.random.default_rng(seed)
+    places = {
+        name: np.sort(draw.choice(each.numel(), min(each.numel(), _MOST_COORDINATES), False))
+        for name, each in parameters.items()
+    }
+    at = [torch.from_numpy(each) for each in places.values()]
+    rows = np.empty((len(samples), sum(map(len, at))), dtype=np.float32)
+    with repeatable():
+        for number in range(len(samples)):
+            one = slice(number, number + 1)
+            loss = functional.l1_loss(module(data.patches[one], data.head[one]), data.gaze[one])
+            found = torch.autograd.grad(loss, list(parameters.values()))
+            parts = [each.flatten()[some] for each, some in zip(found, at, strict=True)]
+            rows[number] = torch.cat(parts).numpy()
+    return _Table(rows, places)
+
+
+# Pictures: the inputs of the first dense layer that rows of an update show, and their decoder.
+
+
+@dataclass(frozen=True, eq=False)
+class _DenseLayer:
+    """The first dense layer of a network and what comes before it."""
+
+    name: str
+    module: nn.Module
+
+    def features(self, patches: torch.Tensor) -> torch.Tensor:
+        """Return what the layer gets, shape (n, inputs); differentiable."""
+        import torch
+
+        seen: list[torch.Tensor] = []
+        layer = self.module.get_submodule(self.name)
+        hook = layer.register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0]))
+        try:
+            self.module(patches, torch.zeros(len(patches), 2))
+        finally:
+            hook.remove()
+        return seen[0]
+
+
+def first_dense_layer(base: StateDict) -> _DenseLayer | None:
+    """Return the first dense layer of a network that has 8 units or more; None without one."""
+    from site_agent.federated.leak_checks import dense_layers
+    from site_agent.networks import to_module
+
+    module = to_module(base).eval().requires_grad_(False)
+    layers = dense_layers(module)
+    return _DenseLayer(layers[0][0], module) if layers else None
+
+
+def read_inputs(
+    base: StateDict,
+    update: Mapping[str, Any],
+    samples: GazeSamples,
+    gain_db: float = GAIN_DB,
+    *,
+    camera: bool = True,
+) -> dict[int, tuple[float, NDArray[np.float32]]]:
+    """Return which samples' features an update shows.
+
+    Every row is read by itself. With `camera`, so is every difference of rows that measure the same
+    at the base with thresholds at most three apart. Whoever knows the samples chooses the nearest,
+    so that this is more than an attacker gets who does not.
+
+    Parameters
+    ----------
+    update : mapping
+        Differences by entry of the network.
+
+    Returns
+    -------
+    dict of int to (float, float32)
+        By sample: by how many dB the reading is nearer than the mean of the features, and the
+        reading, shape (inputs,).
+    """
+    import torch
+
+    from site_agent.training.gaze.loop import to_tensors
+
+    layer = first_dense_layer(base)
+    if layer is None or len(samples) < 2:
+        return {}
+    weight = torch.from_numpy(np.asarray(update[f"{layer.name}.weight"])).double()
+    bias = torch.from_numpy(np.asarray(update[f"{layer.name}.bias"])).double()
+    kept = bias.abs() > 1e-12
+    rows = [(weight[kept] / bias[kept, None])]
+    if camera:
+        rows.append(_differences_of_rows(layer, weight, bias))
+    with torch.no_grad():
+        inputs = layer.features(to_tensors(samples).patches).double()
+    typical = (inputs - inputs.mean(0)).square().sum(1)
+    found: dict[int, tuple[float, NDArray[np.float32]]] = {}
+    for some in torch.split(torch.cat(rows), 500):
+        squares = some.square().sum(1, keepdim=True) - 2 * some @ inputs.T + inputs.square().sum(1)
+        gain, which = (10 * torch.log10(typical / squares.clamp(min=1e-12))).max(dim=1)
+        for row, value, sample in zip(some, gain.tolist(), which.tolist(), strict=True):
+            if value > max(gain_db, found.get(sample, (0.0,))[0]):
+                found[sample] = (value, row.float().numpy())
+    return found
+
+
+def _differences_of_rows(
+    layer: _DenseLayer, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    import torch
+
+    dense: Any = layer.module.get_submodule(layer.name)
+    own = dense.weight.detach().double()
+    sizes = own.norm(dim=1).clamp(min=1e-12)
+    cosines = (own / sizes[:, None]) @ (own / sizes[:, None]).T
+    thresholds = -dense.bias.detach().double() / sizes
+    rows = []
+    left = set(range(len(own)))
+    while left:
+        first = min(left)
+        group = [unit for unit in left if abs(float(cosines[first, unit])) > _SAME_ROWS]
+        left -= {first, *group}
+        group.sort(key=lambda u: float(thresholds[u]) * (1 if cosines[first, u] > 0 else -1))
+        for apart in (1, 2, 3):
+            for one, other in zip(group, group[apart:], strict=False):
+                for sign in (1, -1):
+                    below = float(bias[one] - sign * bias[other])
+                    if abs(below) > 1e-12:
+                        rows.append((weight[one] - sign * weight[other]) / below)
+    return torch.stack(rows) if rows else torch.empty(0, weight.shape[1], dtype=torch.float64)
+
+
+def decode_inputs(
+    base: StateDict, features: NDArray[np.float32], start: NDArray[np.uint8]
+) -> NDArray[np.float32]:
+    """Search pictures whose features at the base are those that were read.
+
+    Parameters
+    ----------
+    features : float32, shape (n, inputs)
+    start : uint8, shape (36, 60)
+        The mean of public pictures, or of any eyes.
+
+    Returns
+    -------
+    float32, shape (n, 36, 60)
+        Scaled as networks take them: mean 0, deviation 1.
+    """
+    import torch
+
+    from site_agent.networks.files import to_inputs
+    from site_agent.training.gaze.loop import repeatable
+
+    layer = first_dense_layer(base)
+    assert layer is not None
+    wanted = torch.from_numpy(features)
+    scale = wanted.square().mean(dim=1, keepdim=True).clamp(min=1e-12)
+    with repeatable():
+        pictures = to_inputs(start[None]).repeat(len(wanted), 1, 1, 1).requires_grad_()
+        optimiser = torch.optim.Adam([pictures], lr=0.05)
+        for step in range(_DECODER_STEPS):
+            optimiser.param_groups[0]["lr"] = 0.05 * (1 - step / _DECODER_STEPS) + 1e-3
+            optimiser.zero_grad()
+            apart = ((layer.features(pictures) - wanted).square() / scale).mean(dim=1).sum()
+            rough = sum(
+                (pictures.diff(dim=axis).square().mean() for axis in (2, 3)), torch.zeros(())
+            )
+            (apart + 1e-3 * len(wanted) * rough).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    return pictures.detach().numpy()[:, 0]
+
+
+def decode_pictures(
+    base: StateDict,
+    readings: Mapping[int, tuple[float, NDArray[np.float32]]],
+    samples: GazeSamples,
+) -> dict[int, float]:
+    """Return the PSNR in dB of the pictures that the 8 clearest readings give, by sample.
+
+    Light and contrast, which networks do not see, are those of the true picture.
+    """
+    chosen = sorted(readings, key=lambda sample: -readings[sample][0])[:_MOST_DECODED]
+    if not chosen:
+        return {}
+    mean = samples.patches.mean(axis=0).astype(np.uint8)
+    made = decode_inputs(base, np.stack([readings[sample][1] for sample in chosen]), mean)
+    found = {}
+    for sample, picture in zip(chosen, made, strict=True):
+        truth = samples.patches[sample].astype(np.float64)
+        grey = (picture - picture.mean()) / max(float(picture.std()), 1e-9)
+        grey = np.clip(np.round(grey * truth.std() + truth.mean()), 0, 255)
+        error = max(float(np.mean(np.square(grey - truth))), 1e-9)
+        found[sample] = float(10 * np.log10(255**2 / error))
+    return found
+
+
+def build_imprint(base: StateDict, public: GazeSamples, seed: int = 0) -> StateDict | None:
+    """Make a camera of a base: all rows of its first dense layer measure the same (Fowl et al.).
+
+    The thresholds suit public pictures, and the next layer takes all rows alike. It is the
+    positive control of reading pictures. None for networks without a dense layer of 8 units.
+    """
+    import torch
+
+    from site_agent.networks import from_module
+    from site_agent.training.gaze.loop import to_tensors
+
+    layer = first_dense_layer(base)
+    if layer is None:
+        return None
+    module: Any = layer.module
+    dense = module.get_submodule(layer.name)
+    with torch.no_grad():
+        features = layer.features(to_tensors(public).patches)
+        draw = np.random.default_rng(seed).normal(size=features.shape[1])
+        row = torch.from_numpy((draw / features.shape[1] ** 0.5).astype(np.float32))
+        levels = torch.linspace(0.001, 0.999, dense.out_features)
+        dense.weight[:] = row
+        dense.bias[:] = -torch.quantile(features @ row, levels)
+        for name, other in module.named_modules():
+            if isinstance(other, torch.nn.Linear) and name != layer.name:
+                other.weight[:, : dense.out_features] = 0.02
+    return from_module(module, base.metadata["architecture"])

@@ -1,0 +1,117 @@
+"""Receipts of network updates: the verdict names a leak where there is one, and no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.formats import file_digest, write_model
+from aggregators.methods.networks.round_files import write_network_contribution
+from aggregators.methods.round_options import LocalTraining
+from aggregators.models import NetworkContribution, StateDict
+from pool_server.wire.cards import LEAST_CONTROL, PrivacyReceipt, receipt_lines
+from site_agent.attacks import leak_of_network, probe_by_shadows, separation
+from site_agent.attacks.receipt import GazeSides, probe_gaze
+from site_agent.datasets.gaze import GazeSamples, join_samples
+from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.federated.local_training import train_contribution
+from site_agent.networks import new_network
+
+ONE_STEP = LocalTraining(epochs=1, batch_size=65_536)
+FLOORS = LocalTraining(epochs=2, batch_size=16)
+SITES = 15
+
+
+@pytest.fixture(scope="module")
+def persons() -> list[GazeSamples]:
+    settings = RenderSettings(
+        persons=SITES + 6, frames_per_person=16, sessions=(1, 1), seed=3, skews=Skews(amount=1.0)
+    )
+    return [render_person(settings, number) for number in settings.numbers]
+
+
+class Probing:
+    """A base, what sites make of it, and receipts."""
+
+    def __init__(self, folder: Path, others: GazeSamples) -> None:
+        self.base, self.others, self.folder = new_network("gaze-lenet", 5), others, folder
+        write_model(self.base, folder / "base.safetensors")
+
+    def train(
+        self, samples: GazeSamples, training: LocalTraining, site: str = "site", **guard: bool
+    ) -> NetworkContribution:
+        digest = file_digest(self.folder / "base.safetensors")
+        return train_contribution(
+            self.base, digest, samples, training, site=site, round_number=1, **guard
+        )
+
+    def probe(self, sent: NetworkContribution, own: GazeSamples) -> PrivacyReceipt:
+        write_network_contribution(sent, self.folder / "sent.contribution")
+        files = self.folder / "sent.contribution", self.folder / "base.safetensors"
+        return probe_gaze(*files, GazeSides(own, self.others), "update").receipt
+
+
+@pytest.fixture
+def probing(persons: list[GazeSamples], tmp_path: Path) -> Probing:
+    return Probing(tmp_path, join_samples(persons[SITES:]))
+
+
+def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
+    probing: Probing, persons: list[GazeSamples]
+) -> None:
+    own = persons[0]
+    receipt = probing.probe(probing.train(own, ONE_STEP, guarded=False), own)
+    assert receipt.level == "high"
+    assert "can tell that it was among the 16 training pictures" in receipt.verdict
+    assert receipt.verdict.endswith(").")
+    found = {each.name: each for each in receipt.attacks}
+    assert receipt.attacks[0] is found["membership: gradient regression"]
+    assert receipt.attacks[0].found.value > 0.99
+    pictures = found["one-step inversion: rows of the update"]
+    assert pictures.found.value > 0.5
+    assert pictures.chance == 0.0
+    assert int(pictures.note.split(" pictures have ")[1].split()[0]) > 25, "dB"
+    for each in receipt.attacks:
+        if each.reveals in {"membership", "pictures"}:
+            assert each.control is not None
+            assert each.control.value >= LEAST_CONTROL, each.name
+    sentences, rows = receipt_lines(receipt)
+    assert sentences[0].startswith("Leak: high. Whoever has a picture of an eye")
+    assert "No differential privacy" in sentences[1]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    assert sum(widths) + 3 * 2 <= 80
+
+
+def test_a_sum_of_15_sites_that_train_as_they_do_by_default_shows_nothing(
+    probing: Probing, persons: list[GazeSamples]
+) -> None:
+    made = [probing.train(each, FLOORS, f"site-{n}") for n, each in enumerate(persons[:SITES])]
+    means = {
+        name: np.mean([each.network.tensors[name] for each in made], axis=0, dtype=np.float32)
+        for name in probing.base.infos
+    }
+    summed = NetworkContribution(
+        StateDict(means, dict(probing.base.infos)), "differences",
+        sum(each.samples for each in made), made[0].base_digest, made[0].settings,
+    )  # fmt: skip
+    receipt = probing.probe(summed, persons[0])
+    assert receipt.level == "none found", receipt.verdict
+    assert "did better than chance. Others may find more." in receipt.verdict
+    assert sum(each.is_judged for each in receipt.attacks) >= 6
+
+
+def test_shadow_networks_find_members_by_likelihood_ratios(
+    probing: Probing, persons: list[GazeSamples]
+) -> None:
+    def train(samples: GazeSamples, name: str) -> StateDict:
+        from site_agent.attacks import apply_update
+
+        return apply_update(probing.base, probing.train(samples, ONE_STEP, name, guarded=False))
+
+    own = persons[0]
+    leak = leak_of_network(probing.base, train(own, "site"))
+    found = probe_by_shadows(leak, own, probing.others, train, count=6, seed=0)
+    assert found.is_member.sum() == len(own)
+    assert separation(found.scores, found.is_member, resamples=0).auc > 0.95
