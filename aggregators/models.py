@@ -302,11 +302,15 @@ class OptimiserState:
         The method that made it.
     network_digest : str
         SHA-256 of the network's file that was made with it: the base of the next round.
+    tau : float
+        Degree of adaptivity in units of the parameters, as the first round has set it; 0 for
+        methods without it.
     """
 
     moments: StateDict
     method: str
     network_digest: str
+    tau: float = 0.0
 
 
 Model = FhogDetector | ShapePredictor | ForestEnsemble | StateDict

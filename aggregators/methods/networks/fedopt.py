@@ -46,7 +46,7 @@ class FedAvgMOptions(MeanOptions):
     """Options of FedAvgM."""
 
     eta: float = Field(default=1.0, gt=0, description="Server learning rate.")
-    beta: float = Field(default=0.9, ge=0, lt=1, description="Decay of the momentum.")
+    beta: float = Field(default=0.7, ge=0, lt=1, description="Decay of the momentum.")
 
 
 class AdaptiveOptions(MeanOptions):
@@ -54,9 +54,14 @@ class AdaptiveOptions(MeanOptions):
 
     eta: float = Field(default=0.01, gt=0, description="Server learning rate.")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the momentum.")
-    tau: float = Field(default=1e-3, ge=0, description="Degree of adaptivity; v starts as tau^2.")
-    root: Literal["sqrt(v)+tau", "sqrt(v+tau)"] = Field(
-        default="sqrt(v)+tau", description="The divisor; the gaze paper has sqrt(v+tau)."
+    tau: float = Field(
+        default=0.01,
+        ge=0,
+        description="Degree of adaptivity, in root mean squares of the first mean update; v starts "
+        "as its square.",
+    )
+    root: Literal["sqrt(v)+tau", "sqrt(v+tau^2)"] = Field(
+        default="sqrt(v)+tau", description="The divisor; the gaze paper has sqrt(v+tau^2)."
     )
 
 
@@ -80,11 +85,13 @@ class _FedOpt(NetworkMethod[OptionsT]):
         # A contribution fits only its base.
         return None
 
-    def first_moments(self, options: Any, size: int) -> Moments:
+    def first_moments(self, tau: float, size: int) -> Moments:
         """Return the moments before the first round; there is no bias correction."""
-        return {"momentum": np.zeros(size), "variance": np.full(size, options.tau**2)}
+        return {"momentum": np.zeros(size), "variance": np.full(size, tau**2)}
 
-    def step(self, delta: Float64, moments: Moments, options: Any) -> tuple[Float64, Moments]:
+    def step(
+        self, delta: Float64, moments: Moments, options: Any, tau: float
+    ) -> tuple[Float64, Moments]:
         """Return the change of some parameters, and their new moments.
 
         Parameters
@@ -92,6 +99,8 @@ class _FedOpt(NetworkMethod[OptionsT]):
         delta : float64, shape (numbers,)
             Weighted mean of the sites' updates.
         moments : mapping of str to float64, shape (numbers,)
+        tau : float
+            In units of the parameters; 0 for methods without it.
         """
         raise NotImplementedError
 
@@ -117,13 +126,19 @@ class _FedOpt(NetworkMethod[OptionsT]):
             _require_fitting(given, self.name, base, infos)
         state = given.model.moments if given else None
         weights = site_weights(updates, options)
-        stepping = _Stepping(self, updates, options, weights, state)
+        if given is not None:
+            tau = given.model.tau
+        else:
+            relative = getattr(options, "tau", 0.0)
+            tau = relative * _mean_update_rms(updates, weights) if relative else 0.0
+        stepping = _Stepping(self, updates, options, weights, state, tau)
         network = stream_network(updates, stepping.change, pick_first(updates))
         moments = ComputedTensors(infos, lambda name: stepping.moment(*name.split("/", 1)))
         warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
         if given is None:
             warnings = (*warnings, f"no optimiser state was given: {self.name} begins anew")
-        return Combined(network, warnings, OptimiserState(StateDict(moments, infos), self.name, ""))
+        kept = OptimiserState(StateDict(moments, infos), self.name, "", tau)
+        return Combined(network, warnings, kept)
 
     def _moment_infos(self, updates: Updates) -> dict[str, TensorInfo]:
         return {
@@ -148,11 +163,11 @@ class FedAvgM(_FedOpt[FedAvgMOptions]):
     moments = ("momentum",)
     options_type = FedAvgMOptions
 
-    def first_moments(self, _options: FedAvgMOptions, size: int) -> Moments:
+    def first_moments(self, _tau: float, size: int) -> Moments:
         return {"momentum": np.zeros(size)}
 
     def step(
-        self, delta: Float64, moments: Moments, options: FedAvgMOptions
+        self, delta: Float64, moments: Moments, options: FedAvgMOptions, _tau: float
     ) -> tuple[Float64, Moments]:
         momentum = options.beta * moments["momentum"] + delta
         return options.eta * momentum, {"momentum": momentum}
@@ -160,6 +175,10 @@ class FedAvgM(_FedOpt[FedAvgMOptions]):
 
 class _Adaptive(_FedOpt[OptionsT]):
     """``m = beta1 m + (1 - beta1) delta``, ``w += eta m / (sqrt(v) + tau)``; v by the method.
+
+    How large updates are depends on the network, the learning rate and the data. With a tau above
+    them the divisor is tau everywhere, and the method is momentum with a small step: so tau is
+    given relative to the root mean square of the first mean update, and kept with the state.
 
     Source: Reddi et al. 2021, "Adaptive Federated Optimization", algorithm 2.
     """
@@ -169,14 +188,14 @@ class _Adaptive(_FedOpt[OptionsT]):
         raise NotImplementedError
 
     def step(
-        self, delta: Float64, moments: Moments, options: AdaptiveOptions
+        self, delta: Float64, moments: Moments, options: AdaptiveOptions, tau: float
     ) -> tuple[Float64, Moments]:
         momentum = options.beta1 * moments["momentum"] + (1 - options.beta1) * delta
         variance = self.variance(moments["variance"], delta * delta, options)
-        if options.root == "sqrt(v+tau)":
-            divisor = np.sqrt(variance + options.tau)
+        if options.root == "sqrt(v+tau^2)":
+            divisor = np.sqrt(variance + tau**2)
         else:
-            divisor = np.sqrt(variance) + options.tau
+            divisor = np.sqrt(variance) + tau
         # With a tau of 0, what has never changed has a variance of 0.
         change = np.divide(
             options.eta * momentum, divisor, out=np.zeros_like(momentum), where=divisor > 0
@@ -234,6 +253,7 @@ class _Stepping:
     options: Any
     weights: Float64
     state: StateDict | None
+    tau: float
     means: dict[str, Float64] = field(default_factory=dict)
 
     def change(self, name: str, block: slice, rows: Float64) -> Float64:
@@ -267,16 +287,31 @@ class _Stepping:
 
     def _step(self, name: str, block: slice) -> tuple[Float64, Moments]:
         moments = self._moments(name, block)
-        return self.method.step(self.means[name][block], moments, self.options)
+        return self.method.step(self.means[name][block], moments, self.options, self.tau)
 
     def _moments(self, name: str, block: slice) -> Moments:
         if self.state is None:
-            return self.method.first_moments(self.options, block.stop - block.start)
+            return self.method.first_moments(self.tau, block.stop - block.start)
         tensors = self.state.tensors
         return {
             moment: tensors[f"{moment}/{name}"].reshape(-1)[block].astype(np.float64)
             for moment in self.method.moments
         }
+
+
+def _mean_update_rms(updates: Updates, weights: Float64) -> float:
+    """Return the root mean square of the mean update, over all entries that are stepped."""
+    squares, count = 0.0, 0
+    for name in updates.float_names:
+        if name.endswith(_STATISTICS):
+            continue
+        for block in updates.blocks(name):
+            with np.errstate(invalid="ignore", over="ignore"):
+                mean = weighted_mean(updates.rows(name, block), weights)
+            squares += float(mean @ mean)
+            count += len(mean)
+    # Numbers that are not finite are refused where they are stepped, with their entry's name.
+    return math.sqrt(squares / count) if count and math.isfinite(squares) else 0.0
 
 
 def _require_fitting(

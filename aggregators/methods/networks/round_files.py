@@ -26,6 +26,7 @@ metadata ``format``     ``poolctl-optimiser-state``
 metadata ``version``    ``1``
 metadata ``method``     the method, ``fedadam`` ...
 metadata ``network``    SHA-256 of the network's file that was made with the state
+metadata ``tau``        degree of adaptivity in units of the parameters, decimal; ``0`` without
 ``momentum/NAME``       F64 for an F64 entry NAME of the network, else F32; same shape
 ``variance/NAME``       the same; not for ``fedavgm``
 ======================  ================================================================
@@ -34,6 +35,7 @@ metadata ``network``    SHA-256 of the network's file that was made with the sta
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -166,7 +168,7 @@ def _refuse_constant(constant: str) -> Any:
 OPTIMISER_STATE = "poolctl-optimiser-state"
 STATE_SUFFIX = ".state"
 
-_STATE_FIELDS = frozenset({"format", "version", "method", "network"})
+_STATE_FIELDS = frozenset({"format", "version", "method", "network", "tau"})
 
 
 def state_path(model_path: Path) -> Path:
@@ -205,7 +207,18 @@ def decode_optimiser_state(data: Buffer) -> OptimiserState:
         moments=StateDict(network.tensors, network.infos),
         method=metadata["method"],
         network_digest=digest_in_metadata(metadata, "network"),
+        tau=_parse_tau(metadata["tau"]),
     )
+
+
+def _parse_tau(text: str) -> float:
+    try:
+        tau = float(text)
+    except ValueError:
+        tau = -1.0
+    if not 0 <= tau < math.inf:
+        raise header_error("metadata tau", repr(text)[:80], "a number of at least 0")
+    return tau
 
 
 def state_as_network(state: OptimiserState) -> StateDict:
@@ -215,6 +228,7 @@ def state_as_network(state: OptimiserState) -> StateDict:
         "version": _VERSION,
         "method": state.method,
         "network": state.network_digest,
+        "tau": repr(state.tau),
     }
     return StateDict(state.moments.tensors, state.moments.infos, metadata)
 

@@ -152,7 +152,7 @@ def federation_plan(job: RunJob) -> FederationPlan:
         method = "fedadam"
         options |= {
             "eta": training.eta, "tau": training.tau, "beta1": training.beta,
-            "beta2": training.beta, "root": "sqrt(v+tau)", "mean": "sites",
+            "beta2": training.beta, "root": "sqrt(v+tau^2)", "mean": "sites",
         }  # fmt: skip
     else:
         own = find_method(method).options_type.model_fields

@@ -58,7 +58,9 @@ def steps_by_hand(
     method: str, weight: np.ndarray[Any, Any], rounds: list[list[np.ndarray[Any, Any]]]
 ) -> np.ndarray[Any, Any]:
     """Follow the published formulas; `rounds` has what each site has trained."""
-    tau = 1e-2
+    first, second, third = rounds[0]
+    # The only entry that is stepped; statistics are averaged.
+    tau = 0.5 * np.sqrt(np.mean(((1 * first + 2 * second + 3 * third) / 6 - weight) ** 2))
     m, v = np.zeros_like(weight), np.full_like(weight, tau * tau)
     for first, second, third in rounds:
         delta = (1 * first + 2 * second + 3 * third) / 6 - weight
@@ -79,7 +81,7 @@ def steps_by_hand(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_fifty_rounds_follow_the_published_formulas(method: str) -> None:
-    options: dict[str, Any] = {"eta": 0.03, "beta1": 0.85, "tau": 1e-2}
+    options: dict[str, Any] = {"eta": 0.03, "beta1": 0.85, "tau": 0.5}
     if method in ("fedadam", "fedyogi"):
         options["beta2"] = 0.97
     if method == "fedavgm":
@@ -181,11 +183,44 @@ def test_the_first_step_of_fedadam_with_tau_0_has_one_size(tmp_path: Path) -> No
 def test_the_gaze_paper_has_tau_in_the_root(tmp_path: Path) -> None:
     base = write_base(tmp_path)
     sent = contribute(base, 1, make_base(1))
-    options = {"eta": 0.1, "beta1": 0.9, "beta2": 0.9, "tau": 0.01, "root": "sqrt(v+tau)"}
+    options = {"eta": 0.1, "beta1": 0.9, "beta2": 0.9, "tau": 0.2, "root": "sqrt(v+tau^2)"}
     result = tensors_of(merge("fedadam", [base, sent], options=options).model)
     old, new = (np.asarray(make_base(seed).tensors["conv.weight"]) for seed in (0, 1))
-    a, v = 0.1 * (new - old), 0.9 * 0.01**2 + 0.1 * (new - old) ** 2
-    np.testing.assert_allclose(result["conv.weight"], old + 0.1 * a / np.sqrt(v + 0.01))
+    tau = 0.2 * np.sqrt(np.mean((new - old) ** 2))
+    a, v = 0.1 * (new - old), 0.9 * tau**2 + 0.1 * (new - old) ** 2
+    np.testing.assert_allclose(result["conv.weight"], old + 0.1 * a / np.sqrt(v + tau**2))
+
+
+@pytest.mark.parametrize("method", ["fedadam", "fedyogi", "fedadagrad"])
+def test_updates_of_any_size_make_steps_of_one_size(method: str, tmp_path: Path) -> None:
+    """As tau is relative: above the updates it would be the divisor, and nothing would adapt."""
+    steps = []
+    for size in (1.0, 1e-6):
+        base = write_base(tmp_path)
+        far = make_base(1)
+        near = {
+            name: each if each.dtype.kind == "i" else old + size * (each - old)
+            for (name, each), old in zip(
+                far.tensors.items(), make_base().tensors.values(), strict=True
+            )
+        }
+        sent = contribute(base, 1, StateDict(near, far.infos))
+        result = tensors_of(merge(method, [base, sent]).model)
+        steps.append(result["conv.weight"] - make_base().tensors["conv.weight"])
+    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-6)
+
+
+def test_tau_stays_that_of_the_first_round(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    first = merge("fedadam", [base, trained(1, 1, base)], output=tmp_path / "1.safetensors")
+    second = merge(
+        "fedadam",
+        [tmp_path / "1.safetensors", state_path(tmp_path / "1.safetensors"),
+         trained(1, 2, tmp_path / "1.safetensors")],
+    )  # fmt: skip
+    assert first.state is not None
+    assert second.state is not None
+    assert second.state.tau == first.state.tau > 0
 
 
 def test_the_order_of_the_inputs_does_not_matter_and_a_recipe_repeats_it(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_plans_are_those_of_the_paper(tmp_path: object) -> None:
     }
     adaptive = plans["person-independent", "adaptive"]
     assert adaptive.method == "fedadam"
-    assert adaptive.method_options["root"] == "sqrt(v+tau)"
+    assert adaptive.method_options["root"] == "sqrt(v+tau^2)"
     assert adaptive.method_options["mean"] == "sites"
     assert adaptive.method_options["beta1"] == adaptive.method_options["beta2"]
     assert (adaptive.cohort, adaptive.training.momentum) == (0.8, 0.9)
