@@ -200,7 +200,7 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     first = sites[0]
     shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
     shell.run(f"upload {first}/new.safetensors --name {first}/gaze", first)
-    method = "--method fedavg --option epochs=3 --option learning_rate=0.02"
+    method = "--method fedavgm --option epochs=3"
     joint = _hold_rounds(shell, sites, f"{first}/gaze", "eyes", count=_GAZE_ROUNDS, method=method)
     shell.run(f"download {joint} -o together.safetensors", first)
     shell.title("Evaluate all networks on persons nobody trained on")

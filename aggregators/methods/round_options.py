@@ -17,8 +17,9 @@ class LocalTraining(MethodOptions):
     """Settings of one site's training in a round: SGD with Nesterov momentum.
 
     The learning rate of round r, counted from 1, is ``learning_rate / (1 + learning_rate_decay
-    (r - 1))``. By default it stays: few rounds of many steps train further so, on drawn eyes and
-    real ones, than with larger batches, lower rates or a decay. Each site draws the order of its samples from the seed, its name and the round.
+    (r - 1))``. By default it stays: on drawn eyes and real ones, few rounds of many small steps
+    went further than larger batches, lower rates or a decay. Each site draws the order of its
+    samples from the seed, its name and the round.
     """
 
     epochs: int = Field(default=1, ge=1, le=1000, description="passes over the site's samples")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse
 from site_agent.errors import ConflictError, InvalidInputError
+from site_agent.pool import profiles
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
@@ -171,6 +173,11 @@ def require_sound_base(found: RoundResponse, *, despite_withdrawal: bool) -> Non
         )
 
 
+def round_folder(pool: PoolClient, round_id: str) -> Path:
+    """Return the folder of a round in the workspace; it may not exist yet."""
+    return pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / round_id
+
+
 class SitePart(ABC):
     """A site's part in one round, for one kind of contribution.
 
@@ -204,6 +211,11 @@ class SitePart(ABC):
     def same_origin(base: Path, result: Path) -> bool:
         """Return whether a file can be the result of a round with this base."""
         raise NotImplementedError
+
+    @staticmethod
+    @abstractmethod
+    def own_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those options of a round with which contributions are combined."""
 
     @abstractmethod
     def inputs(self, rules: ContributionRules) -> list[Any]:

@@ -33,13 +33,13 @@ from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError
-from site_agent.pool import profiles
-from site_agent.pool.requests import require_field
+from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds.contract import (
     ContributionRules,
     DataChoice,
     SitePart,
     require_sound_base,
+    round_folder,
 )
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.provenance import require_allowed
@@ -162,6 +162,7 @@ def contribute_to_round(
         require_sound_base(found, despite_withdrawal=despite_withdrawal)
     # Also of what an earlier call has computed: the trust in a site may have ended since then.
     require_allowed(pool, found, part, rules, report)
+    _require_verified_base(pool, found, site, rules)
     left_out: tuple[tuple[int, str], ...] = ()
     if is_new:
         base = _fetch_base(pool, found, part_of(report, 0.0, _FETCHED))
@@ -181,7 +182,7 @@ def contribute_to_round(
 def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Files:
     words = json.dumps([found.base_digest, *inputs], sort_keys=True)
     name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    folder = pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / found.round_id
+    folder = round_folder(pool, found.round_id)
     contribution = folder / f"{name}.contribution"
     sent = contribution if found.secure is None else folder / f"{name}.sum"
     return _Files(contribution, sent, folder / f"{name}.taken")
@@ -274,6 +275,19 @@ def _require_open(found: RoundResponse, site: str) -> None:
             f"{found.deadline:%Y-%m-%d %H:%M} UTC has passed",
             code="round_closed",
         )
+
+
+def _require_verified_base(
+    pool: PoolClient, found: RoundResponse, site: str, rules: ContributionRules
+) -> None:
+    """Refuse the result of a secure round as a base, unless it is what this lab's sum makes."""
+    from site_agent.rounds.secure import require_own_result
+
+    if found.secure is None or found.predecessor is None or rules.approved == found.base_digest:
+        return
+    before = pool.rounds.get(found.predecessor)
+    require_same(before.result_digest, found.base_digest)
+    require_own_result(pool, before, site)
 
 
 def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:

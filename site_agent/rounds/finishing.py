@@ -14,6 +14,7 @@ from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, PoolAnswerError
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.rounds.contract import require_sound_base
+from site_agent.rounds.secure import require_own_result
 from site_agent.runs.progress import Progress
 
 
@@ -64,6 +65,8 @@ def finish_round(
     ConflictError
         Sites are waited for, the round expired or was cancelled, or the base was withdrawn; or the
         pool could not combine the contributions.
+    ContributionWithheldError
+        The result of a secure round is not the base and the sum that this site verified.
     """
     found = pool.rounds.get(round_id)
     ended_here = False
@@ -80,6 +83,8 @@ def finish_round(
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
     version = pool.version(found.result)
+    if ended_here and found.secure is not None:
+        require_own_result(pool, found, pool.whoami().site)
     # Only who had it combined signs: others have not asked for this result.
     if ended_here and version.signed_by is None and pool.signatures.signing_key(version.site):
         pool.signatures.sign(version.address)

@@ -55,8 +55,13 @@ class LeafRefitPart(SitePart):
 
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
         seed = choice.seed + _times_through(pool, found)
-        fit = {name: value for name, value in found.options.items() if name != "weight_cap"}
+        own = cls.own_options(found.method, found.options)
+        fit = {name: value for name, value in found.options.items() if name not in own}
         return cls(found, faces, refit_settings(**{**fit, "seed": seed}), choice)
+
+    @staticmethod
+    def own_options(_method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: options[name] for name in ("weight_cap",) if name in options}
 
     @staticmethod
     def same_origin(base: Path, result: Path) -> bool:
@@ -194,6 +199,12 @@ class NetworkPart(SitePart):
         dataset = open_gaze(data) if isinstance(data, Path) else cast("GazeDataset", data)
         samples = dataset.read(sorted(set(choice.persons)) or None)
         return cls(found, site, samples, split_options(found.method, found.options).training)
+
+    @staticmethod
+    def own_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        from aggregators.methods.round_options import split_options
+
+        return split_options(method, options).own.model_dump(mode="json")
 
     def inputs(self, _rules: ContributionRules) -> list[Any]:
         from site_agent.datasets.gaze import person_digests

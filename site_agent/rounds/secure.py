@@ -3,6 +3,10 @@
 Its update never leaves the site as it is. What the site sends to the round in the end is the sum
 over all labs, which the servers signed. `SitePart.take_part` says which sums a kind of
 contribution needs.
+
+The pool combines base and sum, and could publish something else as the result: a network built to
+photograph what is trained on it. So a lab makes the result itself, from what it has verified
+(`require_own_result`), before it signs it or trains on it.
 """
 
 from __future__ import annotations
@@ -13,9 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aggregators.formats import file_digest
+from aggregators.methods.networks import state_path
+from aggregators.methods.registry import METHODS
 from pool_server.wire.rounds import RoundResponse, SecureTerms
-from site_agent.errors import InvalidInputError, SecureSumError
+from site_agent.errors import ContributionWithheldError, InvalidInputError, SecureSumError
 from site_agent.pool import profiles
+from site_agent.pool.requests import require_field
+from site_agent.rounds.contract import round_folder
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
@@ -159,6 +168,76 @@ def visit_sums(
             return visit
         progress(None, f"{visit.phase}: waiting for {', '.join(visit.waiting) or 'the servers'}")
         time.sleep(_POLL_S)
+
+
+def require_own_result(pool: PoolClient, found: RoundResponse, site: str) -> None:
+    """Raise `ContributionWithheldError` unless a finished round's result is base and verified sum.
+
+    Rounds before it in the series are made again, too, where their optimiser's state is needed.
+
+    Parameters
+    ----------
+    found : RoundResponse
+        A finished secure round.
+    site : str
+        The lab whose sum is taken.
+    """
+    reasons = []
+    try:
+        made = file_digest(_make_result(pool, found, site))
+        if made != found.result_digest:
+            reasons = [
+                f"the pool's result of secure round {found.round_id} is sha256 "
+                f"{found.result_digest}, but its base and the sum that {site} verified make {made}"
+            ]
+    except InvalidInputError as error:
+        reasons = [str(error)]
+    if reasons:
+        hint = (
+            "do not use this result, and ask the pool's admin how it was made; if you know how, "
+            f"--approve-base {found.result_digest} accepts it"
+        )
+        raise ContributionWithheldError(found.round_id, reasons, hint=hint)
+
+
+def _make_result(pool: PoolClient, found: RoundResponse, site: str) -> Path:
+    """Combine a round's base with the verified sum, as the pool has to; keep the file."""
+    from aggregators.methods import merge
+    from site_agent.rounds.kinds import find_site_part
+
+    folder = round_folder(pool, found.round_id)
+    result = folder / "result"
+    if result.is_file():
+        return result
+    base = pool.version(found.base)
+    require_field(base, "digest", found.base_digest)
+    inputs = [pool.fetch(base).path]
+    if found.predecessor is not None:
+        before = _make_result(pool, pool.rounds.get(found.predecessor), site)
+        if file_digest(before) != found.base_digest:
+            raise InvalidInputError(
+                f"the base of secure round {found.round_id} is not what the rounds before it make"
+            )
+        if state_path(before).is_file():
+            inputs.append(state_path(before))
+    sums = (path for path in folder.glob("*.sum") if path.is_file())
+    known = found.contributions().get(site)
+    digest = "" if known is None else known.digest
+    total = next((path for path in sums if file_digest(path) == digest), None)
+    if total is None:
+        raise InvalidInputError(
+            f"{site} has not verified the sum of secure round {found.round_id} on this machine, so "
+            "its result cannot be made again here"
+        )
+    formats = METHODS[found.method].output_formats
+    merge(
+        found.method,
+        [*inputs, total],
+        options=find_site_part(found.method).own_options(found.method, found.options),
+        output=result,
+        output_format=base.format if base.format in formats else formats[0],
+    )
+    return result
 
 
 def _require_members(found: RoundResponse, terms: SecureTerms, charter: Charter) -> None:

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from aggregators.formats import file_digest, read_model
+from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge
 from aggregators.methods.networks.round_files import state_path
 from aggregators.models import StateDict
+from pool_server.merges import running
 from site_agent import PoolClient
 from site_agent.datasets.gaze import write_samples
 from site_agent.secure.board import PoolBoard
@@ -219,3 +221,41 @@ def test_a_pool_that_takes_the_secure_sum_away_gets_nothing(
     refused = be(LABS[1], *other, "--secure-only")
     assert refused.code == 3
     assert "is not summed securely" in refused.error["message"]
+
+
+def test_a_pool_that_publishes_another_result_is_caught(
+    institutions: Institutions, tmp_path: Path
+) -> None:
+    """The pool signs whatever it likes; a lab makes base and verified sum together itself."""
+    be = institutions.be
+    key = start_rounds(
+        institutions, tmp_path / "swapped.safetensors", "--method", "fedavgm", "--rounds", 2
+    )
+    while {each["phase"] for each in visit(institutions, key)} != {"complete"}:
+        pass
+    # The server's own part of the merge answers with a network of its own making.
+    original = running.MergeRun.merge
+
+    def swap(run: Any, recipe: Any, paths: Any, output: Path, output_format: str) -> Any:
+        made = original(run, recipe, paths, output, output_format)
+        crafted = read_model(output)
+        assert isinstance(crafted, StateDict)
+        tensors = {name: np.array(each) for name, each in crafted.tensors.items()}
+        tensors["fc1.weight"][:] = tensors["fc1.weight"][0]
+        write_model(StateDict(tensors, crafted.infos, crafted.metadata), output,
+                    format_name="safetensors")  # fmt: skip
+        digest = file_digest(output)
+        recipe_output = made["recipe"]["output"] | {"digest": digest}
+        return made | {"digest": digest, "recipe": made["recipe"] | {"output": recipe_output}}
+
+    institutions.monkeypatch.setattr(running.MergeRun, "merge", swap)
+    finished = be(LABS[1], "rounds", "finish", key, "--json")
+    assert finished.code == 3, finished
+    assert "the sum that lab-b verified make" in finished.error["message"]
+    following = be(LABS[0], "rounds", "info", key, "--json").data["successor"]
+    words = ("rounds", "contribute", following, "--data")
+    for lab in LABS:
+        refused = be(lab, *words, eyes_of(institutions, lab), "--json")
+        assert refused.code == 3
+        assert f"the pool's result of secure round {key} is sha256" in refused.error["message"]
+    assert not kept_files(institutions, following, "contribution"), "nobody trained on it"
