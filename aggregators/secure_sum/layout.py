@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from aggregators.errors import ConversionError, IncompatibleModelsError, OptionError
 from aggregators.formats.safetensors_file import NUMPY_TYPES
@@ -113,13 +113,17 @@ def encode(
     return from_signed(np.concatenate([scaled.reshape(-1), weights]))
 
 
-def decode_sum(total: UInt64, groups: int, labs: int, budget: BitBudget) -> tuple[Float64, Int64]:
+def decode_sum(
+    total: UInt64, groups: int, labs: int, budget: BitBudget, least_weight: int = 0
+) -> tuple[Float64, Int64]:
     """Return the weighted mean of each group, and the sums of the weights.
 
     Parameters
     ----------
     total : uint64, shape (groups * size + groups,)
         The sum of what `encode` returned for each of `labs` labs.
+    least_weight : int
+        Of each lab in each group.
 
     Returns
     -------
@@ -134,10 +138,11 @@ def decode_sum(total: UInt64, groups: int, labs: int, budget: BitBudget) -> tupl
     """
     signed = to_signed(total)
     sums, weights = signed[:-groups].reshape(groups, -1), signed[len(signed) - groups :]
-    if not (0 <= weights.min() <= weights.max() <= labs * 2**budget.weight and weights.any()):
+    least, most_weight = labs * least_weight, labs * 2**budget.weight
+    if not (least <= weights.min() <= weights.max() <= most_weight and weights.any()):
         raise ValueError(
-            f"sums of weights from {weights.min()} to {weights.max()}, expected 0 to "
-            f"{labs * 2**budget.weight}, and one above 0"
+            f"sums of weights from {weights.min()} to {weights.max()}, expected {least} to "
+            f"{most_weight}, and one above 0"
         )
     most = weights * 2 ** (budget.fraction + budget.magnitude) + labs
     # One unit of rounding for each lab is allowed for. Beyond that, some lab has sent numbers that
@@ -173,6 +178,9 @@ class SumLayout(BaseModel):
     ----------
     base_digest : str
         As in the contributions.
+    weights : str
+        SHA-256 of a network's trained numbers, whatever else its file holds: sums on two files
+        with equal weights are two sums of the same updates.
     entries : tuple of SumEntry
         Those of a network, by name.
     leaves, parts : int
@@ -187,11 +195,32 @@ class SumLayout(BaseModel):
 
     kind: Literal["network", "leaf-presence", "leaf-sums"]
     base_digest: str
+    weights: str = ""
     entries: tuple[SumEntry, ...] = ()
     leaves: _Count = 0
     parts: _Count = 0
     kept: str = ""
     settings: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> SumLayout:
+        """Refuse a small text that stands for a huge vector, before anything is made of it."""
+        wanted = -(-self.leaves // 8) if self.kind == "leaf-sums" else 0
+        if len(self.kept) != 4 * -(-wanted // 3):
+            raise ValueError(f"kept: found {len(self.kept)} characters for {self.leaves} leaves")
+        for entry in self.entries:
+            bytes_of = np.dtype(NUMPY_TYPES[entry.dtype]).itemsize * math.prod(entry.shape)
+            kept = 0 if entry.dtype in FLOAT_DTYPES else bytes_of
+            if len(entry.content) != 4 * -(-kept // 3):
+                raise ValueError(
+                    f"entry {entry.name[:80]!r}: content of another size than its shape"
+                )
+        return self
+
+    @property
+    def subject(self) -> str:
+        """What a sum is of, whichever file holds the base."""
+        return f"{self.kind}:{self.weights or self.base_digest}"
 
     @property
     def digest(self) -> str:
@@ -230,8 +259,11 @@ def network_layout(
     base: StateDict, base_digest: str, settings: Mapping[str, Any] | None = None
 ) -> SumLayout:
     """Return the layout of updates to a network; what is not trained is taken from the base."""
-    entries = []
+    entries, weights = [], hashlib.sha256()
     for name, info in sorted(base.infos.items()):
+        if info.dtype in FLOAT_DTYPES:
+            weights.update(json.dumps([name, info.dtype, info.shape]).encode())
+            weights.update(np.ascontiguousarray(base.tensors[name]).tobytes())
         # Counters and masks cannot be summed; those of the base stand in the layout, so all labs
         # and servers agree on them.
         content = b"" if info.dtype in FLOAT_DTYPES else base.tensors[name].tobytes()
@@ -246,6 +278,7 @@ def network_layout(
     return SumLayout(
         kind="network",
         base_digest=base_digest,
+        weights=weights.hexdigest(),
         entries=tuple(entries),
         settings=dict(settings or {}),
     )
@@ -278,7 +311,7 @@ def leaf_sums_layout(presence: SumLayout, labs_per_leaf: Int64, least: int) -> S
     if not (labs_per_leaf >= least).any():
         raise IncompatibleModelsError("labs per leaf", f"{least}", f"{labs_per_leaf.max()}")
     kept = base64.b64encode(np.packbits(labs_per_leaf >= least).tobytes()).decode()
-    return presence.model_copy(update={"kind": "leaf-sums", "kept": kept})
+    return SumLayout(**{**presence.model_dump(), "kind": "leaf-sums", "kept": kept})
 
 
 def encode_network(

@@ -96,6 +96,22 @@ def contribute(
     ] = False,
     least_others: LeastOthersOption = 2,
     max_hours: MaxHoursOption = 4.0,
+    insist_on: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...", help="Labs without which no secure sum holds your contribution."
+        ),
+    ] = "",
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Add a secure sum up again here; its servers are not believed."
+        ),
+    ] = False,
+    clip_norm: Annotated[
+        float | None,
+        typer.Option(min=1e-9, help="Shorten a network's update to this Euclidean norm."),
+    ] = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
@@ -135,6 +151,9 @@ def contribute(
             secure_only=secure_only,
             least_others=least_others,
             max_hours=max_hours,
+            insists_on=frozenset(part_words(insist_on)),
+            full=full,
+            clip_norm=clip_norm,
         )
         choice = DataChoice(part_words(parts), part_words(persons), seed, threads)
         found = _read_data(pool.rounds.get(round_id), data, images, choice)

@@ -9,6 +9,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,3 +152,19 @@ def _differences(trained: StateDict, base: StateDict) -> dict[str, NDArray[np.ge
         else trained.tensors[name]
         for name, info in base.infos.items()
     }
+
+
+def clip_update(contribution: NetworkContribution, norm: float) -> NetworkContribution:
+    """Return an update whose Euclidean norm over all trained numbers is at most `norm`."""
+    network = contribution.network
+    names = [name for name, info in network.infos.items() if info.dtype.startswith("F")]
+    found = float(
+        np.sqrt(sum(np.square(network.tensors[name].astype(np.float64)).sum() for name in names))
+    )
+    if found <= norm:
+        return contribution
+    tensors = dict(network.tensors)
+    for name in names:
+        values = tensors[name].astype(np.float64) * (norm / found)
+        tensors[name] = values.astype(tensors[name].dtype)
+    return replace(contribution, network=StateDict(tensors, dict(network.infos), network.metadata))

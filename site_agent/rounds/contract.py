@@ -103,6 +103,12 @@ class ContributionRules:
         all others can subtract them: with one other site, that site.
     max_hours : float
         How long the training of a network may take.
+    insists_on : frozenset of str
+        Labs that a secure sum must be over, too, because this site knows that they are honest.
+    full : bool
+        Add a secure sum up again here, instead of believing what all its servers signed.
+    clip_norm : float or None
+        Largest Euclidean norm of a network's update; a longer one is shortened to it.
     """
 
     trusted: frozenset[str] = frozenset()
@@ -113,6 +119,9 @@ class ContributionRules:
     secure_only: bool = False
     least_others: int = DEFAULT_LEAST_OTHERS
     max_hours: float = 4.0
+    insists_on: frozenset[str] = frozenset()
+    full: bool = False
+    clip_norm: float | None = None
 
     def including(self, site: str) -> ContributionRules:
         """Return the rules of a site, which trusts itself."""

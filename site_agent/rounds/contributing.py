@@ -173,7 +173,7 @@ def contribute_to_round(
     if not send:
         return done
     if found.secure is not None:
-        done = _sum(pool, done, part, files, wait=wait, progress=report)
+        done = _sum(pool, done, part, files, rules, wait=wait, progress=report)
         if done.phase != "complete":
             return done
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
@@ -310,12 +310,14 @@ def _sum(
     done: Contributed,
     part: SitePart,
     files: _Files,
+    rules: ContributionRules,
     *,
     wait: bool,
     progress: Progress,
 ) -> Contributed:
     """Take part in the secure sums of a round; the last sum is what this site then sends."""
     from site_agent.rounds.secure import visit_sums
+    from site_agent.secure.lab import RosterPolicy
 
     progress = part_of(progress, _COMPUTED, _SUMMED)
     base = _fetch_base(pool, done.round, part_of(progress, 0.0, _FETCHED))
@@ -324,6 +326,8 @@ def _sum(
         done.round,
         done.site,
         lambda sums: part.take_part(sums, files.contribution, base, files.sent),
+        policy=RosterPolicy(rules.least_others, rules.insists_on),
+        mode="full" if rules.full else "servers",
         wait=wait,
         progress=progress,
     )

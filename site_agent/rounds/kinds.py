@@ -206,10 +206,10 @@ class NetworkPart(SitePart):
 
         return split_options(method, options).own.model_dump(mode="json")
 
-    def inputs(self, _rules: ContributionRules) -> list[Any]:
+    def inputs(self, rules: ContributionRules) -> list[Any]:
         from site_agent.datasets.gaze import person_digests
 
-        return [person_digests(self.samples), self.settings.shared()]
+        return [person_digests(self.samples), self.settings.shared(), rules.clip_norm]
 
     def compute(
         self, base: Path, output: Path, rules: ContributionRules, progress: Progress
@@ -217,7 +217,7 @@ class NetworkPart(SitePart):
         from aggregators.formats import read_model
         from aggregators.methods.networks import write_network_contribution
         from site_agent.federated.leak_checks import require_safe
-        from site_agent.federated.local_training import train_contribution
+        from site_agent.federated.local_training import clip_update, train_contribution
 
         network = cast("StateDict", read_model(base))
         require_safe(self.found.round_id, network, self.samples, self.settings)
@@ -231,6 +231,8 @@ class NetworkPart(SitePart):
             round_number=self.found.number,
             max_hours=rules.max_hours,
         )
+        if rules.clip_norm is not None:
+            contribution = clip_update(contribution, rules.clip_norm)
         write_network_contribution(contribution, output)
         return ()
 

@@ -12,7 +12,7 @@ photograph what is trained on it. So a lab makes the result itself, from what it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,15 +25,16 @@ from site_agent.errors import ContributionWithheldError, InvalidInputError, Secu
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
 from site_agent.rounds.contract import round_folder
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from aggregators.secure_sum.layout import BitBudget
     from site_agent.pool.client import PoolClient
     from site_agent.secure.charter import Charter
     from site_agent.secure.contributions import EncodedContribution
-    from site_agent.secure.lab import Lab
+    from site_agent.secure.lab import Lab, RosterPolicy
     from site_agent.secure.session import Session
+    from site_agent.secure.verification import Mode
 
 _POLL_S = 2.0
 
@@ -66,6 +67,14 @@ class RoundSums:
 
     found: RoundResponse
     lab: Lab
+    policy: RosterPolicy
+    mode: Mode = "servers"
+    progress: Progress = no_progress
+
+    @property
+    def labs(self) -> list[str]:
+        """The labs that each session of the round has to invite."""
+        return sorted(each.site for each in self.found.participants)
 
     @property
     def budget(self) -> BitBudget:
@@ -82,16 +91,19 @@ class RoundSums:
         lab = self.lab
         lab.approve_base(encoded.layout.base_digest)
         session = self._find_session(encoded) or self._open_session(encoded)
-        if not lab.share(session, encoded.layout, encoded.numbers):
+        if not lab.share(session, encoded.layout, encoded.numbers, self.labs):
             return SumVisit(session, "keys", lab.review(session).waiting)
-        view = lab.visit(session)
+        view = lab.visit(session, self.policy, self._show_roster)
         if view.is_void:
             return SumVisit(session, "void", ())
         if view.phase != "complete":
             return SumVisit(session, view.phase, _waiting_for(view))
         if not target.is_file():
-            lab.finish(session, target)
+            lab.finish(session, target, self.mode)
         return SumVisit(session, view.phase, (), target)
+
+    def _show_roster(self, labs: Sequence[str]) -> None:
+        self.progress(None, f"the sum is over {', '.join(labs)}")
 
     def _find_session(self, encoded: EncodedContribution) -> str:
         """Return the first session of this sum that is not void; empty where there is none."""
@@ -105,7 +117,7 @@ class RoundSums:
             self.lab.charter,
             encoded.layout,
             self.lab.clock(),
-            labs=sorted(each.site for each in self.found.participants),
+            labs=self.labs,
             attempt=max(attempts, default=0) + 1,
             purpose=f"round {self.found.round_id}",
         )
@@ -121,7 +133,9 @@ class RoundSums:
                 view = self.lab.review(name)
             except InvalidInputError:
                 continue  # of another charter, or not a session at all
-            if view.descriptor.layout.digest == encoded.layout.digest:
+            # Anybody may open a session that invites fewer labs; it is none of this round's.
+            same_labs = set(view.descriptor.labs) == set(self.labs)
+            if same_labs and view.descriptor.layout.digest == encoded.layout.digest:
                 yield name, view
 
 
@@ -131,6 +145,8 @@ def visit_sums(
     site: str,
     step: Callable[[RoundSums], SumVisit],
     *,
+    policy: RosterPolicy | None = None,
+    mode: Mode = "servers",
     wait: bool,
     progress: Progress,
 ) -> SumVisit:
@@ -140,6 +156,10 @@ def visit_sums(
     ----------
     step : callable
         `SitePart.take_part` with the site's files.
+    policy : RosterPolicy, optional
+        With whom this lab lets itself be summed.
+    mode : {'servers', 'full'}
+        Whether the sum is verified by the servers' signatures, or added up again here.
     wait : bool
         Repeat the step until the last sum is there.
 
@@ -154,14 +174,15 @@ def visit_sums(
     """
     from site_agent.secure.board import PoolBoard
     from site_agent.secure.charter import require_accepted
-    from site_agent.secure.lab import Lab
+    from site_agent.secure.lab import Lab, RosterPolicy
 
     assert found.secure is not None, f"round {found.round_id} has no secure sum"
     folder = profiles.secure_folder()
     charter = require_accepted(folder, found.secure.charter)
     _require_members(found, found.secure, charter)
     board = PoolBoard(pool.secure, charter=charter, round_id=found.round_id)
-    sums = RoundSums(found, Lab(folder, site, charter.digest, board))
+    lab = Lab(folder, site, charter.digest, board)
+    sums = RoundSums(found, lab, policy or RosterPolicy(), mode, progress)
     while True:
         visit = step(sums)
         if visit.total is not None or not wait:

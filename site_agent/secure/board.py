@@ -63,11 +63,18 @@ class Board(Protocol):
         """Keep a file and return its SHA-256; the same file again is fine."""
         ...
 
-    def get_blob(self, session: str, digest: str, target: Path) -> None:
+    def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
         """Write a kept file to `target`, whole or not at all.
+
+        Parameters
+        ----------
+        most_bytes : int
+            A larger file is not fetched.
 
         Raises
         ------
+        DigestMismatchError
+            The file is larger than it can be.
         NotFoundError
             The session has no such file.
         """
@@ -136,8 +143,8 @@ class PoolBoard:
     def put_blob(self, session: str, sender: str, path: Path) -> str:
         return self._sessions.send_file(session, sender, path)
 
-    def get_blob(self, session: str, digest: str, target: Path) -> None:
-        self._sessions.receive_file(session, digest, target)
+    def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
+        self._sessions.receive_file(session, digest, target, most_bytes)
 
 
 def _require_session(session: str, descriptor: bytes) -> str:

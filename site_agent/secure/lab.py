@@ -11,6 +11,8 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,41 @@ from site_agent.secure.session import Fault, Session
 from site_agent.secure.verification import Mode, WrittenResult, disputed_labs, verify_result
 
 
+@dataclass(frozen=True)
+class RosterPolicy:
+    """What a lab asks of those with whom it is summed; the charter's `least_labs` holds besides.
+
+    Attributes
+    ----------
+    least_others : int
+        Fewest other labs.
+    insists_on : frozenset of str
+        Labs that must be among them, because this lab knows that they are honest.
+    """
+
+    least_others: int = 0
+    insists_on: frozenset[str] = frozenset()
+
+    def require(self, view: Session) -> None:
+        """Raise `ConflictError` unless the roster of a session is as this lab asks."""
+        found = sorted(view.roster)
+        lacking = sorted(self.insists_on - set(found))
+        if lacking or len(found) - 1 < self.least_others:
+            wanted = (
+                f"insists on {', '.join(lacking)}"
+                if lacking
+                else (f"asks for {self.least_others} others")
+            )
+            raise ConflictError(
+                f"session {view.session[:16]} would sum {', '.join(found)}, and this lab {wanted}",
+                hint="nothing was tagged, so no sum with this lab's numbers can be opened",
+                code="roster_refused",
+            )
+
+
+_CLOCKS_DIFFER_S = 300.0
+
+
 class Lab(Party):
     """A lab on one machine; see `Party`."""
 
@@ -48,7 +85,9 @@ class Lab(Party):
             if not self.ledger.find("base", digest=digest):
                 self.ledger.append({"kind": "base", "digest": digest})
 
-    def share(self, session: str, layout: SumLayout, numbers: UInt64) -> bool:
+    def share(
+        self, session: str, layout: SumLayout, numbers: UInt64, labs: Collection[str] = ()
+    ) -> bool:
         """Share a vector; return False while the servers have not posted their keys.
 
         Parameters
@@ -57,6 +96,8 @@ class Lab(Party):
             What this lab wants to sum; the session must have the same.
         numbers : uint64, shape (size of the layout,)
             The encoded vector.
+        labs : collection of str
+            Those that the session has to invite; any of the charter where empty.
 
         Raises
         ------
@@ -75,7 +116,7 @@ class Lab(Party):
                     raise ConflictError(f"other numbers were shared in session {session[:16]}")
                 self.resume(view)
                 return True
-            self._require_wanted(view, layout)
+            self._require_wanted(view, layout, labs)
             self._require_consistent(view, digest, None)
             if view.faults or view.voids:
                 raise SecureSumError(view.faults or (_declared_void(view),))
@@ -86,8 +127,22 @@ class Lab(Party):
             self._share(view, numbers, digest)
             return True
 
-    def visit(self, session: str) -> Session:
+    def visit(
+        self,
+        session: str,
+        policy: RosterPolicy | None = None,
+        show_roster: Callable[[Sequence[str]], None] = lambda _labs: None,
+    ) -> Session:
         """Tag the shared vector, or answer in the blame phase, when it is time.
+
+        Without its tag no sum over this lab's numbers is ever opened.
+
+        Parameters
+        ----------
+        policy : RosterPolicy, optional
+            What this lab asks of those with whom it is summed, besides the charter.
+        show_roster : callable
+            Called with the labs of the sum before the tag is given.
 
         Raises
         ------
@@ -107,6 +162,8 @@ class Lab(Party):
                 if "commit" in view.transcripts:
                     self._require_received(view)
                 if view.phase == "tag":
+                    (policy or RosterPolicy()).require(view)
+                    show_roster(sorted(view.roster))
                     self._tag(view)
             elif view.has("blame") and not self.has_said(session, "answer"):
                 self._answer(view)
@@ -134,7 +191,7 @@ class Lab(Party):
             self.forget_secrets(session)
             return written
 
-    def _require_wanted(self, view: Session, layout: SumLayout) -> None:
+    def _require_wanted(self, view: Session, layout: SumLayout, labs: Collection[str]) -> None:
         found = view.descriptor.layout
         if found.digest != layout.digest:
             raise InvalidInputError(
@@ -145,8 +202,21 @@ class Lab(Party):
             raise InvalidInputError(
                 f"the base {layout.base_digest[:16]} was not approved by this lab"
             )
-        if self.name not in view.descriptor.labs:
+        invited = view.descriptor.labs
+        if self.name not in invited:
             raise InvalidInputError(f"session {view.session[:16]} does not invite {self.name}")
+        if labs and set(invited) != set(labs):
+            # Few labs that open a session of their own could isolate another in it.
+            raise InvalidInputError(
+                f"session {view.session[:16]} invites {', '.join(sorted(invited))}, expected "
+                f"{', '.join(sorted(labs))}"
+            )
+        lab_s = self.charter.terms.lab_hours * 3600
+        if view.descriptor.deadlines.share > self.clock() + lab_s + _CLOCKS_DIFFER_S:
+            raise InvalidInputError(
+                f"session {view.session[:16]} takes shares for longer than the charter's "
+                f"{self.charter.terms.lab_hours:g} h"
+            )
 
     def _require_consistent(self, view: Session, digest: str, roster: list[str] | None) -> None:
         """Refuse a session that would show the difference to an earlier one of the same sum."""
@@ -219,10 +289,35 @@ class Lab(Party):
         if self.clock() > view.descriptor.deadlines.tag or view.voids:
             raise ConflictError(f"session {view.session[:16]} takes no more tags")
         roster = sorted(view.roster)
+        self._require_roster_of_presence(view, roster)
         digest = self.facts(view.session, "share")["input"]
         self._require_consistent(view, digest, roster)
         values = check_values(self._vector(view), challenges_of(view))
         self.say(view, "tag", ValuesBody(values=values), input=digest, roster=roster)
+
+    def _require_roster_of_presence(self, view: Session, roster: list[str]) -> None:
+        """Refuse the second sum of leaves over other labs than the first, which counted them.
+
+        A leaf that three labs reach would show one of them if the other two were left out.
+        """
+        layout = view.descriptor.layout
+        if layout.kind != "leaf-sums":
+            return
+        counted = [
+            entry["facts"]["roster"]
+            for entry in self.ledger.find(
+                "post", phase="tag", subject=f"leaf-presence:{layout.base_digest}"
+            )
+            if not self._is_void(entry["session"])
+        ]
+        if roster not in counted:
+            were = "; ".join(", ".join(each) for each in counted) or "none"
+            raise ConflictError(
+                f"session {view.session[:16]} sums leaves of {', '.join(roster)}, and the labs "
+                f"that reach them were counted among {were}",
+                hint="nothing was tagged; the round goes on with the next base",
+                code="rosters_differ",
+            )
 
     def _require_received(self, view: Session) -> None:
         """Raise `SecureSumError` unless this lab is on the roster, with the share that it made."""

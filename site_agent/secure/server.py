@@ -50,6 +50,8 @@ from site_agent.secure.session import Fault, Session
 from site_agent.secure.verification import add_openings, find_liars, write_result
 
 _MOST_REASON = 2000
+_SEALING_BYTES = 1000
+"""More than the encapsulated key and the tag of a sealed share take."""
 
 
 class Server(Party):
@@ -228,8 +230,10 @@ class Server(Party):
             return share_from_seed(seed, view.session, lab, self.name, count)
         path = self.secrets(view.session) / f"share.{lab}"
         if not path.exists():
-            self.board.get_blob(view.session, body.blob, path)
-        if path.stat().st_size > NUMBER_BYTES * count + 1000 or self._digest(path) != body.blob:
+            self.board.get_blob(
+                view.session, body.blob, path, NUMBER_BYTES * count + _SEALING_BYTES
+            )
+        if self._digest(path) != body.blob:
             path.unlink()
             raise ValueError("the file of the share is not the one that the lab signed")
         return from_bytes(open_share(path.read_bytes(), private, *context), count)

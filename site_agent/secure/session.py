@@ -74,7 +74,7 @@ class Descriptor(BaseModel):
     @property
     def subject(self) -> str:
         """The sum that this session is an attempt at: the base, and what is summed of it."""
-        return f"{self.layout.kind}:{self.layout.base_digest}"
+        return self.layout.subject
 
 
 def new_descriptor(
@@ -379,4 +379,25 @@ def parse_descriptor(content: bytes, charter: Charter) -> Descriptor:
         raise InvalidInputError(f"the session invites {unknown[0]}, which the charter lacks")
     if not 0 < size <= _MOST_NUMBERS:
         raise InvalidInputError(f"a sum of {size:,} numbers; at most {_MOST_NUMBERS:,}")
+    _require_deadlines_of(charter, found.deadlines)
     return found
+
+
+def _require_deadlines_of(charter: Charter, found: Deadlines) -> None:
+    """Raise `InvalidInputError` unless each phase is as long as the charter says.
+
+    Whoever opens a session could leave a lab no time, or keep shares for years.
+    """
+    lab, server = charter.terms.lab_hours * 3600, charter.terms.server_hours * 3600
+    phases = {
+        "commit": (found.share, found.commit, server),
+        "tag": (found.commit, found.tag, lab),
+        "open": (found.tag, found.open, server),
+        "answer": (found.open, found.answer, lab),
+    }
+    for name, (start, end, wanted) in phases.items():
+        if abs(end - start - wanted) > 1:
+            raise InvalidInputError(
+                f"the session gives {(end - start) / 3600:g} h until {name}; the charter gives "
+                f"{wanted / 3600:g} h"
+            )

@@ -26,6 +26,7 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import write_contribution
 from aggregators.secure_sum.layout import combine_leaves, combine_network, decode_sum
 from aggregators.secure_sum.sharing import (
+    NUMBER_BYTES,
     UInt64,
     add_check_values,
     add_to,
@@ -95,7 +96,7 @@ def verify_result(
         raise SecureSumError(
             (Fault("result", "proof", tuple(results), "the servers signed another roster"),)
         )
-    _fetch(board, view.session, first.file, target)
+    _fetch(board, view.session, first.file, target, _most_bytes_of_result(view))
     return WrittenResult(target, first.sum, first.file, first.weight, first.labs)
 
 
@@ -130,7 +131,7 @@ def add_openings(view: Session, board: Board, folder: Path) -> UInt64:
     for server, opening in view.bodies("opening").items():
         with TemporaryDirectory(dir=folder) as place:
             path = Path(place) / "opening"
-            _fetch(board, view.session, opening.blob, path)
+            _fetch(board, view.session, opening.blob, path, NUMBER_BYTES * count)
             content = path.read_bytes()
         try:
             part = from_bytes(content, count)
@@ -156,7 +157,9 @@ def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
     """
     layout, labs = view.descriptor.layout, tuple(sorted(view.roster))
     try:
-        mean, weights = decode_sum(total, layout.shape[0], len(labs), view.charter.budget)
+        # Whoever trains a network has samples; a leaf need not be reached by each lab.
+        least = 1 if layout.kind == "network" else 0
+        mean, weights = decode_sum(total, layout.shape[0], len(labs), view.charter.budget, least)
     except ValueError as error:
         text = f"{error}; some lab gave an input out of range"
         raise SecureSumError((Fault("result", "refusal", (), text),)) from error
@@ -188,9 +191,15 @@ def _compare_results(view: Session, written: WrittenResult) -> WrittenResult:
     return replace(written, faults=faults)
 
 
-def _fetch(board: Board, session: str, digest: str, target: Path) -> None:
+def _most_bytes_of_result(view: Session) -> int:
+    """Return how large a combined contribution can be: its numbers, and what the layout says."""
+    described = len(view.descriptor.to_bytes())
+    return NUMBER_BYTES * view.descriptor.layout.size + 2 * described + 1024**2
+
+
+def _fetch(board: Board, session: str, digest: str, target: Path, most_bytes: int) -> None:
     try:
-        board.get_blob(session, digest, target)
+        board.get_blob(session, digest, target, most_bytes)
     except NotFoundError as error:
         text = f"the board lacks the file {digest[:16]}"
         raise SecureSumError((Fault("opening", "refusal", (), text),)) from error

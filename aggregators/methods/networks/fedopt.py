@@ -52,7 +52,7 @@ class FedAvgMOptions(MeanOptions):
 class AdaptiveOptions(MeanOptions):
     """Options of the adaptive methods."""
 
-    eta: float = Field(default=0.01, gt=0, description="Server learning rate.")
+    eta: float = Field(default=0.0003, gt=0, description="Server learning rate.")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the momentum.")
     tau: float = Field(
         default=0.01,

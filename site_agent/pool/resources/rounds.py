@@ -30,7 +30,7 @@ from pool_server.wire.secure import (
     SecureSessionResponse,
     SecureSessionSummary,
 )
-from site_agent.errors import PoolRefusedRequestError
+from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.receiving import RemoteFile, receive_file
 from site_agent.pool.requests import build_request
@@ -282,14 +282,24 @@ class SecureSessions:
         return digest
 
     def receive_file(
-        self, session: str, digest: str, target: Path, progress: Progress = no_progress
+        self,
+        session: str,
+        digest: str,
+        target: Path,
+        most_bytes: int,
+        progress: Progress = no_progress,
     ) -> None:
         """Write a file to `target`, whole or not at all; an interrupted download is resumed.
+
+        Parameters
+        ----------
+        most_bytes : int
+            The size beyond which the file cannot be what was asked for, and is not fetched.
 
         Raises
         ------
         DigestMismatchError
-            The bytes are not those asked for; nothing is kept.
+            The bytes are not those asked for, or too many; nothing is kept.
         NotFoundError
         """
         url = f"{_session_path(session)}/files/{_require_digest(digest)}"
@@ -297,6 +307,10 @@ class SecureSessions:
         remote = RemoteFile(
             f"file {digest[:16]}", url, digest, int(asked.headers.get("Content-Length", "0"))
         )
+        if remote.size_bytes > most_bytes:
+            raise DigestMismatchError(
+                f"{remote.label} has {remote.size_bytes} bytes, expected at most {most_bytes}"
+            )
         part = target.with_name(f"{target.name}.{digest[:16]}.part")
         with part.open("a+b") as file:
             receive_file(self._connection, remote, part, file, progress)

@@ -22,7 +22,7 @@ from tests.site_agent.live_pool import LivePool, live_pool
 
 SITES = ("site-a", "site-b", "site-c")
 CONTRIBUTE = ("rounds", "contribute", "--least-others", "1")
-OPTIONS = {"eta": 0.01, "epochs": 2, "batch_size": 8}
+OPTIONS = {"eta": 0.001, "epochs": 2, "batch_size": 8}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
         ended = poolctl("rounds", "finish", key, "--name", "site-c/stepped", "--json").data["round"]
         files = sorted((tmp_path / "home" / "cache" / "rounds").rglob(f"{key}/*.contribution"))
         output = tmp_path / f"round-{held.number}.safetensors"
-        made = merge("fedadam", [*inputs, *files], options={"eta": 0.01}, output=output)
+        made = merge("fedadam", [*inputs, *files], options={"eta": 0.001}, output=output)
         assert ended["result_digest"] == made.digest == held.model.digest
         recipe = read_recipe(recipe_path(output)).output
         assert recipe is not None

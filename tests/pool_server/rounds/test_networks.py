@@ -89,7 +89,7 @@ def test_options_are_of_the_method_and_of_the_training(
         "eta": 0.05,
         "beta1": 0.9,
         "beta2": 0.99,
-        "tau": 1e-3,
+        "tau": 0.01,
         "root": "sqrt(v)+tau",
         **LocalTraining(epochs=3).shared(),
     }

@@ -8,7 +8,12 @@ import shutil
 from pathlib import Path
 
 from aggregators.whole_file import whole_file, write_whole
-from site_agent.errors import ConflictError, InvalidInputError, NotFoundError
+from site_agent.errors import (
+    ConflictError,
+    DigestMismatchError,
+    InvalidInputError,
+    NotFoundError,
+)
 from site_agent.runs.files import locked
 from site_agent.secure.charter import NAME_PATTERN
 from site_agent.secure.messages import DIGEST_PATTERN, Post
@@ -87,10 +92,12 @@ class FolderBoard:
             _copy_whole(path, target)
         return digest
 
-    def get_blob(self, session: str, digest: str, target: Path) -> None:
+    def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
         path = self._session_folder(session) / "blobs" / digest
         if not re.fullmatch(DIGEST_PATTERN, digest) or not path.exists():
             raise NotFoundError(f"session {session[:16]} has no file {digest[:16]}")
+        if path.stat().st_size > most_bytes:
+            raise DigestMismatchError(f"file {digest[:16]} is too large")
         _copy_whole(path, target)
 
     def _session_folder(self, session: str) -> Path:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from aggregators.secure_sum.sharing import UInt64, explicit_server, to_bytes
+from aggregators.models import StateDict
+from aggregators.secure_sum.layout import BitBudget, decode_sum, encode, network_layout
+from aggregators.secure_sum.sharing import UInt64, add_to, explicit_server, to_bytes
 from aggregators.whole_file import write_whole
-from site_agent.errors import ConflictError, SecureSumError
+from site_agent.errors import ConflictError, InvalidInputError, SecureSumError
 from site_agent.secure.board import read_session
-from site_agent.secure.lab import Lab
+from site_agent.secure.contributions import (
+    encode_leaf_presence,
+    encode_leaf_sums,
+    read_presence,
+)
+from site_agent.secure.lab import Lab, RosterPolicy
 from site_agent.secure.messages import CommitBody, PartsBody, Post, ShareBody, ValuesBody
 from site_agent.secure.server import Server
-from site_agent.secure.session import Fault, Session
+from site_agent.secure.session import Fault, Session, new_descriptor, parse_descriptor
+from tests.pool_server.rounds.round_driver import base_model, contribution_bytes
 from tests.site_agent.secure.parties import (
+    BASE,
     LAYOUT,
     AlteringBoard,
     Parties,
@@ -228,8 +239,8 @@ class FalseResult(Server):
 class _AlteringFiles(AlteringBoard):
     """A board that flips a bit of every file that it gives."""
 
-    def get_blob(self, session: str, digest: str, target: Path) -> None:
-        self._board.get_blob(session, digest, target)
+    def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
+        self._board.get_blob(session, digest, target, most_bytes)
         content = bytearray(target.read_bytes())
         content[40] ^= 1
         target.write_bytes(content)
@@ -545,3 +556,168 @@ def _misdirected(post: Post, parties: Parties) -> Post:
         return post
     body = ShareBody(seeds={}, server="server-0", blob="00" * 32).model_dump()
     return signed_again(post, parties.key("lab-3"), body=body)
+
+
+class TestRosters:
+    """Who is summed together is for each lab to decide, not for those who open the session."""
+
+    @pytest.fixture
+    def parties(self, tmp_path: Path) -> Parties:
+        return create_parties(tmp_path, servers=2, labs=5, least_labs=3)
+
+    def test_two_labs_cannot_isolate_a_third_in_a_session_of_their_own(
+        self, parties: Parties
+    ) -> None:
+        session = parties.open(labs=("lab-0", "lab-1", "lab-2"))
+        parties.serve(session)
+        victim, labs = parties.lab("lab-2"), [f"lab-{number}" for number in range(5)]
+        with pytest.raises(InvalidInputError, match=r"invites lab-0, lab-1, lab-2, expected lab-0"):
+            victim.share(session, LAYOUT, parties.numbers("lab-2"), labs)
+        assert not parties.view(session).posted("share", "lab-2")
+
+    @pytest.mark.parametrize(
+        ("policy", "words"),
+        [
+            (RosterPolicy(least_others=4), "this lab asks for 4 others"),
+            (RosterPolicy(insists_on=frozenset({"lab-3"})), "this lab insists on lab-3"),
+        ],
+    )
+    def test_a_lab_tags_no_roster_that_its_policy_forbids(
+        self, parties: Parties, policy: RosterPolicy, words: str
+    ) -> None:
+        session = parties.open()
+        parties.serve(session)
+        parties.share(session, "lab-0", "lab-1", "lab-2", "lab-4")
+        parties.clock.pass_hours(49)
+        parties.serve(session)
+        shown: list[Sequence[str]] = []
+        with pytest.raises(ConflictError, match=words):
+            parties.lab("lab-0").visit(session, policy, shown.append)
+        assert (parties.lab("lab-0").has_said(session, "tag"), shown) == (False, [])
+        parties.lab("lab-1").visit(session, RosterPolicy(least_others=3), shown.append)
+        assert shown == [["lab-0", "lab-1", "lab-2", "lab-4"]]
+
+    def test_leaves_are_summed_over_the_labs_that_were_counted(
+        self, parties: Parties, tmp_path: Path
+    ) -> None:
+        """Three labs reach a leaf; two of them stay away from its sum, which shows the third."""
+        budget, base = parties.charter.budget, base_model(8)
+        files = {}
+        for number in range(5):
+            files[f"lab-{number}"] = tmp_path / f"{number}.contribution"
+            files[f"lab-{number}"].write_bytes(contribution_bytes(base, number))
+        present = {name: encode_leaf_presence(file, budget) for name, file in files.items()}
+        counted = read_presence(parties.sum_of(present, tmp_path / "counted"))
+        few = {
+            name: encode_leaf_sums(files[name], counted, 3, budget)
+            for name in ("lab-0", "lab-1", "lab-2")
+        }
+        with pytest.raises(ConflictError, match="were counted among lab-0, lab-1, lab-2, lab-3"):
+            parties.sum_of(few, tmp_path / "summed")
+        parties.clock.pass_hours(200)
+        for session in parties.board.sessions():
+            parties.serve(session)  # given up, as nobody has tagged it
+        all_of_them = {
+            name: encode_leaf_sums(file, counted, 3, budget) for name, file in files.items()
+        }
+        assert parties.sum_of(all_of_them, tmp_path / "summed").is_file()
+
+
+def test_equal_weights_in_two_files_are_one_subject() -> None:
+    """Else {a, b, c, d} on one file less {a, b, c} on the other is what d gave."""
+    other = StateDict(BASE.tensors, BASE.infos, {"note": "the same weights"})
+    first, second = network_layout(BASE, "ab" * 32), network_layout(other, "cd" * 32)
+    assert first.digest != second.digest
+    assert first.subject == second.subject
+    moved = dict(BASE.tensors) | {"weight": np.asarray(BASE.tensors["weight"]) + 1}
+    assert network_layout(StateDict(moved, BASE.infos), "ab" * 32).subject != first.subject
+
+
+def test_a_second_sum_of_equal_weights_over_fewer_labs_is_given_up(
+    tmp_path: Path,
+) -> None:
+    parties = create_parties(tmp_path, servers=2, labs=4)
+    session = parties.open()
+    parties.up_to("complete", session)
+    same = LAYOUT.model_copy(update={"base_digest": "cd" * 32})
+    descriptor = new_descriptor(parties.charter, same, parties.clock.now)
+    second = parties.board.open_session(descriptor.to_bytes())
+    parties.serve(second)
+    names = ("lab-0", "lab-1", "lab-2")
+    for name in names:
+        parties.lab(name).approve_base("cd" * 32)
+        assert parties.lab(name).share(second, same, parties.numbers(name))
+    parties.clock.pass_hours(49)
+    parties.serve(second)
+    # The servers remember, as each lab would.
+    assert any(each.endswith(_SAME_SUM) for each in parties.reasons(second))
+    assert not parties.view(second).posted("opening", "server-0")
+
+
+_SAME_SUM = "of the same sum has another roster and is not void"
+
+
+class TestLimits:
+    """What costs a sentence to send must not cost minutes to look at."""
+
+    def test_a_small_descriptor_of_a_huge_sum_is_refused_before_anything_is_made_of_it(
+        self, tmp_path: Path
+    ) -> None:
+        charter = create_parties(tmp_path, servers=2, labs=3).charter
+        good = new_descriptor(charter, LAYOUT, 1_000_000.0).model_dump(mode="json")
+        for layout in (
+            {"kind": "leaf-sums", "base_digest": "ab" * 32, "leaves": 2**31, "parts": 1},
+            {"kind": "leaf-presence", "base_digest": "ab" * 32, "leaves": 2**31},
+            {
+                "kind": "network", "base_digest": "ab" * 32,
+                "entries": [{"name": "steps", "dtype": "I64", "shape": [2**31, 2**31]}],
+            },
+            {
+                "kind": "network", "base_digest": "ab" * 32,
+                "entries": [{"name": "w", "dtype": "F32", "shape": [2**31]}],
+            },
+        ):  # fmt: skip
+            tracemalloc.start()
+            with pytest.raises(InvalidInputError):
+                parse_descriptor(json.dumps(good | {"layout": layout}).encode(), charter)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 2**20
+
+    def test_the_deadlines_are_those_of_the_charter(self, tmp_path: Path) -> None:
+        parties = create_parties(tmp_path, servers=2, labs=3)
+        descriptor = new_descriptor(parties.charter, LAYOUT, parties.clock.now)
+        hurried = descriptor.deadlines.model_copy(update={"tag": descriptor.deadlines.commit + 60})
+        content = descriptor.model_copy(update={"deadlines": hurried}).to_bytes()
+        with pytest.raises(InvalidInputError, match=r"until tag; the charter gives 48 h"):
+            parse_descriptor(content, parties.charter)
+        late = new_descriptor(parties.charter, LAYOUT, parties.clock.now + 90 * 24 * 3600)
+        session = parties.board.open_session(late.to_bytes())
+        parties.serve(session)
+        with pytest.raises(InvalidInputError, match="for longer than the charter's 48 h"):
+            parties.lab("lab-0").share(session, LAYOUT, parties.numbers("lab-0"))
+
+    def test_a_share_that_is_too_large_is_not_fetched(self, tmp_path: Path) -> None:
+        parties = create_parties(tmp_path, servers=2, labs=3)
+        session = parties.open()
+        parties.serve(session)
+        parties.share(session)
+        large = next(parties.folder.rglob("blobs/*"))
+        large.write_bytes(large.read_bytes() + bytes(10_000))
+        parties.serve(session)
+        receipts = parties.view(session)._messages["receipt"]
+        refused = [each.body.refused for signed in receipts.values() for each in signed.values()]  # type: ignore[union-attr]
+        assert any("too large" in reason for one in refused for reason in one.values())
+
+    def test_a_sum_that_some_lab_made_without_samples_is_no_result(self) -> None:
+        budget = BitBudget()
+        vectors = [
+            encode(np.full((1, 2), 0.5), np.array([weight], dtype=np.int64), budget)
+            for weight in (0, 1, 1)
+        ]
+        total = vectors[0] * 0
+        for vector in vectors:
+            add_to(total, vector)
+        assert decode_sum(total, 1, 3, budget)[1] == 2
+        with pytest.raises(ValueError, match="sums of weights from 2 to 2, expected 3 to"):
+            decode_sum(total, 1, 3, budget, 1)

@@ -32,10 +32,10 @@ def test_files_come_back_by_their_digest(tmp_path: Path) -> None:
     (tmp_path / "share").write_bytes(b"abc")
     digest = board.put_blob(session, "lab-a", tmp_path / "share")
     assert digest == hashlib.sha256(b"abc").hexdigest()
-    board.get_blob(session, digest, tmp_path / "back")
+    board.get_blob(session, digest, tmp_path / "back", 1 << 20)
     assert (tmp_path / "back").read_bytes() == b"abc"
     for wrong in ("0" * 64, "../descriptor.json"):
         with pytest.raises(NotFoundError):
-            board.get_blob(session, wrong, tmp_path / "back")
+            board.get_blob(session, wrong, tmp_path / "back", 1 << 20)
     with pytest.raises(NotFoundError):
         board.posts("0" * 64)

@@ -75,8 +75,8 @@ def test_a_file_arrives_whole_and_is_resumed(boards: list[Board], tmp_path: Path
     assert lab.put_blob(session, "lab-0", sent) == digest
     # What an interrupted download left.
     target.with_name(f"received.{digest[:16]}.part").write_bytes(sent.read_bytes()[:100_000])
-    server.get_blob(session, digest, target)
+    server.get_blob(session, digest, target, 1 << 20)
     assert target.read_bytes() == sent.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["received", "sent"]
     with pytest.raises(NotFoundError):
-        server.get_blob(session, "0" * 64, target)
+        server.get_blob(session, "0" * 64, target, 1 << 20)

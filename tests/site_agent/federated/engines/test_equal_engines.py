@@ -22,7 +22,7 @@ from tests.site_agent.live_pool import live_pool
 SITES = ("site-a", "site-b")
 PLANS = (
     make_plan("fedavg", {"batch_size": 8, "seed": 5}, rounds=3),
-    make_plan("fedadam", {"batch_size": 8, "seed": 5, "eta": 0.003, "mean": "sites"}, rounds=3),
+    make_plan("fedadam", {"batch_size": 8, "seed": 5, "eta": 0.0005, "mean": "sites"}, rounds=3),
     make_plan("geometric-median", {"batch_size": 8, "seed": 5}, rounds=3),
 )
 

@@ -22,7 +22,7 @@ from site_agent.networks import new_network
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
-OPTIONS = {"batch_size": "8", "eta": "0.003"}
+OPTIONS = {"batch_size": "8", "eta": "0.0005"}
 
 
 class Federation:
