@@ -167,7 +167,14 @@ def conduct_gaze_study(
 def _digests(
     runs: Sequence[Run], samples: StudySamples, settings: GazeStudySettings
 ) -> dict[str, str]:
-    names = ("architecture", "cohort", "learning_rate_decay", "noise_sd", "hostile_sites")
+    names = (
+        "architecture",
+        "cohort",
+        "learning_rate_decay",
+        "noise_sd",
+        "noise_unit",
+        "hostile_sites",
+    )
     shared = {"schema": SCHEMA, "versions": _versions()}
     shared |= {name: getattr(settings, name) for name in names}
     persons = {name: person_digest(own) for name, own in samples.items()}

@@ -54,7 +54,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         samples) and ``failed`` (why training ended early, else empty).
     """
     samples = _load_once(job.samples)
-    train = samples_to_train_on(samples, job.run, job.settings.noise_sd)
+    train = samples_to_train_on(samples, job.run, job.settings)
     test = samples_to_test(samples, job.run)
     everything = join_samples(list(train.values()))
     shown = (_some(everything), _some(join_samples(list(test.values()))))
@@ -284,7 +284,9 @@ def load_samples(path: Path) -> StudySamples:
     return {name: everything[everything.person == name] for name in names}
 
 
-def samples_to_train_on(samples: StudySamples, run: Run, noise_sd: float) -> dict[str, GazeSamples]:
+def samples_to_train_on(
+    samples: StudySamples, run: Run, settings: GazeStudySettings
+) -> dict[str, GazeSamples]:
     """Return what each person of a run trains on: without held-out sessions, noisy if she is."""
     found = {}
     for name in run.train:
@@ -292,7 +294,7 @@ def samples_to_train_on(samples: StudySamples, run: Run, noise_sd: float) -> dic
         if name in run.test:
             own = own[~_held_out(name, own, run.seed)]
         if name in run.noisy:
-            own = add_noise(own, noise_sd, run.seed)
+            own = add_noise(own, settings.noise_sd, settings.noise_unit, run.seed)
         found[name] = own
     return found
 
@@ -306,10 +308,19 @@ def samples_to_test(samples: StudySamples, run: Run) -> dict[str, GazeSamples]:
     return found
 
 
-def add_noise(samples: GazeSamples, noise_sd: float, seed: int) -> GazeSamples:
-    """Return samples with Gaussian noise on their pictures, cut off at black and white."""
+def add_noise(samples: GazeSamples, noise_sd: float, unit: str, seed: int) -> GazeSamples:
+    """Return samples with Gaussian noise on their pictures, cut off at black and white.
+
+    Parameters
+    ----------
+    noise_sd : float
+        Standard deviation, in `unit`.
+    unit : {'image-sd', 'range'}
+        Each picture's own standard deviation, or the range from black to white.
+    """
     random = np.random.default_rng([_NOISE_STREAM, seed, len(samples)])
-    noise = random.normal(0, noise_sd * _GREY_LEVELS, samples.patches.shape)
+    noise = random.normal(0, noise_sd, samples.patches.shape)
+    noise *= _GREY_LEVELS if unit == "range" else samples.patches.std(axis=(1, 2), keepdims=True)
     noisy = np.clip(np.round(samples.patches + noise), 0, _GREY_LEVELS).astype(np.uint8)
     return GazeSamples(**{**vars(samples), "patches": noisy})
 

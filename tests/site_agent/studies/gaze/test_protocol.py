@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,7 +78,10 @@ def test_one_session_cannot_be_held_out() -> None:
 def test_person_specific_holds_out_whole_sessions(samples: StudySamples) -> None:
     persons = tuple(samples)
     run = Run("person-specific", "fedavg", "all", 1, persons, persons, TrainingSettings())
-    train, test = samples_to_train_on(samples, run, 0.5), samples_to_test(samples, run)
+    train, test = (
+        samples_to_train_on(samples, run, make_settings(quick=True)),
+        samples_to_test(samples, run),
+    )
     assert keys_of(train).isdisjoint(keys_of(test))
     for name, own in samples.items():
         assert len(train[name]) + len(test[name]) == len(own)
@@ -96,13 +100,17 @@ def test_only_noisy_sites_train_on_noise(samples: StudySamples) -> None:
     first, second, *rest = samples
     run = Run("noise", "fedavg", "50percent", 0, (first, second), tuple(rest), TrainingSettings(),
               noisy=(second,))  # fmt: skip
-    train = samples_to_train_on(samples, run, 0.5)
+    train = samples_to_train_on(samples, run, make_settings(quick=True))
     assert (train[first].patches == samples[first].patches).all()
     change = train[second].patches.astype(float) - samples[second].patches
-    assert 60 < change.std() < 127.5
+    own_sd = samples[second].patches.std(axis=(1, 2))
+    assert 0.4 < np.median(change.std(axis=(1, 2)) / own_sd) < 0.51, "half of the picture's own"
+    of_range = add_noise(samples[second], 0.5, "range", 0)
+    dark = of_range.patches.astype(float) - samples[second].patches
+    assert 60 < dark.std() < 127.5, "of the whole range, but cut off"
     for name, own in samples_to_test(samples, run).items():
         assert (own.patches == samples[name].patches).all()
-    assert (add_noise(samples[first], 1e-9, 0).patches
+    assert (add_noise(samples[first], 1e-9, "range", 0).patches
             == samples[first].patches).all()  # fmt: skip
 
 
