@@ -11,7 +11,8 @@ So a site
 
 1. refuses a base that no training makes (`audit_base`): dense rows that measure the same, units
    that nearly never answer, outputs beyond any gaze;
-2. takes at most an eighth of its samples in a step (`batch_size_for`);
+2. takes at most an eighth of its samples in a step (`batch_size_for`), and at least 8 steps
+   (`passes_for`);
 3. keeps back each dense row that rests on fewer than 5 samples, or from which one of its own
    pictures can be read (`DenseRows`): the row's differences are sent as zeros. Honest bases have
    such rows, too, above all where a site has few samples.
@@ -52,6 +53,9 @@ MOST_COSINE = 0.6
 LEAST_SHARE = 0.03
 """Of samples for which the median unit answers. Honest networks: 0.1 and more."""
 
+FEWEST_STEPS, FEWEST_FOR_AN_UPDATE = 8, 32
+"""Steps of a site's training, and samples below which it is warned."""
+
 MOST_OUTPUT_RAD = 10.0
 MOST_EPOCHS, MOST_LEARNING_RATE, MOST_MOMENTUM, FEWEST_IN_A_STEP = 100, 0.5, 0.99, 2
 
@@ -84,6 +88,26 @@ def batch_size_for(settings: LocalTraining, samples: int) -> int:
     An update of one step is a single mean of gradients, which linear algebra takes apart.
     """
     return min(int(settings.batch_size), max(2, samples // 8))
+
+
+def passes_for(settings: LocalTraining, samples: int) -> int:
+    """Return how often a site sees its samples: as the round asks, but at least for 8 steps."""
+    return max(settings.epochs, -(-FEWEST_STEPS // _steps_in_a_pass(settings, samples)))
+
+
+def warn_of_few(settings: LocalTraining, samples: int) -> str:
+    """Return what a site should know whose update rests on few samples; nothing for others."""
+    steps = passes_for(settings, samples) * _steps_in_a_pass(settings, samples)
+    if samples >= FEWEST_FOR_AN_UPDATE:
+        return ""
+    return (
+        f"your update rests on {samples} samples and {steps} steps: whoever reads it and has "
+        "pictures of yours may find out which ones trained ('poolctl privacy probe' measures it)"
+    )
+
+
+def _steps_in_a_pass(settings: LocalTraining, samples: int) -> int:
+    return max(1, -(-samples // batch_size_for(settings, samples)))
 
 
 def require_safe(

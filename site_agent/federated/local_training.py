@@ -47,8 +47,8 @@ def train_contribution(
     """Train a round's network on the samples of a site, and return the differences.
 
     It runs on the CPU in one thread, so that it can be repeated. A step takes at most an eighth of
-    the samples, and rows that would show one of them are sent as zeros; see
-    `site_agent.federated.leak_checks`.
+    the samples, at least 8 steps are made, and rows that would show one sample are sent as zeros;
+    see `site_agent.federated.leak_checks`.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def train_contribution(
     """
     import torch
 
-    from site_agent.federated.leak_checks import DenseRows, batch_size_for
+    from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
     from site_agent.networks import from_module, to_module
     from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
 
@@ -91,10 +91,13 @@ def train_contribution(
     )
     with repeatable():
         data = to_tensors(samples)
-        rows = DenseRows(module, data, settings.epochs)
-        batch_size = batch_size_for(settings, len(samples)) if guarded else settings.batch_size
-        timer = _Timer(f"{round_number} of its series", settings.epochs, max_hours)
-        for epoch in range(settings.epochs):
+        batch_size, epochs = settings.batch_size, settings.epochs
+        if guarded:
+            batch_size = batch_size_for(settings, len(samples))
+            epochs = passes_for(settings, len(samples))
+        rows = DenseRows(module, data, epochs)
+        timer = _Timer(f"{round_number} of its series", epochs, max_hours)
+        for epoch in range(epochs):
             loss = train_epoch(
                 module, optimiser, data, batch_size, generator, progress=timer.at_epoch(epoch)
             )

@@ -247,12 +247,15 @@ class NetworkPart(SitePart):
 
     def describe(self, path: Path) -> ContributionFacts:
         from aggregators.methods.networks import read_network_contribution
+        from site_agent.federated.leak_checks import warn_of_few
 
         samples = read_network_contribution(path).samples
         words = (
             f"differences of the network after training on {samples} samples, and this number; "
             "rows that would show single samples are kept back"
         )
+        if warning := warn_of_few(self.settings, samples):
+            words += f". Warning: {warning}"
         return ContributionFacts(words, samples=samples)
 
 

@@ -66,6 +66,7 @@ _ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, momentum=0)
 _FAR_RAD = 0.6
 _NULLS, _FEW_SAMPLES, _DECODED_SAMPLES = 3, 2, 4
 _MEMORISED = "the control is a network that has learnt samples with random labels by heart"
+_LOSS_ATTACKS = {"loss now", "change"}
 _GRADIENT_ATTACKS = {
     "gradient alignment": "the control is an update of one step on 2 samples",
     "gradient regression": "whoever has all pictures of both sides; control as of alignment",
@@ -260,6 +261,9 @@ def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[Atta
         yield membership(
             f"membership: {name}", scores, controls[name], seed, note, chance=chances[name]
         )
+        if name in _LOSS_ATTACKS:
+            pair = scores.by_person(), controls[name].by_person()
+            yield membership(f"membership of persons: {name}", *pair, seed, note, "persons")
 
 
 def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:

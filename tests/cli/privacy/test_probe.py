@@ -27,9 +27,10 @@ def test_usage_is_checked_before_work(poolctl: Run) -> None:
     words = ("privacy", "probe", "a.contribution", "--data", "m", "--holdout", "o", "-o", "out")
     for more, problem in (
         (("--mode", "update"), "--mode update: give the --base"),
-        (("--mode", "sub-model", "--reference", "p"), "--reference and --contribution"),
+        (("--mode", "sub-model", "--reference", "p"), "--reference, --contribution and --long"),
         (("--mode", "update", "--persons", "p.csv"), "go with faces"),
         (("--mode", "update", "--contribution", "c"), "--contribution goes with"),
+        (("--mode", "sub-model", "--long"), "--reference, --contribution and --long"),
     ):
         refused = poolctl(*words, *more, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
@@ -128,7 +129,7 @@ def test_all_modes_end_to_end(poolctl: Run) -> None:
         assert poolctl(*words).code == 7, "receipts are there, and not replaced"
         found = {each["name"]: each for each in receipt["attacks"]}
         if mode == "update":
-            assert found["membership of samples: loss now"]["control"]["value"] > 0.9
+            assert found["membership: loss now"]["control"]["value"] > 0.9
             assert found["re-identification by updates"]["control"]["value"] > 0.9
         if mode == "secure-sum":
             assert found["size of the roster"]["found"]["value"] == 4

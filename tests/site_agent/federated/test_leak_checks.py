@@ -16,7 +16,9 @@ from site_agent.federated.leak_checks import (
     audit_base,
     batch_size_for,
     objections_to_training,
+    passes_for,
     require_safe,
+    warn_of_few,
 )
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
@@ -122,3 +124,6 @@ def test_a_step_takes_at_most_an_eighth_of_the_samples() -> None:
     asked = LocalTraining(batch_size=65_536)
     assert [batch_size_for(asked, count) for count in (2, 17, 800)] == [2, 2, 100]
     assert batch_size_for(LocalTraining(batch_size=8), 800) == 8
+    assert [passes_for(asked, count) for count in (2, 8, 17, 800)] == [8, 2, 1, 1]
+    assert "rests on 17 samples and 9 steps" in warn_of_few(asked, 17)
+    assert not warn_of_few(asked, 800)
