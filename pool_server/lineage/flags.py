@@ -38,11 +38,18 @@ class _SitePart:
 
 
 class Reach:
-    """The reach of a withdrawal: versions to be flagged, sites to be notified."""
+    """The reach of a withdrawal: versions to be flagged, sites to be notified.
 
-    def __init__(self, session: Session, root: ModelVersionRecord) -> None:
+    `own_only` leaves out what other sites have.
+    """
+
+    def __init__(self, session: Session, root: ModelVersionRecord, *, own_only: bool) -> None:
         self.root = root
-        family = repository.family_below(session, root.digest)
+        family = [
+            version
+            for version in repository.family_below(session, root.digest)
+            if not own_only or version.model.site_id == root.model.site_id
+        ]
         self.flagged = [version for version in family if version.id != root.id]
         by_id = {version.id: version for version in family}
         self._parts: dict[int, _SitePart] = {}

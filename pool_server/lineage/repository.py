@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Label, Row, Select, and_, exists, literal, not_, or_, select, update
+from sqlalchemy import (
+    Label,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+)
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.database.records import (
@@ -15,6 +27,7 @@ from pool_server.database.records import (
     RoundRecord,
     SiteRecord,
     SuccessorRecord,
+    TokenRecord,
     WithdrawalFlagRecord,
     WithdrawalRecord,
 )
@@ -62,26 +75,78 @@ def find_fault(session: Session, digests: Collection[str]) -> tuple[str, Withdra
     return None if flagged is None else (flagged[0], flagged[1])
 
 
-def limit_withdrawals(session: Session, site_id: int, digest: str) -> None:
-    """Let no withdrawal of a file reach beyond its site, if that is another and said no parents.
+def limit_withdrawals(session: Session, site_id: int, digest: str, inputs: set[str]) -> None:
+    """Limit withdrawals of a file by sites that own nothing in it to versions of those sites.
 
-    For a file that `site_id` has made of other models, as the pool has found.
+    For a file that `site_id` has made of `inputs`, as far as the pool believes it. Withdrawals by
+    curators reach everybody.
     """
-    has_parents = exists().where(ParentRecord.version_id == WithdrawalRecord.version_id)
-    elsewhere = (
-        select(ModelVersionRecord.id)
+    found = session.execute(
+        select(WithdrawalRecord, ModelRecord.site_id)
+        .join(WithdrawalRecord.version)
         .join(ModelVersionRecord.model)
-        .where(ModelVersionRecord.digest == digest, ModelRecord.site_id != site_id)
-    )
-    session.execute(
-        update(WithdrawalRecord)
+        .join(TokenRecord, TokenRecord.id == WithdrawalRecord.token_id)
         .where(
             WithdrawalRecord.digest == digest,
-            WithdrawalRecord.version_id.in_(elsewhere),
-            not_(has_parents),
+            ModelRecord.site_id != site_id,
+            not_(and_(TokenRecord.pool_wide, TokenRecord.role.in_(("curator", "admin")))),
         )
-        .values(own_only=True)
+    ).all()
+    for withdrawal, withdrawing_id in found:
+        if not owns_data_in(session, withdrawing_id, inputs):
+            withdrawal.own_only = True
+    session.flush()
+
+
+def is_made_elsewhere(session: Session, version: ModelVersionRecord) -> bool:
+    """Return whether another site made a version's file, of models in which its site owns nothing.
+
+    Merges are deterministic: whoever may merge the same models gets the same file.
+    """
+    inputs = set(
+        session.scalars(
+            select(ParentRecord.parent_digest)
+            .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
+            .join(ModelVersionRecord.model)
+            .where(
+                ParentRecord.child_digest == version.digest,
+                ParentRecord.followed,
+                ModelVersionRecord.state != DELETED,
+                ModelRecord.site_id != version.model.site_id,
+            )
+        )
     )
+    return bool(inputs) and not owns_data_in(session, version.model.site_id, inputs)
+
+
+def owns_data_in(session: Session, site_id: int, digests: Collection[str]) -> bool:
+    """Return whether a site was the first to publish a file without parents among these files.
+
+    Or among what they were made from.
+    """
+    first = (
+        select(func.min(ModelVersionRecord.id))
+        .where(
+            ModelVersionRecord.digest == bindparam("digest"),
+            not_(
+                exists().where(
+                    ParentRecord.child_digest == ModelVersionRecord.digest, ParentRecord.followed
+                )
+            ),
+        )
+        .scalar_subquery()
+    )
+    owner = (
+        select(ModelRecord.site_id)
+        .join(ModelVersionRecord, ModelVersionRecord.model_id == ModelRecord.id)
+        .where(ModelVersionRecord.id == first)
+    )
+    roots = {
+        each
+        for digest in digests
+        for each in session.scalars(select(ancestors_of(literal(digest)).c.digest))
+    }
+    return any(session.scalar(owner, {"digest": each}) == site_id for each in roots)
 
 
 def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:

@@ -101,7 +101,7 @@ def preview_withdrawal(
     the caller to see: who withdraws something has to know who has it.
     """
     version = find_withdrawable(session, caller, site, name, reference)
-    reach = Reach(session, version)
+    reach = Reach(session, version, own_only=_is_own_only(session, caller, version))
     return WithdrawalPreview(
         address=address_of(version),
         digest=version.digest,
@@ -127,7 +127,9 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> WithdrawalResponse:
     """Withdraw a version of one's own site, or, as a curator or admin of the pool, any.
 
-    Of a file that several sites have, only the site that published it first can do so.
+    Of a file that several sites have, only the site that published it first can do so. Where
+    another site has made the same merge itself, of models in which the first owns nothing, the
+    withdrawal stays with the versions of its own site.
 
     It cannot be undone. Everything that was merged from it is flagged, through any number of
     merges; owners, and sites that have fetched any of it, find an event. Downloads of the
@@ -138,10 +140,12 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     registry.hold_families(session)
     registry.lock_state(session, version)
     effect = choose_effect(request, version.state)
-    reach = Reach(session, version)
     withdrawal = repository.find_withdrawal(session, version.id)
+    own_only = _is_own_only(session, caller, version)
+    reach = Reach(session, version, own_only=own_only)
     if withdrawal is None:
         withdrawal = _begin(session, caller, version, request, effect)
+        withdrawal.own_only = own_only
         set_flags(session, caller, withdrawal, version, reach.flagged)
     else:
         _tighten(withdrawal, caller, request, effect, address_of(version))
@@ -328,6 +332,11 @@ def _require_first(session: Session, caller: Caller, version: ModelVersionRecord
         hint="Ask that site, or a curator of the pool, to withdraw it; your own copy you can "
         f"delete: `poolctl models rm {address.removeprefix('pool://')}`.",
     )
+
+
+def _is_own_only(session: Session, caller: Caller, version: ModelVersionRecord) -> bool:
+    """Return whether a withdrawal by the caller concerns nobody but the version's own site."""
+    return not caller.has_role("curator") and repository.is_made_elsewhere(session, version)
 
 
 def _begin(

@@ -104,12 +104,14 @@ def add_version(
     repository.hold_families(session)
     _hold_back_copy(session, upload.site_id, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
+    inputs: set[str] = set()
     is_proven = checked.remade and _is_proven(session, upload.site_id, version, recipe)
     if not is_proven:
         require_copy_right(session, caller, upload.site_id, version.digest, version.id)
     if recipe is not None:
         followed = is_proven or _is_believed(session, caller, upload.site_id, version, recipe)
         _add_recipe(session, version, recipe, followed=followed)
+        inputs = set(recipe.input_digests) - {version.digest} if followed else set()
     add_terms(
         session,
         upload.site_id,
@@ -128,8 +130,8 @@ def add_version(
         state=version.state,
     )
     session.flush()
-    if is_proven:
-        limit_withdrawals(session, upload.site_id, version.digest)
+    if inputs:
+        limit_withdrawals(session, upload.site_id, version.digest, inputs)
     flag_published(session, caller, version)
     session.expire(version)
     published = repository.get_version(session, version.id)
@@ -233,7 +235,8 @@ def _is_believed(
     if elsewhere is None or own < elsewhere:
         return True
     named = set(recipe.input_digests) - {version.digest}
-    return named <= repository.followed_parents(session, version.digest)
+    # Not only some of them: leaving one out would take from its owner the right to withdraw it.
+    return named == repository.followed_parents(session, version.digest)
 
 
 def _add_recipe(

@@ -196,7 +196,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         keeper = find_keeper(session, announced.caller, announced.upload.site_id, offer.digest)
         if keeper is not None:
             return True
-        return not _parents_of(offer) <= registry.followed_parents(session, offer.digest)
+        return _parents_of(offer) != registry.followed_parents(session, offer.digest)
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,49 @@ def test_a_withdrawal_of_a_private_copy_takes_nothing_from_its_maker(
     assert checked.json()["items"] == []
 
 
+@pytest.mark.parametrize("first", ["before", "after", "forged"])
+def test_a_withdrawal_of_the_same_merge_takes_nothing_from_the_owner_of_its_inputs(
+    pool: PoolDriver, made: Merge, first: str
+) -> None:
+    """Merges are deterministic: everybody who may merge these models gets the same file."""
+    made.publish_inputs(pool, first)
+    thief, name, recipe = pool.member(THIEF), f"again-{first}", made.recipe
+    if first == "forged":
+        own = network_bytes()
+        upload(thief, f"{THIEF}/own", own)
+        recipe = recipe_for(made.content, sha256(own))
+    if first == "before":
+        upload(pool.member(LAB), f"{LAB}/{name}", made.content, recipe=made.recipe)
+        # So that its bytes are sent, not copied, and its owner is not known.
+        sharing = f"/api/v1/models/{LAB}/{name}/sharing"
+        pool.member(LAB).put(sharing, json={"visibility": "private"}).raise_for_status()
+    upload(thief, f"{THIEF}/{name}", made.content, recipe=recipe, visibility="private")
+    assert withdraw(pool, THIEF, name, "security").status_code == 200
+    if first != "before":
+        asked = ask(pool.member(LAB), made.recipe, site=LAB, name=name)
+        job = wait_for(pool.member(LAB), asked.json()["merge_id"], OVER)
+        assert job["state"] == "finished", job
+    assert show(pool, LAB, name)["flags"] == []
+    path = f"/api/v1/models/{LAB}/{name}/versions/1/content"
+    assert pool.member(LAB).get(path).content == made.content
+    # The owner of the data withdraws it from everybody.
+    assert withdraw(pool, LAB, f"{first}-0", "quality").status_code == 200
+    assert show(pool, THIEF, name)["flags"], "the copy holds what was withdrawn"
+
+
+def test_the_owner_of_an_input_withdraws_the_merge_from_everybody(
+    pool: PoolDriver, made: Merge
+) -> None:
+    made.publish_inputs(pool, "shared-by-lab")
+    upload(pool.member(LAB), f"{LAB}/of-mine", made.content, recipe=made.recipe)
+    upload(pool.member(MAKER), f"{MAKER}/of-theirs", made.content, recipe=made.recipe)
+    assert withdraw(pool, LAB, "of-mine", "security").status_code == 200
+    refused = pool.member(MAKER).get(f"/api/v1/models/{MAKER}/of-theirs/versions/1/content")
+    assert error_of(refused) == (410, "version_withdrawn")
+    upload_again = announce(pool.member(THIEF), f"{THIEF}/late", made.content)
+    assert error_of(upload_again) == (409, "bytes_withdrawn")
+
+
 def test_the_pool_makes_a_merge_of_which_somebody_has_a_copy(pool: PoolDriver, made: Merge) -> None:
     made.publish_inputs(pool, "central")
     upload(pool.member(THIEF), f"{THIEF}/central", made.content, visibility="private")
