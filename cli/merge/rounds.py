@@ -105,6 +105,7 @@ def start(
     contributed, or the deadline has passed, any site runs 'poolctl rounds finish'.
     """
     from site_agent.rounds.kinds import find_site_part
+    from site_agent.rounds.terms import start_round
 
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
@@ -119,7 +120,8 @@ def start(
         text = f"would ask {', '.join(names)} to train {base} until {_moment(moment)}"
         return Reply(plan | {"started": False, "rounds": rounds}, text)
     with invocation.pool() as pool:
-        started = pool.rounds.start(
+        started = start_round(
+            pool,
             base,
             names,
             moment,
@@ -246,6 +248,8 @@ def finish(
     text.append(f"sha256 {done.version.digest}")
     if done.left_out:
         text.append(f"left out: {', '.join(done.left_out)}")
+    if done.round.terms is not None and done.version.signed_by is None:
+        text.append(f"not signed yet: {done.version.site} signs it by the same command")
     if done.round.successor:
         text.append(f"the next round is {done.round.successor}")
     else:
@@ -301,12 +305,55 @@ def _row(found: RoundResponse) -> list[str]:
     ]
 
 
-def _description(found: RoundResponse) -> list[TableText]:
+def _verdict(found: RoundResponse) -> str:
+    """Return how a round stands, and who has to do what next, in one sentence or two."""
+    there, asked = len(found.contributions()), len(found.participants)
+    waiting = ", ".join(found.sites("waiting"))
+    if found.state == "finished":
+        following = f"; the next round is {found.successor}" if found.successor else ""
+        return f"Finished: the result is {found.result}{following}."
+    if found.state == "cancelled":
+        return "Cancelled: it has no result."
+    if found.state == "expired":
+        return f"Expired: {there} of {asked} sites contributed, and it needed {found.fewest_sites}."
+    if found.ready:
+        without = ", ".join(found.sites("late", "missing"))
+        return (
+            f"Ready, with {there} of {asked} sites{f' (without {without})' if without else ''}: "
+            f"poolctl rounds finish {found.round_id}"
+        )
+    return (
+        f"Open until {_moment(found.deadline)}: {there} of {asked} sites have contributed, and it "
+        f"waits for {waiting}."
+    )
+
+
+def _shares(found: RoundResponse) -> dict[str, str]:
+    """Return how much each contribution counts, where sites weigh by their samples."""
+    from aggregators.methods.sub_models import cap_samples
+
+    stated = {
+        site: int(each.summary["samples"])
+        for site, each in found.contributions().items()
+        if "samples" in each.summary
+    }
+    cap, by_samples = found.options.get("weight_cap"), found.options.get("mean") != "sites"
+    if cap is None or not by_samples or not any(stated.values()) or found.secure is not None:
+        return {}
+    most = cap_samples(list(stated.values()), float(cap))
+    counted = {site: min(samples, most) for site, samples in stated.items()}
+    total = sum(counted.values())
+    return {
+        site: f"{number / total:.0%}{' (capped)' if number < stated[site] else ''}"
+        for site, number in counted.items()
+    }
+
+
+def _description(found: RoundResponse) -> list[str | TableText]:
     given = {key: value for key, value in found.options.items() if value is not None}
     options = " ".join(f"{key}={value}" for key, value in given.items())
     rows = [
         ["round", f"{found.round_id} ({found.number} of {found.rounds_total})"],
-        ["state", f"{found.state}, ready to be finished" if found.ready else found.state],
         ["base", found.base],
         ["method", f"{found.method}, {found.mode}"],
         ["options", options],
@@ -315,6 +362,7 @@ def _description(found: RoundResponse) -> list[TableText]:
     ]
     optional = [
         ("description", found.description),
+        ("terms", f"signed by {found.created_by.partition('/')[0]}" if found.terms else ""),
         ("secure sum", found.secure and ", ".join(found.secure.servers)),
         ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),
         ("result", found.result),
@@ -323,13 +371,15 @@ def _description(found: RoundResponse) -> list[TableText]:
         ("next round", found.successor),
     ]
     rows += [[name, value] for name, value in optional if value]
+    shares = _shares(found)
     sites = [
-        [each.site, each.state, *_contribution_words(each.contribution)]
+        [each.site, each.state, shares.get(each.site, ""), *_contribution_words(each.contribution)]
         for each in found.participants
     ]
     return [
+        _verdict(found),
         TableText(["what", "value"], rows),
-        TableText(["site", "state", "size", "since", "digest"], sites),
+        TableText(["site", "state", "weight", "size", "since", "digest"], sites),
     ]
 
 

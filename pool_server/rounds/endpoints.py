@@ -34,6 +34,7 @@ from pool_server.wire.rounds import (
     RoundResponse,
     RoundState,
 )
+from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import UploadResponse
 
 router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
@@ -76,6 +77,18 @@ def list_rounds(
 def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> RoundResponse:
     """Return who takes part, who has contributed, who is missing, and the result."""
     return describe_round(service.get_round(session, caller, round_id))
+
+
+@router.put("/{round_id}/terms", summary="Sign the terms of a round")
+def sign(
+    caller: Uploader, session: WritingSession, round_id: RoundId, terms: Envelope
+) -> RoundResponse:
+    """Keep what the site that started a round has signed: its base, method, options and sites.
+
+    The pool compares it with the round, and each site checks the signature before it contributes.
+    The rounds that follow have the same terms.
+    """
+    return service.keep_terms(session, caller, round_id, terms)
 
 
 @router.post("/{round_id}/close", summary="Stop waiting")

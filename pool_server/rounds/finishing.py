@@ -339,4 +339,5 @@ def _open_successor(
         deadline=now + timedelta(seconds=ended.duration_s),
         duration_s=ended.duration_s,
         secure=ended.secure,
+        terms=ended.terms,
     )

@@ -226,6 +226,7 @@ class LeafRefitRounds(RoundMethod):
             "leaves": int(contribution.changes.shape[0]),
             "parts": contribution.part_count,
             "leaves_changed": int((contribution.counts > 0).sum()),
+            "samples": int(contribution.counts.sum(dtype="int64")),
             "settings": dict(contribution.settings),
         }
 

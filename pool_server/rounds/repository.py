@@ -43,6 +43,7 @@ from pool_server.wire.rounds import (
     RoundState,
     SecureTerms,
 )
+from pool_server.wire.signatures.keys import Envelope
 
 OPEN, FINISHED, CANCELLED = "open", "finished", "cancelled"
 FEWEST_CONTRIBUTIONS = 2
@@ -266,6 +267,7 @@ def describe_round(found: RoundRecord) -> RoundResponse:
         result_digest=None if result is None else result.digest,
         state_digest=None if result is None else found.state_digest,
         secure=None if found.secure is None else SecureTerms.model_validate(found.secure),
+        terms=None if found.terms is None else Envelope.model_validate(found.terms),
     )
 
 

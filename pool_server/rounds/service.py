@@ -36,6 +36,7 @@ from pool_server.errors import (
     ConflictError,
     MissingError,
     NotAllowedError,
+    RefusedError,
     RoundClosedError,
     RoundRefusedError,
 )
@@ -58,7 +59,15 @@ from pool_server.rounds.repository import (
     missing_sites,
     state_of,
 )
-from pool_server.wire.rounds import RoundPage, RoundRequest, RoundResponse, RoundState, SecureTerms
+from pool_server.wire.rounds import (
+    RoundPage,
+    RoundRequest,
+    RoundResponse,
+    RoundState,
+    RoundTerms,
+    SecureTerms,
+)
+from pool_server.wire.signatures.keys import Envelope
 
 ASKED_EVENT = "round.asked"
 LONGEST = timedelta(days=366)
@@ -198,6 +207,30 @@ def open_round(
         ],
     )
     return repository.lock_round(session, started.id)
+
+
+def keep_terms(session: Session, caller: Caller, key: str, terms: Envelope) -> RoundResponse:
+    """Keep the terms of a new round that its starter has signed; the sites check the signature.
+
+    Raises
+    ------
+    RefusedError
+        They are not those of the round.
+    """
+    found = repository.lock_round(session, get_round(session, caller, key).id)
+    require_starter(caller, found, "sign its terms")
+    require_contributions_taken(found)
+    expected = RoundTerms.of(describe_round(found))
+    try:
+        signed = RoundTerms.from_envelope(terms)
+    except ValueError as error:
+        raise RefusedError(str(error), code="terms_refused") from error
+    if found.number > 1 or terms.body() != expected.to_bytes():
+        raise RefusedError(f"signed were not the terms of round {key}", code="terms_refused")
+    found.terms = terms.model_dump(mode="json")
+    record_act(session, caller, "round.sign", key, digest=signed.digest)
+    session.flush()
+    return describe_round(found)
 
 
 def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:

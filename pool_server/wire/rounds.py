@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -16,6 +18,7 @@ from pool_server.wire.names import (
     request_config,
     response_config,
 )
+from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import DespiteWithdrawal
 
 RoundState = Literal["open", "closed", "finished", "expired", "cancelled"]
@@ -204,6 +207,10 @@ class RoundResponse(BaseModel):
         "pool keeps it to itself."
     )
     secure: SecureTerms | None = None
+    terms: Envelope | None = Field(
+        default=None,
+        description="`RoundTerms` of the first round, signed by the site that started it.",
+    )
 
     def sites(self, *states: ParticipantState) -> list[str]:
         """Return the sites in one of these states."""
@@ -212,6 +219,82 @@ class RoundResponse(BaseModel):
     def contributions(self) -> dict[str, RoundContribution]:
         """Return what has been contributed, by site."""
         return {each.site: each.contribution for each in self.participants if each.contribution}
+
+
+TERMS_TYPE = "application/vnd.poolctl.round-terms.v1+json"
+
+
+class RoundTerms(BaseModel):
+    """What sites agree to by contributing to a series of rounds; its starter signs it.
+
+    Attributes
+    ----------
+    first_round : str
+        Identifier of the first round; the others follow it.
+    base : str
+        SHA-256 of the model that the first round begins with.
+    options : dict
+        In full, of the first round. Later ones do not thin their base, and name another level.
+    sites : tuple of str
+        In the order of their names.
+    deadline : datetime
+        Of the first round, at the latest.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    started_by: Name
+    first_round: str
+    base: Digest
+    method: str
+    method_version: int
+    mode: str
+    options: dict[str, Any]
+    sites: tuple[Name, ...]
+    rounds: int
+    deadline: AwareDatetime
+    secure: SecureTerms | None
+
+    @classmethod
+    def of(cls, found: RoundResponse, first: RoundResponse | None = None) -> RoundTerms:
+        """Return the terms that a round shows.
+
+        Parameters
+        ----------
+        first : RoundResponse, optional
+            The first round of its series; the round itself where left out.
+        """
+        first = first or found
+        return cls(
+            started_by=found.created_by.partition("/")[0],
+            first_round=first.round_id,
+            base=first.base_digest,
+            method=found.method,
+            method_version=found.method_version,
+            mode=found.mode,
+            options=found.options,
+            sites=tuple(sorted(each.site for each in found.participants)),
+            rounds=found.rounds_total,
+            deadline=first.deadline,
+            secure=found.secure,
+        )
+
+    @classmethod
+    def from_envelope(cls, envelope: Envelope) -> RoundTerms:
+        """Read what was signed; raise `ValueError` where it is something else."""
+        if envelope.payloadType != TERMS_TYPE:
+            raise ValueError(f"signed was {envelope.payloadType!r}, expected {TERMS_TYPE!r}")
+        return cls.model_validate_json(envelope.body())
+
+    def to_bytes(self) -> bytes:
+        """Return the terms as they are signed."""
+        content = self.model_dump(mode="json")
+        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `to_bytes`."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
 class RoundPage(BaseModel):

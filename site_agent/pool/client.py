@@ -259,11 +259,21 @@ class PoolClient:
         return self.fetch(self.version(address), progress=progress)
 
     def fetch(
-        self, version: ModelVersionResponse, *, progress: Progress | None = None
+        self,
+        version: ModelVersionResponse,
+        *,
+        may_be_unsigned: bool = False,
+        progress: Progress | None = None,
     ) -> Downloaded:
         """Download the file of a known version into the cache, if it is not there.
 
         The signature is checked first.
+
+        Parameters
+        ----------
+        may_be_unsigned : bool
+            Take it unsigned although its site signs: the result of a round that another site has
+            finished. A wrong signature is refused all the same.
 
         Raises
         ------
@@ -275,7 +285,7 @@ class PoolClient:
         """
         # Before the cache is asked: a file that is here must not be used either.
         require_usable(version)
-        signature = self.signatures.verify(version)
+        signature = self.signatures.verify(version, may_be_unsigned=may_be_unsigned)
         path = self.cache.find(version.digest)
         if path is not None and path.stat().st_size == version.size_bytes:
             return Downloaded(version, path, 0, signature)

@@ -135,6 +135,7 @@ class Verifier:
         version: ModelVersionResponse,
         *,
         pin: bool = True,
+        may_be_unsigned: bool = False,
         card: str | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Verification:
@@ -144,6 +145,8 @@ class Verifier:
         ----------
         pin : bool
             Remember keys that are met for the first time.
+        may_be_unsigned : bool
+            Do not refuse it without a signature, unless everything has to be signed.
         card, recipe : optional
             What the pool gave as the version's card or recipe; fetched where they are needed and
             not given.
@@ -159,7 +162,8 @@ class Verifier:
         pinned = trust.trusted_keys(self.pool, version.site)
         summary = version.signed_by
         if summary is None:
-            return self._judge_unsigned(version, pinned)
+            known_keys = {} if may_be_unsigned else pinned
+            return self._judge_unsigned(version, known_keys)
         _require_valid(version, summary)
         kept = self._kept_statement(version, summary)
         answer = kept

@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aggregators.formats import file_digest
-from aggregators.whole_file import write_whole
-from pool_server.wire.rounds import RoundResponse
+from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.errors import ConflictError
 from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds.contract import (
@@ -43,6 +42,7 @@ from site_agent.rounds.contract import (
 )
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.provenance import require_allowed
+from site_agent.rounds.terms import check_terms, pin_terms
 from site_agent.runs.progress import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
@@ -150,10 +150,13 @@ def contribute_to_round(
     report = progress or no_progress
     found = pool.rounds.get(round_id)
     site = site or pool.whoami().site
+    if site not in found.contributions() and found.state in {"finished", "cancelled"}:
+        _require_open(found, site)
     part = find_site_part(found.method).prepare(pool, found, site, data, choice or DataChoice())
     rules = (rules or ContributionRules()).including(site)
     files = _name_files(pool, found, site, part.inputs(rules))
-    _pin_terms(found, files)
+    terms = check_terms(pool, found)
+    pin_terms(found, terms, files.contribution.with_name("terms.json"))
     if (taken := _find_taken(found, site, files)) is not None:
         return _restore(pool, files, taken, rules)
     is_new = not files.contribution.is_file()
@@ -173,7 +176,7 @@ def contribute_to_round(
     if not send:
         return done
     if found.secure is not None:
-        done = _sum(pool, done, part, files, rules, wait=wait, progress=report)
+        done = _sum(pool, done, part, files, rules, terms, wait=wait, progress=report)
         if done.phase != "complete":
             return done
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
@@ -188,41 +191,6 @@ def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Seque
     return _Files(contribution, sent, folder / f"{name}.taken")
 
 
-def _pin_terms(found: RoundResponse, files: _Files) -> None:
-    """Keep the terms of a round as this site saw them first, and refuse others afterwards.
-
-    Else the pool could show a secure round to whoever tries it by --dry-run, and take plain
-    contributions to the same round later. Only the deadline may change.
-
-    Raises
-    ------
-    ConflictError
-        Names the first term that differs.
-    """
-    terms = {
-        "base": found.base_digest,
-        "method": found.method,
-        "options": dict(found.options),
-        "secure": None if found.secure is None else found.secure.model_dump(mode="json"),
-        "sites": sorted(each.site for each in found.participants),
-    }
-    place = files.contribution.with_name("terms.json")
-    if not place.is_file():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, json.dumps(terms, indent=1, sort_keys=True) + "\n")
-        return
-    known = json.loads(place.read_text(encoding="utf-8"))
-    for name, value in terms.items():
-        if known.get(name) != value:
-            raise ConflictError(
-                f"round {found.round_id} has other terms than when this site saw it first: {name} "
-                f"was {json.dumps(known.get(name))}, and is {json.dumps(value)} now",
-                hint="nothing was sent; ask whoever started the round, and do not trust this pool "
-                "before you know why",
-                code="round_changed",
-            )
-
-
 def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed | None:
     """Return the contribution of the same data and settings that the pool has taken already."""
     there = found.contributions().get(site)
@@ -233,11 +201,12 @@ def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed |
         # Killed between the pool's answer and the note of it.
         known = file_digest(files.sent)
     if known != there.digest:
+        again = f"to send another, take it back: poolctl rounds take-back {found.round_id}"
         raise ConflictError(
             f"site {site!r} has contributed to round {found.round_id} on "
             f"{there.created_at:%Y-%m-%d %H:%M} UTC (by {there.created_by}), not from these data "
-            "and settings",
-            hint=f"to send another, take it back: poolctl rounds take-back {found.round_id}",
+            "and settings" + (f"; the round is {found.state}" if found.state != "open" else ""),
+            hint=again if found.state == "open" else "",
             code="contribution_exists",
         )
     return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)
@@ -267,8 +236,12 @@ def _require_open(found: RoundResponse, site: str) -> None:
             hint="poolctl rounds ls lists your rounds",
         )
     if found.state in {"finished", "cancelled"}:
-        following = f"; the next one is {found.successor}" if found.successor else ""
-        raise ConflictError(f"round {found.round_id} is {found.state}{following}")
+        following = f"poolctl rounds contribute {found.successor}" if found.successor else ""
+        raise ConflictError(
+            f"round {found.round_id} is {found.state}, and takes no contributions any more",
+            hint=f"the next round of the series is open: {following}" if following else "",
+            code="round_closed",
+        )
     if found.state != "open":
         raise ConflictError(
             f"round {found.round_id} takes no contributions any more: its deadline "
@@ -294,7 +267,10 @@ def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> P
     # A pool could answer with another version; what is trained must be what was announced.
     base = pool.version(found.base)
     require_field(base, "digest", found.base_digest)
-    return pool.fetch(base, progress=progress).path
+    # The starter signs results that other sites have published for it, but perhaps later. Of all
+    # rounds but the first, the pool is believed in the base anyway, signed or not.
+    is_result = found.predecessor is not None
+    return pool.fetch(base, may_be_unsigned=is_result, progress=progress).path
 
 
 def _describe(found: RoundResponse, site: str, part: SitePart, files: _Files) -> Contributed:
@@ -311,6 +287,7 @@ def _sum(
     part: SitePart,
     files: _Files,
     rules: ContributionRules,
+    terms: RoundTerms,
     *,
     wait: bool,
     progress: Progress,
@@ -328,6 +305,7 @@ def _sum(
         lambda sums: part.take_part(sums, files.contribution, base, files.sent),
         policy=RosterPolicy(rules.least_others, rules.insists_on),
         mode="full" if rules.full else "servers",
+        terms=terms,
         wait=wait,
         progress=progress,
     )

@@ -47,8 +47,9 @@ def finish_round(
 ) -> FinishedRound:
     """Have the pool combine what was contributed to a round, publish the result, and wait for it.
 
-    Where this profile has a key of the site, the result is signed with it. The signature says
-    that the pool gave this result to the site, which cannot combine the contributions itself.
+    Where this profile has a key of the site at which the result is published, it signs it. The
+    signature says that the pool gave this result to the site, which cannot combine the
+    contributions itself. The starter signs by the same call what another site has finished.
 
     Parameters
     ----------
@@ -83,10 +84,12 @@ def finish_round(
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
     version = pool.version(found.result)
-    if ended_here and found.secure is not None:
-        require_own_result(pool, found, pool.whoami().site)
-    # Only who had it combined signs: others have not asked for this result.
-    if ended_here and version.signed_by is None and pool.signatures.signing_key(version.site):
+    own = pool.whoami().site
+    # Whoever had it combined signs, and the starter, for it may be published at its address.
+    signs = ended_here or own == found.created_by.partition("/")[0]
+    if signs and found.secure is not None:
+        require_own_result(pool, found, own)
+    if signs and version.signed_by is None and pool.signatures.signing_key(version.site):
         pool.signatures.sign(version.address)
         version = pool.version(found.result)
     return FinishedRound(

@@ -35,6 +35,7 @@ from site_agent.errors import (
 from site_agent.pool.recipe_sources import RecipeSources
 from site_agent.pool.requests import parse_address, require_field, require_same
 from site_agent.rounds.kinds import find_site_part
+from site_agent.rounds.terms import find_first
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.wording import count_words
 
@@ -57,7 +58,7 @@ def require_allowed(
     progress: Progress = no_progress,
 ) -> None:
     """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base."""
-    first = found if part.shows_origin else _first_of_series(pool, found)
+    first = found if part.shows_origin else find_first(pool, found)
     version = pool.version(first.base)
     require_field(version, "digest", first.base_digest)
     address = version.address.removeprefix("pool://")
@@ -98,14 +99,6 @@ def find_base_problems(
 def _shows_origin(recipe: Recipe) -> bool:
     method = recipe.method.name
     return method in list_round_methods() and find_site_part(method).shows_origin
-
-
-def _first_of_series(pool: PoolClient, found: RoundResponse) -> RoundResponse:
-    while found.predecessor is not None:
-        before = pool.rounds.get(found.predecessor)
-        require_same(before.result_digest, found.base_digest)
-        found = before
-    return found
 
 
 class Provenance:
@@ -166,7 +159,10 @@ class Provenance:
         # The site signed the recipe of its version; this one, of the same file, may be another's.
         inputs = set() if recipe is None else set(recipe.input_digests)
         require_same(set(version.parent_digests), inputs - {digest})
-        return self._pool.signatures.verify(version).status == "verified"
+        # Of a result, which another site may have published for it, the trees are compared.
+        is_result = recipe is not None and _shows_origin(recipe)
+        found = self._pool.signatures.verify(version, may_be_unsigned=is_result)
+        return found.status == "verified"
 
     def _examine(
         self,
@@ -226,18 +222,19 @@ class Provenance:
             return [f"the base of the round that made {name} is not known"]
         [base] = known
         try:
-            paths = self._fetch(base.digest), self._fetch(digest)
+            paths = self._fetch(base.digest, is_result=True), self._fetch(digest, is_result=True)
         except _UNAVAILABLE as error:
             return [f"{name} cannot be compared with the base of its round: {error}"]
         if find_site_part(recipe.method.name).same_origin(*paths):
             return []
         return [f"{name} has other trees than {self._name_of(base)}, the base of its round"]
 
-    def _fetch(self, digest: str) -> Path:
+    def _fetch(self, digest: str, *, is_result: bool = False) -> Path:
         addresses = self._sources.addresses_of(digest)
         if not addresses:
             raise NotFoundError(f"the pool does not show sha256 {digest}")
-        return self._pool.fetch(self._version(addresses[0], digest)).path
+        version = self._version(addresses[0], digest)
+        return self._pool.fetch(version, may_be_unsigned=is_result).path
 
     def _version(self, address: str, digest: str) -> ModelVersionResponse:
         version = self._pool.version(address)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from aggregators.formats import file_digest
 from aggregators.methods.networks import state_path
 from aggregators.methods.registry import METHODS
-from pool_server.wire.rounds import RoundResponse, SecureTerms
+from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.errors import ContributionWithheldError, InvalidInputError, SecureSumError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
@@ -63,10 +63,18 @@ class SumVisit:
 
 @dataclass(frozen=True)
 class RoundSums:
-    """The secure sums of one round, as one lab takes part in them."""
+    """The secure sums of one round, as one lab takes part in them.
+
+    Attributes
+    ----------
+    purpose : str
+        What a session's descriptor says of the round, with the digest of its terms. A session of
+        other terms is another session, in which this lab takes no part.
+    """
 
     found: RoundResponse
     lab: Lab
+    purpose: str
     policy: RosterPolicy
     mode: Mode = "servers"
     progress: Progress = no_progress
@@ -119,7 +127,7 @@ class RoundSums:
             self.lab.clock(),
             labs=self.labs,
             attempt=max(attempts, default=0) + 1,
-            purpose=f"round {self.found.round_id}",
+            purpose=self.purpose,
         )
         self.lab.board.open_session(descriptor.to_bytes())
         # Another lab may have opened one at the same moment: all take the first.
@@ -133,9 +141,11 @@ class RoundSums:
                 view = self.lab.review(name)
             except InvalidInputError:
                 continue  # of another charter, or not a session at all
-            # Anybody may open a session that invites fewer labs; it is none of this round's.
-            same_labs = set(view.descriptor.labs) == set(self.labs)
-            if same_labs and view.descriptor.layout.digest == encoded.layout.digest:
+            # Anybody may open a session with fewer labs or other terms; it is none of this round's.
+            bound = view.descriptor.purpose == self.purpose and set(view.descriptor.labs) == set(
+                self.labs
+            )
+            if bound and view.descriptor.layout.digest == encoded.layout.digest:
                 yield name, view
 
 
@@ -145,6 +155,7 @@ def visit_sums(
     site: str,
     step: Callable[[RoundSums], SumVisit],
     *,
+    terms: RoundTerms,
     policy: RosterPolicy | None = None,
     mode: Mode = "servers",
     wait: bool,
@@ -156,6 +167,8 @@ def visit_sums(
     ----------
     step : callable
         `SitePart.take_part` with the site's files.
+    terms : RoundTerms
+        As this site checked them.
     policy : RosterPolicy, optional
         With whom this lab lets itself be summed.
     mode : {'servers', 'full'}
@@ -182,7 +195,8 @@ def visit_sums(
     _require_members(found, found.secure, charter)
     board = PoolBoard(pool.secure, charter=charter, round_id=found.round_id)
     lab = Lab(folder, site, charter.digest, board)
-    sums = RoundSums(found, lab, policy or RosterPolicy(), mode, progress)
+    purpose = f"round {found.round_id} with the terms {terms.digest}"
+    sums = RoundSums(found, lab, purpose, policy or RosterPolicy(), mode, progress)
     while True:
         visit = step(sums)
         if visit.total is not None or not wait:

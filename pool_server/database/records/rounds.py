@@ -84,6 +84,8 @@ class RoundRecord(Record):
 
     `secure` are the terms of a secure sum: all contributions are then one file, the sum.
 
+    `terms` is the envelope with the terms of the series that its starter has signed, if so.
+
     `state_digest` is that of the server optimiser's state, a file that the next round is combined
     with. It is kept before the round ends, and until the result or the last one of the series is
     deleted.
@@ -110,6 +112,7 @@ class RoundRecord(Record):
     deadline: Mapped[datetime]
     duration_s: Mapped[int]
     secure: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
+    terms: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
     state: Mapped[str] = mapped_column(String(16))
     ended_at: Mapped[datetime | None]
     ended_by: Mapped[str | None] = mapped_column(String(129))

@@ -11,6 +11,7 @@ import binascii
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -184,6 +185,14 @@ _MOST_PAYLOAD_CHARACTERS = MOST_PAYLOAD_BYTES * 4 // 3 + 4
 _MOST_SIGNATURES = 8
 
 
+KEY_ID_EXAMPLE = "21fe31dfa154a261626bf854046fd2271b7bed4b6abe45aa58877ef47f9721b9"
+ENVELOPE_EXAMPLE: dict[str, Any] = {
+    "payloadType": "application/vnd.in-toto+json",
+    "payload": "eyJfdHlwZSI6Imh0dHBzOi8vaW4tdG90by5pby9TdGF0ZW1lbnQvdjEifQ==",
+    "signatures": [{"keyid": KEY_ID_EXAMPLE, "sig": f"{'q' * 86}=="}],
+}
+
+
 class EnvelopeSignature(BaseModel):
     """One signature; `keyid` helps to find the key and proves nothing."""
 
@@ -196,7 +205,7 @@ class EnvelopeSignature(BaseModel):
 class Envelope(BaseModel):
     """A payload with signatures, in the standard JSON form."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [ENVELOPE_EXAMPLE]})
 
     payloadType: str = Field(max_length=200)  # noqa: N815 - the standard's own word
     payload: str = Field(max_length=_MOST_PAYLOAD_CHARACTERS, description="In base64.")
@@ -238,8 +247,8 @@ def pae(payload_type: str, body: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(body), body)
 
 
-def seal(payload_type: str, body: bytes, key: PrivateKey) -> Envelope:
-    """Sign a payload.
+def seal(payload_type: str, body: bytes, *keys: PrivateKey) -> Envelope:
+    """Sign a payload with one key or several.
 
     Raises
     ------
@@ -251,12 +260,15 @@ def seal(payload_type: str, body: bytes, key: PrivateKey) -> Envelope:
             f"{len(body):,} bytes are too many to be signed in one envelope; "
             f"at most {MOST_PAYLOAD_BYTES:,}"
         )
-    signature = key.sign(pae(payload_type, body))
+    message = pae(payload_type, body)
     return Envelope(
         payloadType=payload_type,
         payload=base64.b64encode(body).decode(),
-        signatures=(
-            EnvelopeSignature(keyid=key.public.key_id, sig=base64.b64encode(signature).decode()),
+        signatures=tuple(
+            EnvelopeSignature(
+                keyid=key.public.key_id, sig=base64.b64encode(key.sign(message)).decode()
+            )
+            for key in keys
         ),
     )
 

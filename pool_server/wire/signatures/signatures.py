@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pool_server.wire.names import Digest, Name
-from pool_server.wire.signatures.keys import Envelope
+from pool_server.wire.signatures.keys import ENVELOPE_EXAMPLE, KEY_ID_EXAMPLE, Envelope
 from pool_server.wire.signatures.statements import Revocation
 
 CHALLENGE_TYPE = "application/vnd.poolctl.key-challenge"
@@ -20,17 +20,16 @@ ORIGIN_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}@[A-Za-z0-9._:\[\]-]{1,255}$"
 Origin = Annotated[str, StringConstraints(pattern=ORIGIN_PATTERN)]
 KeyText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]{43}=$")]
 
-_KEY_ID = "21fe31dfa154a261626bf854046fd2271b7bed4b6abe45aa58877ef47f9721b9"
 _KEY_TEXT = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_CHALLENGE = f"{CHALLENGE_START} site-a {_KEY_ID} 1772366400 {_DIGEST}"
+_CHALLENGE = f"{CHALLENGE_START} site-a {KEY_ID_EXAMPLE} 1772366400 {_DIGEST}"
 _SIGNATURE = (
     "2WAfaHm5jluo0w+0rk8uVkluELJYWjSmU9x7EUzx+AyteDGJ4/nqyJXfmAUVFIAoQafWm7AxBZNw5M9ixNHiCA=="
 )
 
 _KEY_EXAMPLE: dict[str, Any] = {
     "site": "site-a",
-    "key_id": _KEY_ID,
+    "key_id": KEY_ID_EXAMPLE,
     "name": "laptop",
     "public_key": _KEY_TEXT,
     "origin": None,
@@ -38,11 +37,6 @@ _KEY_EXAMPLE: dict[str, Any] = {
     "created_by": "site-a/laptop",
     "revoked_at": None,
     "revoked_as": None,
-}
-_ENVELOPE_EXAMPLE: dict[str, Any] = {
-    "payloadType": "application/vnd.in-toto+json",
-    "payload": "eyJfdHlwZSI6Imh0dHBzOi8vaW4tdG90by5pby9TdGF0ZW1lbnQvdjEifQ==",
-    "signatures": [{"keyid": _KEY_ID, "sig": _SIGNATURE}],
 }
 
 
@@ -152,7 +146,7 @@ class SignedStatement(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        json_schema_extra={"examples": [{"envelope": _ENVELOPE_EXAMPLE}]},
+        json_schema_extra={"examples": [{"envelope": ENVELOPE_EXAMPLE}]},
     )
 
     envelope: Envelope
@@ -177,7 +171,7 @@ class StatementResponse(BaseModel):
                 {
                     "address": "pool://site-a/face-68@2",
                     "digest": _DIGEST,
-                    "envelope": _ENVELOPE_EXAMPLE,
+                    "envelope": ENVELOPE_EXAMPLE,
                     "key": _KEY_EXAMPLE,
                     "origin": None,
                     "accepted_at": "2026-03-01T12:00:00Z",

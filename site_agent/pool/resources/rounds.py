@@ -13,6 +13,7 @@ from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.rounds import (
     DEFAULT_LEAST_OTHERS,
+    ROUND_KEY_PATTERN,
     ContributionRequest,
     FinishRequest,
     RoundPage,
@@ -30,6 +31,7 @@ from pool_server.wire.secure import (
     SecureSessionResponse,
     SecureSessionSummary,
 )
+from pool_server.wire.signatures.keys import Envelope
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.receiving import RemoteFile, receive_file
@@ -101,6 +103,10 @@ class Rounds:
             secure=secure,
         )
         return self._connection.post("/api/v1/rounds", RoundResponse, request)
+
+    def sign(self, round_id: str, terms: Envelope) -> RoundResponse:
+        """Keep the terms of a new round with it, signed (who started it)."""
+        return self._connection.write("PUT", f"{_round_path(round_id)}/terms", RoundResponse, terms)
 
     def close(self, round_id: str) -> RoundResponse:
         """Stop waiting for missing contributions (who started it, and admins)."""
@@ -198,9 +204,11 @@ class Rounds:
 
 
 def _round_path(round_id: str) -> str:
-    if not round_id.isalnum():
+    if not re.fullmatch(ROUND_KEY_PATTERN, round_id):
         raise PoolRefusedRequestError(
-            f"{round_id!r} is not a round", hint="poolctl rounds ls lists your rounds"
+            f"{round_id!r} is not a round: expected 16 hexadecimal digits, such as "
+            "4f1d2c3b4a596877",
+            hint="poolctl rounds ls lists your rounds",
         )
     return f"/api/v1/rounds/{round_id}"
 

@@ -183,6 +183,7 @@ class Signatures:
         version: ModelVersionResponse,
         *,
         pin: bool = True,
+        may_be_unsigned: bool = False,
         card: str | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Verification:
@@ -193,7 +194,9 @@ class Signatures:
             cache=self._cache,
             source=None if profiles.is_offline() else self,
         )
-        return verifier.verify(version, pin=pin, card=card, recipe=recipe)
+        return verifier.verify(
+            version, pin=pin, may_be_unsigned=may_be_unsigned, card=card, recipe=recipe
+        )
 
 
 def _keys_path(site: str) -> str:

@@ -136,6 +136,8 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
 
     following = first["round"]["successor"]
     shown = poolctl("rounds", "info", following)
+    assert shown.out.startswith("Open until ")
+    assert "0 of 2 sites have contributed, and it waits for site-a, site-b." in shown.out
     assert "2 of 2" in shown.out
     assert "pool://site-b/refined@1" in shown.out
     for name in ("site-a", "site-b"):
@@ -144,6 +146,10 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert "rounds finish" in done.out
     second = poolctl("rounds", "finish", following, "--json").data
     assert second["round"]["successor"] is None
+    assert poolctl("rounds", "info", following).out.startswith("Finished: the result is pool://")
+    others = poolctl(*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
+    assert "the round is finished" in others.error["message"]
+    assert "take-back" not in others.error["hint"]
     assert second["version"]["name"] == "refined", "the base's name when none is given"
 
     forest = read_base(base)
@@ -334,6 +340,9 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     assert poolctl("rounds", "cancel", key, "-y", "--json").data["round"]["state"] == "cancelled"
     assert poolctl(*words).code == 7
     assert poolctl("rounds", "info", "../models", "--json").code == 2
+    wrong = poolctl("rounds", "info", "4f1d", "--json")
+    assert "expected 16 hexadecimal digits" in wrong.error["message"]
+    assert "rounds ls" in wrong.error["hint"]
 
 
 def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(

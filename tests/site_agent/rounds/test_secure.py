@@ -11,7 +11,7 @@ import pytest
 
 from aggregators.formats import write_model
 from aggregators.methods.refitting import read_contribution
-from pool_server.wire.rounds import RoundResponse
+from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.rounds.kinds import LeafRefitPart
@@ -90,7 +90,7 @@ def test_leaves_that_three_labs_reach_get_their_plain_mean(
         files = folder / "own", base_file, folder / "own.sum"
         done = visit_sums(
             clients[lab], found, lab, lambda sums: LeafRefitPart.take_part(sums, *files),
-            wait=False, progress=lambda _fraction, _text: None,
+            terms=RoundTerms.of(found), wait=False, progress=lambda _fraction, _text: None,
         )  # fmt: skip
         if done.total is not None:
             clients[lab].rounds.send_contribution(found.round_id, done.total, lab)

@@ -1,0 +1,239 @@
+"""The terms of a round: signed by its starter, checked and kept by each site that contributes.
+
+Who may lie here: the pool, which keeps the rounds and could show each site another one. A round
+without its secure sum would give it single contributions, another base or other options would make
+these show pictures, and other sites could be anybody.
+
+1. **The starter signs** (`start_round`) what the pool shows of the new round, once it is what was
+   asked for (`pool_server.wire.rounds.RoundTerms`): with its key of models, and with its key of
+   secure sums, whichever it has. The rounds that follow have the same terms.
+2. **Each site checks** (`check_terms`), whenever it contributes: the signature, by a key that it
+   knows as the starter's (from charters that it accepted, or as keys of models are trusted), and
+   all terms against the round that it is shown. A starter whose key is known has to have signed.
+3. **It keeps them** (`pin_terms`) as it saw them first, signed or not, and refuses others later.
+4. **A secure sum names their digest** in its descriptor, which all its messages are bound to; a lab
+   takes part in no other sum of the round (`secure`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aggregators.whole_file import write_whole
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, SecureTerms
+from pool_server.wire.signatures.keys import PublicKey, seal
+from site_agent.errors import ConflictError, PoolAnswerError, SignatureError
+from site_agent.pool import profiles, trust
+from site_agent.pool.requests import require_same
+from site_agent.pool.signing import load_key
+from site_agent.secure.charter import require_accepted
+
+if TYPE_CHECKING:
+    from site_agent.pool.client import PoolClient
+
+_CHANGE_LATER = frozenset({"level", "thin"})
+"""Options of leaf refinement that later rounds of a series do not have from the first."""
+
+
+def start_round(
+    pool: PoolClient,
+    base: str | ModelAddress,
+    sites: Sequence[str],
+    deadline: datetime,
+    *,
+    options: Mapping[str, Any] | None = None,
+    secure: SecureTerms | None = None,
+    **fields: Any,
+) -> RoundResponse:
+    """Start a round, and sign its terms where this profile has a key; see `Rounds.start`.
+
+    Raises
+    ------
+    PoolAnswerError
+        The round that the pool shows is not the one that was asked for; nothing was signed.
+    """
+    version = pool.version(base)
+    found = pool.rounds.start(str(base), sites, deadline, options=options, secure=secure, **fields)
+    terms = RoundTerms.of(found)
+    asked: dict[str, Any] = {
+        "base": version.digest,
+        "sites": tuple(sorted({*sites})),
+        "deadline": deadline,
+        "secure": secure,
+        **{name: fields[name] for name in ("method", "mode") if name in fields},
+    }
+    for name, value in asked.items():
+        if getattr(terms, name) != value:
+            raise PoolAnswerError(
+                f"round {found.round_id} has another {name}: asked for {value}, found "
+                f"{getattr(terms, name)}"
+            )
+    for name, value in (options or {}).items():
+        if name not in terms.options or not _equal(terms.options[name], value):
+            raise PoolAnswerError(
+                f"round {found.round_id} has another option {name}: asked for {value}, found "
+                f"{terms.options.get(name)}"
+            )
+    keys = [pool.signatures.signing_key(terms.started_by)]
+    keys.append(load_key(profiles.secure_folder(), terms.started_by))
+    chosen = {each.key.seed: each.key for each in keys if each is not None}
+    if not chosen:
+        return found
+    return pool.rounds.sign(found.round_id, seal(TERMS_TYPE, terms.to_bytes(), *chosen.values()))
+
+
+def check_terms(pool: PoolClient, found: RoundResponse) -> RoundTerms:
+    """Return the terms of a round, if its starter has signed them, or need not.
+
+    Raises
+    ------
+    ConflictError
+        The round is not as its starter signed it; names the first term that differs.
+    SignatureError
+        The signature is missing, or is not that of a key known as the starter's.
+    """
+    first = find_first(pool, found)
+    shown = RoundTerms.of(found, first)
+    if found.terms is None:
+        _require_unknown_starter(pool, found, shown)
+        return shown
+    try:
+        signed = RoundTerms.from_envelope(found.terms)
+    except ValueError as error:
+        raise SignatureError(f"round {found.round_id}: its signed terms: {error}") from error
+    for name in RoundTerms.model_fields:
+        was, now = getattr(signed, name), getattr(shown, name)
+        if name == "options" and found.number > 1:
+            was, now = _lasting(was), _lasting(now)
+        # Whoever started a round may end it early, and then it takes nothing more.
+        agrees = now <= was if name == "deadline" else now == was
+        if not agrees:
+            raise ConflictError(
+                f"round {found.round_id} is not as {signed.started_by} signed it: {name} was "
+                f"{_in_words(was)}, and is {_in_words(now)} now",
+                hint="nothing was sent; ask whoever started the round, and do not trust this pool "
+                "before you know why",
+                code="round_changed",
+            )
+    if pool.signatures.policy != "ignore":
+        _require_signature(pool, found, signed)
+    return signed
+
+
+def find_first(pool: PoolClient, found: RoundResponse) -> RoundResponse:
+    """Return the first round of a series; each has to begin with the result of the one before."""
+    while found.predecessor is not None:
+        before = pool.rounds.get(found.predecessor)
+        require_same(before.result_digest, found.base_digest)
+        found = before
+    return found
+
+
+def pin_terms(found: RoundResponse, terms: RoundTerms, place: Path) -> None:
+    """Keep the terms of a round as this site saw them first, and refuse others afterwards.
+
+    Else the pool could show a secure round to whoever tries it by --dry-run, and take plain
+    contributions to the same round later, where nobody has signed the terms.
+
+    Raises
+    ------
+    ConflictError
+        Names the first term that differs.
+    """
+    content = terms.model_dump(mode="json", exclude={"deadline"})
+    content["this_base"] = found.base_digest
+    content["signed"] = found.terms is not None
+    known = json.loads(place.read_bytes()) if place.is_file() else content
+    for name, value in content.items():
+        if known.get(name) != value and (name != "signed" or known.get(name)):
+            raise ConflictError(
+                f"round {found.round_id} has other terms than when this site saw it first: {name} "
+                f"was {_in_words(known.get(name))}, and is {_in_words(value)} now",
+                hint="nothing was sent; ask whoever started the round, and do not trust this pool "
+                "before you know why",
+                code="round_changed",
+            )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(place, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def _require_signature(pool: PoolClient, found: RoundResponse, signed: RoundTerms) -> None:
+    """Raise `SignatureError` unless a key that this site knows as the starter's has signed."""
+    assert found.terms is not None
+    site = signed.started_by
+    known = _keys_of_charters(site) + _trusted_keys(pool, site)
+    offered = [] if known else pool.signatures.keys(site)
+    offered = [each for each in offered if each.revoked_at is None and not each.origin]
+    try:
+        keys = known or [PublicKey.from_text(each.public_key) for each in offered]
+        signer = found.terms.signed_by(keys)
+    except ValueError as error:
+        raise SignatureError(f"round {found.round_id}: its signature: {error}") from error
+    if signer is not None:
+        if not known:
+            trust.trust_keys(profiles.host_of(pool.endpoint), site, offered, "first use")
+        return
+    if keys or found.secure is not None or pool.signatures.policy == "require":
+        raise SignatureError(
+            f"round {found.round_id}: its terms are signed with a key that is not a known key of "
+            f"{site}",
+            hint=f"ask {site} for the fingerprint of its key; if it has a new one: "
+            f"poolctl keys trust {site} KEY",
+            code="key_not_trusted",
+        )
+
+
+def _require_unknown_starter(pool: PoolClient, found: RoundResponse, shown: RoundTerms) -> None:
+    """Raise `SignatureError` where the terms should have been signed, and are not."""
+    if pool.signatures.policy == "ignore":
+        return
+    site, reason = shown.started_by, ""
+    if pool.signatures.policy == "require":
+        reason = "POOL_SIGNATURES asks for signatures"
+    elif found.secure is not None:
+        reason = "the pool could show each lab another secure round"
+    elif _keys_of_charters(site) or _trusted_keys(pool, site):
+        reason = f"{site} has a key, so the pool may show another round than {site} started"
+    if reason:
+        raise SignatureError(
+            f"round {found.round_id}: its terms are not signed: {reason}",
+            hint=f"nothing was sent; {site} starts a round where it has its key, and 'poolctl "
+            "rounds start' signs it",
+            code="signature_missing",
+        )
+
+
+def _keys_of_charters(site: str) -> list[PublicKey]:
+    """Return the keys that accepted charters name for a site, as a lab."""
+    folder = profiles.secure_folder()
+    files = sorted((folder / "charters").glob("*.toml"))
+    charters = [require_accepted(folder, each.stem) for each in files]
+    return [charter.labs[site] for charter in charters if site in charter.labs]
+
+
+def _trusted_keys(pool: PoolClient, site: str) -> list[PublicKey]:
+    found = trust.trusted_keys(profiles.host_of(pool.endpoint), site)
+    return [each.public for each in found.values() if not each.origin]
+
+
+def _lasting(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _CHANGE_LATER}
+
+
+def _equal(found: Any, asked: Any) -> bool:
+    """Compare an option with what was asked for, which may be its text."""
+    try:
+        return found == asked or float(found) == float(asked)
+    except (TypeError, ValueError):
+        return str(found) == str(asked)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, SecureTerms):
+        value = value.model_dump(mode="json")
+    return json.dumps(value, default=str)
