@@ -176,7 +176,7 @@ def contribute_to_round(
     if not send:
         return done
     if found.secure is not None:
-        done = _sum(pool, done, part, files, rules, terms, wait=wait, progress=report)
+        done = _sum(pool, done, part, files, rules, terms=terms, wait=wait, progress=report)
         if done.phase != "complete":
             return done
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
@@ -287,8 +287,8 @@ def _sum(
     part: SitePart,
     files: _Files,
     rules: ContributionRules,
-    terms: RoundTerms,
     *,
+    terms: RoundTerms,
     wait: bool,
     progress: Progress,
 ) -> Contributed:
