@@ -30,7 +30,7 @@ def receipt_tables(receipts: list[PrivacyReceipt]) -> list[str | TableText]:
     """Return the verdict and a table of attacks for each receipt."""
     from pool_server.wire.cards import receipt_lines
 
-    columns = ["attack", "found (95 % interval)", "chance", "control"]
+    columns = ["attack", "found (95 %)", "chance", "control"]
     text: list[str | TableText] = []
     for each in receipts:
         sentences, rows = receipt_lines(each)

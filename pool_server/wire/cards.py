@@ -218,9 +218,9 @@ MODES: tuple[ReceiptMode, ...] = ("sub-model", "leaf-sums", "update", "secure-su
 MOST_ATTACKS = 32
 LEAST_CONTROL = 0.95
 """An attack that finds less than this in what was made to leak says nothing."""
-_HIGH, _WIDER = 0.5, 1.5
+_HIGH, _UNCLEAR, _WIDER = 0.5, 0.25, 1.5
 
-Level = Literal["high", "some", "none found", "not judged"]
+Level = Literal["high", "some", "unclear", "none found", "not judged"]
 
 Words = Annotated[Line, StringConstraints(min_length=1, max_length=100)]
 Sentence = Annotated[Line, StringConstraints(max_length=600)]
@@ -292,7 +292,14 @@ class AttackFinding(BaseModel):
         low = self.found.value if self.found.low is None else self.found.low
         # No picture at all is read by chance, so that each one counts.
         certain = self.chance == 0 or above > _WIDER * (self.found.value - low)
-        return min(1.0, above / (1 - self.chance)) if above > 0 and certain else 0.0
+        return self.seen_share if certain else 0.0
+
+    @property
+    def seen_share(self) -> float:
+        """Return the share without regard to how certain it is."""
+        if self.chance is None or self.chance >= 1:
+            return 0.0
+        return max(0.0, min(1.0, (self.found.value - self.chance) / (1 - self.chance)))
 
 
 class PrivacyReceipt(BaseModel):
@@ -323,7 +330,7 @@ class PrivacyReceipt(BaseModel):
 
     @model_validator(mode="after")
     def _judge(self) -> PrivacyReceipt:
-        self.attacks.sort(key=lambda each: (not each.is_judged, -each.share))
+        self.attacks.sort(key=lambda each: (not each.is_judged, -each.share, -each.seen_share))
         self.level, self.verdict = _verdict(self)
         return self
 
@@ -336,6 +343,15 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
             "No attack could be judged: none found what a positive control was made to show."
         )
     worst, how = judged[0], "" if judged[0].share >= _HIGH else "better than by chance "
+    if not worst.share:
+        # Of few persons, every second attack on persons gets far from chance.
+        worst = max(judged, key=lambda each: each.seen_share * (each.reveals != "persons"))
+    figures = f"({worst.name}: {score_text(worst.found)}, chance {worst.chance:.2f})"
+    if not worst.share and worst.reveals != "persons" and worst.seen_share >= _UNCLEAR:
+        return "unclear", (
+            f"{receipt.samples} samples and {receipt.held_out_samples} held-out ones are too few "
+            f"to say whether an attack did better than chance {figures}."
+        )
     if not worst.share:
         of_all = "" if len(judged) == len(tried) else f" that could be judged ({len(tried)} tried)"
         return "none found", (
@@ -355,8 +371,7 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
     }
     plain = f"This file shows {how}what the attack looks for"
     return "high" if worst.share >= _HIGH else "some", (
-        f"{sentences.get(worst.reveals, plain)} ({worst.name}: {score_text(worst.found)}, chance "
-        f"{worst.chance:.3g})."
+        f"{sentences.get(worst.reveals, plain)} {figures}."
     )
 
 
@@ -375,10 +390,10 @@ def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
     """
     rows = []
     for each in receipt.attacks:
-        control = "" if each.control is None else f"{each.control.value:.3g}"
+        control = "" if each.control is None else f"{each.control.value:.2f}"
         if control and not each.is_judged:
             control += " *"
-        chance = "" if each.chance is None else f"{each.chance:.3g}"
+        chance = "" if each.chance is None else f"{each.chance:.2f}"
         rows.append([each.name, score_text(each.found), chance, control])
     sentences = [
         f"Leak: {receipt.level}. {receipt.verdict}",
@@ -393,7 +408,7 @@ def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
 
 
 def score_text(score: Score) -> str:
-    """Return a score with its interval."""
+    """Return a score with its interval, of at most 19 characters."""
     if score.low is None or score.high is None:
-        return f"{score.value:.3g}"
-    return f"{score.value:.3g} ({score.low:.3g} to {score.high:.3g})"
+        return f"{score.value:.2f}"
+    return f"{score.value:.2f} ({score.low:.2f} to {score.high:.2f})"

@@ -166,7 +166,7 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
         {
             "finding": finding,
             "found": score_text(finding.found),
-            "chance": "" if finding.chance is None else f"{finding.chance:.3g}",
+            "chance": "" if finding.chance is None else f"{finding.chance:.2f}",
             "control": "" if finding.control is None else score_text(finding.control),
             "is_judged": finding.is_judged or finding.control is None,
             "bar": _bar(finding),

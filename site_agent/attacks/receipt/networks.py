@@ -69,7 +69,8 @@ _MEMORISED = "the control is a network that has learnt samples with random label
 _LOSS_ATTACKS = {"loss now", "change"}
 _GRADIENT_ATTACKS = {
     "gradient alignment": "the control is an update of one step on 2 samples",
-    "gradient regression": "whoever has all pictures of both sides; control as of alignment",
+    "gradient regression": "by whoever has all pictures of both sides; of a sum, somebody who has "
+    "those of the other sites, too, does better; control as of alignment",
 }
 
 

@@ -219,7 +219,7 @@ def _memberships(
     yield membership(f"membership of faces: {name}", found, control, seed)
     pair = found.by_person(), control.by_person()
     note = "candidates are all persons; the attacker has the pictures"
-    yield membership(f"re-identification of persons: {name}", *pair, seed, note, "persons")
+    yield membership(f"re-identification: {name}", *pair, seed, note, "persons")
 
 
 def _join(own: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -> MemberScores:

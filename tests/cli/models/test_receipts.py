@@ -22,7 +22,7 @@ def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
     assert "No differential privacy" in uploaded.out
     shown = member("models", "info", "site-a/probed")
     assert "Measured by the site itself: sub-model" in shown.out
-    assert "0.8 (0.7 to 0.9)" in shown.out
+    assert "0.80 (0.70 to 0.90)" in shown.out
     assert member("models", "info", "site-a/probed", "--json").data["receipts"][0]["persons"] == 2
     assert "## Privacy receipt" in member("models", "card", "site-a/probed").out
     Path("receipt.json").write_text(json.dumps(receipt | {"signal": "green"}))

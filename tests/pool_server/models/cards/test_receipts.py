@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pool_server.wire.cards import PrivacyReceipt
 from tests.pool_server.people.sites.permission_matrix import RECEIPT
 from tests.pool_server.pool_driver import PoolDriver, upload
 
@@ -33,7 +34,7 @@ def test_a_receipt_is_on_the_card_and_replaced_by_mode(pool: PoolDriver) -> None
     assert card["source"] == CARD
     assert card["front_matter"] == {"license": "cc-by-4.0"}
     assert "## Privacy receipt" in card["text"]
-    assert "| membership | 0.8 (0.7 to 0.9) | 0.5 | 0.99 |" in card["text"]
+    assert "| membership | 0.80 (0.70 to 0.90) | 0.50 | 0.99 |" in card["text"]
     assert "Measured by the site itself" in card["text"]
     assert "No differential privacy" in card["text"]
     # Whatever a site writes, the verdict is that of its attacks.
@@ -41,7 +42,7 @@ def test_a_receipt_is_on_the_card_and_replaced_by_mode(pool: PoolDriver) -> None
     home.put(f"{path_of('shown')}/receipts", json=flattered)
     kept = reader.get(f"{path_of('shown')}/receipts").json()["items"][1]
     assert kept["level"] == "high"
-    assert "(membership: 0.8 (0.7 to 0.9), chance 0.5)" in kept["verdict"]
+    assert "(membership: 0.80 (0.70 to 0.90), chance 0.50)" in kept["verdict"]
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,27 @@ def test_words_of_a_site_are_words_on_the_card(pool: PoolDriver) -> None:
     text = home.get(f"{path_of('escaped')}/card").json()["text"]
     assert r"\<b\>\|\*no\*" in text
     assert r"\# not a title" in text
+
+
+@pytest.mark.parametrize(
+    ("found", "control", "level", "words"),
+    [
+        ((0.9, 0.8, 0.95), 0.99, "high", "Whoever has a picture of an eye can tell that it was"),
+        ((0.6, 0.57, 0.63), 0.99, "some", "can tell better than by chance that it was among"),
+        ((0.9, 0.4, 1.0), 0.99, "unclear", "20 samples and 30 held-out ones are too few"),
+        ((0.55, 0.48, 0.62), 0.99, "none found", "None of 1 attacks did better than chance"),
+        ((0.99, 0.98, 1.0), 0.8, "not judged", "No attack could be judged"),
+    ],
+)
+def test_the_verdict_is_that_of_the_worst_attack_that_can_judge(
+    found: tuple[float, float, float], control: float, level: str, words: str
+) -> None:
+    value, low, high = found
+    attack = ATTACK | {
+        "reveals": "membership",
+        "found": {"value": value, "low": low, "high": high},
+        "control": {"value": control},
+    }
+    receipt = PrivacyReceipt.model_validate(RECEIPT | {"attacks": [attack]})
+    assert receipt.level == level
+    assert words in receipt.verdict
