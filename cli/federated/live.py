@@ -114,9 +114,10 @@ def site(
     base: Annotated[
         Sequence[str],
         typer.Option(
-            metavar="FILE|ADDRESS|SHA256",
-            help="A network with which rounds may begin (repeatable). One in the pool has to be "
-            "made of models of your own and of sites that you trust ('poolctl rounds trust').",
+            metavar="FILE|ADDRESS",
+            help="A network with which rounds may begin, or its SHA-256 (repeatable). One in the "
+            "pool has to be made of models of your own and of sites that you trust ('poolctl "
+            "rounds trust').",
             show_default=False,
         ),
     ],

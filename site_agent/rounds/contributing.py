@@ -1,11 +1,13 @@
 """A round at a site, from its announcement to the result.
 
-1. **A site starts the round** (`poolctl rounds start`; the pool: `pool_server.rounds.service`). The
-   other sites learn of it from `poolctl rounds ls` or their agent (`site_agent.agent.invitations`).
+1. **A site starts the round** and signs its terms (`poolctl rounds start`, `terms`; the pool:
+   `pool_server.rounds.service`). The other sites learn of it from `poolctl rounds ls` or their
+   agent (`site_agent.agent.invitations`).
 2. **Each site contributes** (`contribute_to_round`, here). It fetches the round; reads its data
-   and the round's options (`kinds`); asks its own rules about options and base (`contract`,
-   `provenance`); computes (`kinds`); of a secure round, takes part in the sums (`secure`); sends
-   the file, which the pool checks against the base; and records what the pool has taken.
+   and the round's options (`kinds`); checks the terms and keeps them (`terms`); asks its own rules
+   about options and base (`contract`, `provenance`); computes (`kinds`); of a secure round, takes
+   part in the sums (`secure`); sends the file with the least number of other sites, which the pool
+   checks against the base; and records what the pool has taken.
 3. **One site finishes the round** (`finishing`): the pool combines the contributions with the base
    (`aggregators.merge`, by the round's method), publishes the result, and opens the next round.
 

@@ -69,32 +69,38 @@ def finish_round(
     ContributionWithheldError
         The result of a secure round is not the base and the sum that this site verified.
     """
-    found = pool.rounds.get(round_id)
-    ended_here = False
+    found, ended_here = pool.rounds.get(round_id), False
     if found.state != "finished":
         require_sound_base(found, despite_withdrawal=despite_withdrawal)
         if early and found.state == "open" and not found.ready:
             found = pool.rounds.close(round_id)
         _require_ready(found)
-        who = pool.whoami()
         address = parse_address(str(upload_to or found.result_address))
         job = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
         found = _wait_for_end(pool, round_id, job.merge_id, progress)
+        who = pool.whoami()
         ended_here = found.ended_by == f"{who.site}/{who.token_name}"
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
-    version = pool.version(found.result)
-    own = pool.whoami().site
+    version = _sign_result(pool, found, found.result, ended_here=ended_here)
+    left_out = tuple(found.sites("late", "missing", "waiting"))
+    return FinishedRound(found, version, left_out, ended_here)
+
+
+def _sign_result(
+    pool: PoolClient, found: RoundResponse, address: str, *, ended_here: bool
+) -> ModelVersionResponse:
+    """Sign a result where this site is to, and return its version."""
+    version, own = pool.version(address), pool.whoami().site
     # Whoever had it combined signs, and the starter, for it may be published at its address.
-    signs = ended_here or own == found.created_by.partition("/")[0]
-    if signs and found.secure is not None:
+    if not ended_here and own != found.created_by.partition("/")[0]:
+        return version
+    if found.secure is not None:
         require_own_result(pool, found, own)
-    if signs and version.signed_by is None and pool.signatures.signing_key(version.site):
-        pool.signatures.sign(version.address)
-        version = pool.version(found.result)
-    return FinishedRound(
-        found, version, tuple(found.sites("late", "missing", "waiting")), ended_here
-    )
+    if version.signed_by is not None or not pool.signatures.signing_key(version.site):
+        return version
+    pool.signatures.sign(version.address)
+    return pool.version(address)
 
 
 def _wait_for_end(

@@ -8,9 +8,11 @@ combines these by `aggregators.merge`, in the order of the sites' names.
 How a live round works. `federation.hold_rounds` at the submitter writes a job for some rounds
 (`jobs.write_job`) and sends it. The processes of server and sites (`flare_process`) compare it with
 what `write_job` would have written, and start the two classes. `controller.RoundsController` sends
-the round's network to the sites; `executor.SiteExecutor` checks it, trains, and answers with a
-contribution; the controller checks and combines these, and goes on. The submitter downloads the
-networks of a finished job. `kits` makes the certificates and the rules of each machine.
+the round's network to the sites; `executor.SiteExecutor` checks it (`leak_checks`, and by the
+site's own rules, `site_rules`), trains, and answers with a contribution and the least number of
+other sites; the controller checks these, combines them if they are enough for each, and goes on.
+The submitter downloads the networks of a finished job. `kits` makes the certificates and the
+rules of each machine.
 
 FLARE gives a restarted site no part in a running job. So the rounds are held in blocks, one job
 each, and a site that comes back takes part from the next block.
