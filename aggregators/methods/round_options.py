@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -31,10 +31,36 @@ class LocalTraining(MethodOptions):
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="L2 penalty")
     seed: int = Field(default=0, ge=0, lt=2**53, description="of the order of samples")
+    dp_epsilon: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="differential privacy: epsilon of all rounds of a series together",
+    )
+    dp_delta: float = Field(default=1e-5, gt=0, lt=0.1, description="delta of dp_epsilon")
+    dp_clip: float = Field(
+        default=1.0, gt=0, le=1e6, description="largest norm of one sample's or person's part"
+    )
+    dp_unit: Literal["sample", "person"] = Field(
+        default="sample", description="what dp_epsilon protects: one sample, or all of one person"
+    )
+    dp_rounds: int = Field(
+        default=1, ge=1, le=100_000, description="rounds that dp_epsilon covers; filled in"
+    )
 
     def learning_rate_in(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 1."""
         return self.learning_rate / (1.0 + self.learning_rate_decay * (round_number - 1))
+
+    @property
+    def protection(self) -> str:
+        """Say what differential privacy the training has, in a few words."""
+        if self.dp_epsilon is None:
+            return "no differential privacy"
+        return (
+            f"differential privacy for each {self.dp_unit}: epsilon {self.dp_epsilon:g} at delta "
+            f"{self.dp_delta:g} over {self.dp_rounds} round{'s' if self.dp_rounds > 1 else ''}"
+        )
 
     def shared(self) -> dict[str, Any]:
         """Return the settings for a contribution."""

@@ -112,6 +112,12 @@ def contribute(
         float | None,
         typer.Option(min=1e-9, help="Shorten a network's update to this Euclidean norm."),
     ] = None,
+    most_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6, help="Budget: what your persons' data may spend of differential privacy."
+        ),
+    ] = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
@@ -154,6 +160,7 @@ def contribute(
             insists_on=frozenset(part_words(insist_on)),
             full=full,
             clip_norm=clip_norm,
+            most_epsilon=most_epsilon,
         )
         choice = DataChoice(part_words(parts), part_words(persons), seed, threads)
         found = _read_data(pool.rounds.get(round_id), data, images, choice)

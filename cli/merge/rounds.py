@@ -85,6 +85,14 @@ def start(
         int | None,
         typer.Option(min=1, help="Minimum faces of a site in a leaf; other leaves are not sent."),
     ] = None,
+    dp_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-3,
+            help="Train networks with differential privacy: epsilon of all rounds together. More: "
+            "--option dp_unit=person, dp_delta, dp_clip.",
+        ),
+    ] = None,
     option: MethodOption = (),
     description: Annotated[str, typer.Option(help="A description.")] = "",
     secure: Annotated[
@@ -110,7 +118,13 @@ def start(
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
-    given = {"starts": starts, "nu": nu, "thin": thin, "min_faces": min_faces}
+    given = {
+        "starts": starts,
+        "nu": nu,
+        "thin": thin,
+        "min_faces": min_faces,
+        "dp_epsilon": dp_epsilon,
+    }
     options = {key: value for key, value in given.items() if value is not None}
     options |= method_options(option)
     terms = None if secure is None else _secure_terms(secure, names)
@@ -135,7 +149,8 @@ def start(
     text = (
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
         f"each site: poolctl rounds contribute {started.round_id} --data "
-        f"{find_site_part(started.method).data.upper()}"
+        f"{find_site_part(started.method).data.upper()}\n"
+        f"{protection_words(started)}"
     )
     return Reply(started, text, [started.round_id])
 
@@ -290,6 +305,16 @@ def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
     return SecureTerms(charter=charter.digest, servers=[*charter.servers])
 
 
+def protection_words(found: RoundResponse) -> str:
+    """Say what differential privacy a round has; rounds of landmark models have none."""
+    from aggregators.methods.round_options import split_options
+    from site_agent.rounds.kinds import find_site_part
+
+    if find_site_part(found.method).data != "gaze":
+        return "no differential privacy"
+    return split_options(found.method, found.options).training.protection
+
+
 def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
@@ -363,6 +388,7 @@ def _description(found: RoundResponse) -> list[str | TableText]:
     optional = [
         ("description", found.description),
         ("terms", f"signed by {found.created_by.partition('/')[0]}" if found.terms else ""),
+        ("protection", protection_words(found)),
         ("secure sum", found.secure and ", ".join(found.secure.servers)),
         ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),
         ("result", found.result),

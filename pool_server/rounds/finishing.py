@@ -147,7 +147,7 @@ def finish_round(run: MergeRun) -> UploadRecord:
             digest=made["digest"],
             file_name=base.file_name,
             description=f"Round {found.number} of {found.rounds_total} ({found.key}), combined by "
-            "the pool",
+            f"the pool; {find_round_method(found.method).protection(found.options)}",
             recipe=made["recipe"],
             despite_withdrawal=request.despite_withdrawal,
         )

@@ -85,6 +85,16 @@ class RoundMethod:
         """Raise `RoundRefusedError` unless rounds can be held with this base."""
         raise NotImplementedError
 
+    def protection(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """Return what differential privacy the sites' training has, in a few words."""
+        return "no differential privacy"
+
+    def cover_rounds(self, options: Mapping[str, Any], rounds: int) -> dict[str, Any]:
+        """Return the options of a series of so many rounds, over which epsilon is counted."""
+        if options.get("dp_epsilon") is None:
+            return dict(options)
+        return {**options, "dp_rounds": rounds}
+
     def rounds_to_hold(
         self,
         mode: str,  # noqa: ARG002
@@ -265,6 +275,9 @@ class NetworkRounds(RoundMethod):
 
     def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         return self._split(options).own.model_dump(mode="json")
+
+    def protection(self, options: Mapping[str, Any]) -> str:
+        return self._split(options).training.protection
 
     def require_base(self, base: ModelVersionRecord) -> None:
         if base.kind != "network" or base.format != _FORMAT:

@@ -137,6 +137,8 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
     options = method.check_options(request.mode, request.options)
     method.require_sites(len(names), options)
     method.require_base(base)
+    rounds_total = method.rounds_to_hold(request.mode, request.rounds, base)
+    options = method.cover_rounds(options, rounds_total)
     now = now_utc()
     if not now < request.deadline <= now + LONGEST:
         raise RoundRefusedError(
@@ -159,7 +161,7 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
         options=options,
         description=request.description,
         number=1,
-        rounds_total=method.rounds_to_hold(request.mode, request.rounds, base),
+        rounds_total=rounds_total,
         deadline=request.deadline,
         duration_s=int((request.deadline - now).total_seconds()) + 1,
         created_at=now,

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,7 @@ def train_contribution(
     round_number: int,
     guarded: bool = True,
     max_hours: float = math.inf,
+    privacy: Privacy | None = None,
 ) -> NetworkContribution:
     """Train a round's network on the samples of a site, and return the differences.
 
@@ -59,6 +62,9 @@ def train_contribution(
     guarded : bool
         False only for the positive controls of attacks: nothing is kept back, and a step takes as
         many samples as the round asks for.
+    privacy : Privacy, optional
+        Of rounds with differential privacy (`site_agent.federated.private_training`), where what
+        leaves the site is counted; nothing is then kept back, as the noise protects all rows.
     max_hours : float
         Stop as soon as the whole training will take longer than the site allows.
 
@@ -89,6 +95,11 @@ def train_contribution(
         settings.momentum,
         settings.weight_decay,
     )
+    if settings.dp_epsilon is not None:
+        return _train_private_contribution(
+            base, base_digest, samples, settings, site=site, round_number=round_number,
+            privacy=privacy or Privacy(),
+        )  # fmt: skip
     with repeatable():
         data = to_tensors(samples)
         batch_size, epochs = settings.batch_size, settings.epochs
@@ -115,6 +126,80 @@ def train_contribution(
         network=StateDict(differences, dict(base.infos)),
         holds="differences",
         samples=len(samples),
+        base_digest=base_digest,
+        settings=settings.shared(),
+    )
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Where a site counts what it releases, in rounds with differential privacy.
+
+    Attributes
+    ----------
+    ledger : Path or None
+        Folder of the site's ledger; None in simulations, which release nothing.
+    most_epsilon : float or None
+        The site's budget for its data.
+    honest_labs : int
+        Of a secure round, so many labs at least add their noise.
+    """
+
+    ledger: Path | None = None
+    most_epsilon: float | None = None
+    honest_labs: int = 1
+
+
+def _train_private_contribution(
+    base: StateDict,
+    base_digest: str,
+    samples: GazeSamples,
+    settings: LocalTraining,
+    *,
+    site: str,
+    round_number: int,
+    privacy: Privacy,
+) -> NetworkContribution:
+    from site_agent.federated import private_training as private
+    from site_agent.networks import from_module, to_module
+    from site_agent.training.gaze.loop import repeatable, to_tensors
+
+    module = to_module(base, "the base")
+    architecture = base.metadata["architecture"]
+    private.require_private_network(module, architecture)
+    plan = private.plan_privacy(settings, len(samples), privacy.honest_labs)
+    if privacy.ledger is None:
+        seed = seed_of(settings.seed, f"noise of {site}", round_number)
+    else:
+        private.PrivacyLedger(privacy.ledger).spend(
+            plan,
+            settings,
+            np.unique(samples.person).tolist(),
+            round_name=f"{round_number} on {base_digest[:16]}",
+            most_epsilon=privacy.most_epsilon,
+        )
+        # Nobody may be able to draw the noise again.
+        seed = secrets.randbits(63)
+    with repeatable():
+        units = private.train_privately(
+            module,
+            to_tensors(samples),
+            samples,
+            settings,
+            plan,
+            round_number=round_number,
+            seed=seed,
+        )
+    differences = _differences(from_module(module, architecture), base)
+    if not all(np.isfinite(each).all() for each in differences.values()):
+        raise TrainingFailedError(
+            f"the noise of epsilon {settings.dp_epsilon:g} has driven the network apart in round "
+            f"{round_number}: lower the learning rate ({settings.learning_rate:g})"
+        )
+    return NetworkContribution(
+        network=StateDict(differences, dict(base.infos)),
+        holds="differences",
+        samples=units,
         base_digest=base_digest,
         settings=settings.shared(),
     )

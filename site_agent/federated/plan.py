@@ -15,7 +15,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from aggregators.formats import decode_model, encode_model
 from aggregators.methods.contract import no_progress
@@ -50,6 +58,12 @@ class FederationPlan(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     rounds: int = Field(ge=1, le=100_000)
     cohort: float = Field(default=1.0, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _cover_all_rounds(self) -> FederationPlan:
+        if self.options.get("dp_epsilon") is not None and self.options["dp_rounds"] != self.rounds:
+            object.__setattr__(self, "options", {**self.options, "dp_rounds": self.rounds})
+        return self
 
     @field_validator("options")
     @classmethod

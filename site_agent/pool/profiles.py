@@ -74,6 +74,11 @@ def secure_folder() -> Path:
     return config_folder() / "secure"
 
 
+def privacy_folder() -> Path:
+    """Return the folder of the ledger of what the site's data have spent of their privacy."""
+    return config_folder() / "privacy"
+
+
 def data_folder() -> Path:
     """Return the folder in which ``poolctl serve`` keeps a pool by default."""
     home = os.environ.get("POOL_HOME")

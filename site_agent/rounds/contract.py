@@ -109,6 +109,8 @@ class ContributionRules:
         Add a secure sum up again here, instead of believing what all its servers signed.
     clip_norm : float or None
         Largest Euclidean norm of a network's update; a longer one is shortened to it.
+    most_epsilon : float or None
+        Budget of differential privacy: what the persons' data may spend in all rounds together.
     """
 
     trusted: frozenset[str] = frozenset()
@@ -122,6 +124,7 @@ class ContributionRules:
     insists_on: frozenset[str] = frozenset()
     full: bool = False
     clip_norm: float | None = None
+    most_epsilon: float | None = None
 
     def including(self, site: str) -> ContributionRules:
         """Return the rules of a site, which trusts itself."""

@@ -200,6 +200,11 @@ class NetworkPart(SitePart):
         samples = dataset.read(sorted(set(choice.persons)) or None)
         return cls(found, site, samples, split_options(found.method, found.options).training)
 
+    @property
+    def _honest_labs(self) -> int:
+        # Half of the labs of a secure round are taken to add their share of the noise.
+        return 1 if self.found.secure is None else max(1, len(self.found.participants) // 2)
+
     @staticmethod
     def own_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
         from aggregators.methods.round_options import split_options
@@ -217,7 +222,8 @@ class NetworkPart(SitePart):
         from aggregators.formats import read_model
         from aggregators.methods.networks import write_network_contribution
         from site_agent.federated.leak_checks import require_safe
-        from site_agent.federated.local_training import clip_update, train_contribution
+        from site_agent.federated.local_training import Privacy, clip_update, train_contribution
+        from site_agent.pool.profiles import privacy_folder
 
         network = cast("StateDict", read_model(base))
         require_safe(self.found.round_id, network, self.samples, self.settings)
@@ -230,6 +236,7 @@ class NetworkPart(SitePart):
             site=self.site,
             round_number=self.found.number,
             max_hours=rules.max_hours,
+            privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),
         )
         if rules.clip_norm is not None:
             contribution = clip_update(contribution, rules.clip_norm)
@@ -252,9 +259,14 @@ class NetworkPart(SitePart):
         samples = read_network_contribution(path).samples
         words = (
             f"differences of the network after training on {samples} samples, and this number; "
-            "rows that would show single samples are kept back"
+            "rows that would show single samples are kept back; no differential privacy"
         )
-        if warning := warn_of_few(self.settings, samples):
+        if self.settings.dp_epsilon is not None:
+            words = (
+                f"differences of the network with noise, and their weight {samples}; "
+                f"{self.settings.protection}"
+            )
+        elif warning := warn_of_few(self.settings, samples):
             words += f". Warning: {warning}"
         return ContributionFacts(words, samples=samples)
 

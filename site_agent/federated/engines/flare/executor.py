@@ -23,8 +23,9 @@ from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
 from site_agent.federated.engines.flare.site_rules import SiteRules
 from site_agent.federated.leak_checks import require_safe
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import Privacy, train_contribution
 from site_agent.federated.plan import read_plan
+from site_agent.pool.profiles import privacy_folder
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
@@ -81,5 +82,6 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             site=site,
             round_number=number,
             max_hours=self._rules.max_hours,
+            privacy=Privacy(privacy_folder()),
         )
         return bytes(encode_input(contribution)), contribution.samples

@@ -1,0 +1,342 @@
+"""Training with differential privacy: what a site's updates can show of one sample, or one person.
+
+Two ways, by what is protected (`LocalTraining.dp_unit`):
+
+- ``sample``: DP-SGD (Abadi et al. 2016). Each step draws each sample with the probability batch /
+  samples, clips its gradient to the norm `dp_clip`, and adds Gaussian noise to the sum.
+- ``person``: each person's update is trained from the base as without privacy, and clipped as a
+  whole (McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models"); noise is
+  added to the sum over the site's persons, once a round.
+
+The noise is such that all rounds of a series together stay within `dp_epsilon`
+(`find_noise_multiplier`), by Opacus' accountant of Renyi differential privacy. Before a training
+begins, what it will release is written to the site's ledger and is on disk (`PrivacyLedger`); a
+site that is killed and trains again has spent twice, never less than it released.
+
+What is covered: the update that leaves the site, against anybody, for a neighbouring data set with
+one sample (or person) more or less. What is not: the number of samples, that the site took part,
+and that it refused a base, which it judges by its own data. In a secure round of ``person`` each
+lab adds only its share of the noise, so that the sum has all of it: with half of the labs honest
+the epsilon holds for the sum, and nobody sees a part of it. ``sample`` adds all noise at each lab,
+as training is not linear in it. Networks with BatchNorm mix samples and are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from aggregators.methods.round_options import LocalTraining
+from site_agent.errors import ContributionWithheldError, InvalidInputError
+from site_agent.federated.leak_checks import batch_size_for
+from site_agent.runs.ledger import Ledger
+from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from site_agent.datasets.gaze import GazeSamples
+
+_OF_SAMPLES = "grad_sample"
+"""Where Opacus leaves the gradients of single samples."""
+
+_AT_ONCE = 16
+"""Samples whose gradients are in memory together."""
+
+History = tuple[tuple[float, float, int], ...]
+"""Noise multiplier, sampling rate and number of steps of each release."""
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """How a site's training in one round is kept private.
+
+    Attributes
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise in units of `dp_clip`.
+    sample_rate : float
+        With which probability a step draws each unit.
+    steps : int
+        In one round.
+    noise_share : float
+        Of the noise's standard deviation, what this site adds; below 1 in secure rounds of persons.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
+    steps: int
+    noise_share: float = 1.0
+
+    @property
+    def release(self) -> tuple[float, float, int]:
+        """What one round spends."""
+        return self.noise_multiplier, self.sample_rate, self.steps
+
+
+def plan_privacy(settings: LocalTraining, samples: int, honest_labs: int = 1) -> PrivacyPlan:
+    """Return the noise with which all rounds of a series stay within the round's epsilon.
+
+    Parameters
+    ----------
+    honest_labs : int
+        Of a secure round: so many at least add their share of the noise.
+    """
+    assert settings.dp_epsilon is not None, "the round has no differential privacy"
+    if settings.dp_unit == "person":
+        rate, steps, share = 1.0, 1, 1 / math.sqrt(honest_labs)
+    else:
+        rate = batch_size_for(settings, samples) / samples
+        steps, share = settings.epochs * math.ceil(1 / rate), 1.0
+    noise = find_noise_multiplier(
+        settings.dp_epsilon, settings.dp_delta, rate, steps * settings.dp_rounds
+    )
+    return PrivacyPlan(noise, rate, steps, share)
+
+
+def find_noise_multiplier(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
+    """Return the smallest noise multiplier that Opacus finds for an epsilon."""
+    from opacus.accountants.utils import get_noise_multiplier
+
+    with _quiet():
+        return float(
+            get_noise_multiplier(
+                target_epsilon=epsilon,
+                target_delta=delta,
+                sample_rate=sample_rate,
+                steps=steps,
+                accountant="rdp",
+            )
+        )
+
+
+def epsilon_of(history: History, delta: float) -> float:
+    """Return the epsilon of releases together, by Opacus' RDP accountant; 0 for none."""
+    from opacus.accountants import RDPAccountant
+
+    if not history:
+        return 0.0
+    accountant = RDPAccountant()
+    accountant.history = list(history)
+    with _quiet():
+        return float(accountant.get_epsilon(delta))
+
+
+class PrivacyLedger:
+    """What a site's data have spent in all its rounds, on this machine.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the site; ``spent.jsonl`` in it has one line a training.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._ledger = Ledger(folder / "spent.jsonl")
+
+    def epsilon(self, persons: Sequence[str], unit: str, delta: float) -> float:
+        """Return what the data of these persons have spent so far.
+
+        Parameters
+        ----------
+        persons : sequence of str
+            Their names: data that one more sample makes another file are still their data.
+        """
+        with self._ledger.at_work():
+            return epsilon_of(self._history(persons, unit), delta)
+
+    def spend(
+        self,
+        plan: PrivacyPlan,
+        settings: LocalTraining,
+        persons: Sequence[str],
+        *,
+        round_name: str,
+        most_epsilon: float | None,
+    ) -> float:
+        """Write down a release before it is made, and return the epsilon of all until then.
+
+        Raises
+        ------
+        ContributionWithheldError
+            The data have a budget, and this release would go beyond it; nothing is written.
+        """
+        with self._ledger.at_work():
+            history = (*self._history(persons, settings.dp_unit), plan.release)
+            spent = epsilon_of(history, settings.dp_delta)
+            if most_epsilon is not None and spent > most_epsilon:
+                raise ContributionWithheldError(
+                    round_name,
+                    [
+                        f"these data would have spent epsilon {spent:.2f} at delta "
+                        f"{settings.dp_delta:g}, and this site allows {most_epsilon:g} "
+                        "(--most-epsilon)"
+                    ],
+                    hint="take part with other data, or in rounds with a smaller dp_epsilon",
+                )
+            self._ledger.append(
+                {
+                    "kind": "release",
+                    "round": round_name,
+                    "unit": settings.dp_unit,
+                    "persons": sorted(persons),
+                    "release": list(plan.release),
+                }
+            )
+            return spent
+
+    def _history(self, persons: Sequence[str], unit: str) -> History:
+        # A release with any of the persons counts as one with all of them.
+        wanted = set(persons)
+        return tuple(
+            (float(noise), float(rate), int(steps))
+            for noise, rate, steps in (
+                entry["release"]
+                for entry in self._ledger.find("release", unit=unit)
+                if wanted & set(entry["persons"])
+            )
+        )
+
+
+def require_private_network(module: nn.Module, name: str) -> None:
+    """Raise `InvalidInputError` for a network whose samples are not independent of each other."""
+    mixing = next((each for each in module.modules() if isinstance(each, nn.BatchNorm2d)), None)
+    if mixing is not None:
+        raise InvalidInputError(
+            f"{name} has BatchNorm, whose statistics mix samples and are not covered by "
+            "differential privacy; expected a network without it, such as gaze-lenet"
+        )
+
+
+def train_privately(
+    module: nn.Module,
+    data: GazeTensors,
+    samples: GazeSamples,
+    settings: LocalTraining,
+    plan: PrivacyPlan,
+    *,
+    round_number: int,
+    seed: int,
+) -> int:
+    """Train a network in place, and return the number of units by which its update is weighed.
+
+    Parameters
+    ----------
+    seed : int
+        Of the draws and the noise. Whoever knows it can take the noise away.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    rate = settings.learning_rate_in(round_number)
+    if settings.dp_unit == "person":
+        persons = [np.flatnonzero(samples.person == name) for name in np.unique(samples.person)]
+        _sum_persons(
+            module,
+            data,
+            persons=persons,
+            settings=settings,
+            plan=plan,
+            rate=rate,
+            generator=generator,
+        )
+        return len(persons)
+    with _quiet():
+        _train_by_samples(
+            module, data, settings=settings, plan=plan, rate=rate, generator=generator
+        )
+    return len(data)
+
+
+def _train_by_samples(
+    module: nn.Module,
+    data: GazeTensors,
+    *,
+    settings: LocalTraining,
+    plan: PrivacyPlan,
+    rate: float,
+    generator: torch.Generator,
+) -> None:
+    from opacus.grad_sample import GradSampleModule
+
+    optimiser = sgd(module, rate, settings.momentum, settings.weight_decay)
+    sampled = GradSampleModule(module, loss_reduction="sum")
+    parameters = [each for each in module.parameters() if each.requires_grad]
+    expected = plan.sample_rate * len(data)
+    module.train()
+    for _ in range(plan.steps):
+        drawn = torch.rand(len(data), generator=generator) < plan.sample_rate
+        totals = [torch.zeros_like(each) for each in parameters]
+        for part in torch.split(drawn.nonzero().flatten(), _AT_ONCE):
+            if not len(part):
+                continue
+            found = sampled(data.patches[part], data.head[part])
+            # Each sample's loss is the mean over yaw and pitch, as without privacy.
+            loss = functional.l1_loss(found, data.gaze[part], reduction="sum") / 2
+            loss.backward()  # type: ignore[no-untyped-call]
+            gradients: list[torch.Tensor] = [
+                getattr(each, _OF_SAMPLES).flatten(1) for each in parameters
+            ]
+            norms = torch.stack([each.norm(dim=1) for each in gradients]).norm(dim=0)
+            factors = (settings.dp_clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+            # A gradient beyond all numbers counts as none: it may not get past the bound.
+            good = norms.isfinite()
+            for sum_of_all, gradient in zip(totals, gradients, strict=True):
+                sum_of_all.add_((factors[good] @ gradient[good]).view_as(sum_of_all))
+            sampled.zero_grad(set_to_none=True)
+        deviation = plan.noise_multiplier * settings.dp_clip * plan.noise_share
+        for parameter, total in zip(parameters, totals, strict=True):
+            noise = torch.randn(total.shape, generator=generator) * deviation
+            parameter.grad = (total + noise) / expected
+            setattr(parameter, _OF_SAMPLES, None)
+        optimiser.step()
+    sampled.to_standard_module()
+
+
+def _sum_persons(
+    module: nn.Module,
+    data: GazeTensors,
+    *,
+    persons: Sequence[np.ndarray[tuple[int], np.dtype[np.intp]]],
+    settings: LocalTraining,
+    plan: PrivacyPlan,
+    rate: float,
+    generator: torch.Generator,
+) -> None:
+    base = {name: each.detach().clone() for name, each in module.state_dict().items()}
+    totals = {name: torch.zeros_like(each) for name, each in base.items()}
+    for own in persons:
+        module.load_state_dict(base)
+        part = GazeTensors(data.patches[own], data.head[own], data.gaze[own])
+        optimiser = sgd(module, rate, settings.momentum, settings.weight_decay)
+        for _ in range(settings.epochs):
+            train_epoch(module, optimiser, part, batch_size_for(settings, len(own)), generator)
+        change = {name: each - base[name] for name, each in module.state_dict().items()}
+        norm = torch.stack([each.norm() for each in change.values()]).norm()
+        if not norm.isfinite():
+            continue  # it counts as no change: it may not get past the bound
+        factor = (settings.dp_clip / norm.clamp(min=1e-12)).clamp(max=1.0)
+        for name, each in change.items():
+            totals[name] += factor * each
+    deviation = plan.noise_multiplier * settings.dp_clip * plan.noise_share
+    with torch.no_grad():
+        for name, total in totals.items():
+            noise = torch.randn(total.shape, generator=generator) * deviation
+            base[name] += (total + noise) / len(persons)
+    module.load_state_dict(base)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep from users what Opacus advises programmers: wider orders would tighten epsilon."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

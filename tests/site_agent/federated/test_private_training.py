@@ -1,0 +1,186 @@
+"""Differential privacy of rounds: the noise, what it is computed from, and what is counted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aggregators.methods.round_options import LocalTraining
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import GazeSamples, join_samples
+from site_agent.errors import ContributionWithheldError, InvalidInputError
+from site_agent.federated.local_training import Privacy, train_contribution
+from site_agent.federated.plan import make_plan
+from site_agent.federated.private_training import (
+    PrivacyLedger,
+    PrivacyPlan,
+    epsilon_of,
+    find_noise_multiplier,
+    plan_privacy,
+    train_privately,
+)
+from site_agent.networks import new_network, to_module
+from site_agent.training.gaze.loop import to_tensors
+from tests.site_agent.federated.small_sites import samples_at
+
+SETTINGS = LocalTraining(batch_size=8, dp_epsilon=3.0, dp_rounds=5)
+
+
+def norm_of(network: StateDict) -> float:
+    return float(np.sqrt(sum(np.square(each).sum() for each in network.tensors.values())))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0, 8.0])
+def test_epsilon_is_that_of_opacus(epsilon: float) -> None:
+    from opacus.accountants import RDPAccountant
+
+    plan = plan_privacy(SETTINGS.model_copy(update={"dp_epsilon": epsilon}), 160)
+    assert (plan.sample_rate, plan.steps) == (8 / 160, 20)
+    accountant = RDPAccountant()
+    for _ in range(plan.steps * 5):
+        accountant.step(noise_multiplier=plan.noise_multiplier, sample_rate=plan.sample_rate)
+    expected = accountant.get_epsilon(SETTINGS.dp_delta)
+    assert epsilon_of((plan.release,) * 5, SETTINGS.dp_delta) == pytest.approx(expected)
+    assert 0.95 * epsilon < expected <= epsilon
+
+
+@pytest.mark.parametrize("unit", ["sample", "person"])
+def test_one_sample_or_person_moves_the_sum_by_its_clipped_part_at_most(unit: str) -> None:
+    """Without noise, with all drawn: the sums with and without it differ by `dp_clip` at most."""
+    both = join_samples([samples_at(1, 16), replace(samples_at(2, 16), person=np.full(16, "p09"))])
+    # Large steps of samples, so that rounding is small beside them.
+    rate = 0.001 if unit == "person" else 1.0
+    settings = LocalTraining(
+        batch_size=2, learning_rate=rate, momentum=0.0, dp_epsilon=1.0, dp_clip=0.01, dp_unit=unit
+    )
+    quiet = PrivacyPlan(0.0, 1.0, 1)
+    base = new_network("gaze-lenet", 3)
+
+    def sum_of(samples: GazeSamples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        module = to_module(base)
+        units = train_privately(
+            module, to_tensors(samples), samples, settings, quiet, round_number=1, seed=0
+        )
+        changes = [
+            (each.detach().double() - torch.from_numpy(np.array(base.tensors[name])).double())
+            for name, each in module.state_dict().items()
+        ]
+        # A person's update is clipped whole, and a sample's gradient before the step.
+        scale = units if unit == "person" else units / settings.learning_rate
+        return torch.cat([each.flatten() for each in changes]).numpy() * scale
+
+    whole, less = sum_of(both), sum_of(both[1:] if unit == "sample" else both[both.person != "p09"])
+    moved = float(np.linalg.norm(whole - less))
+    assert 0 < moved <= 0.01 * 1.001
+    loud = replace(both, gaze=np.where(np.arange(32)[:, None] == 0, 1000.0, both.gaze))
+    assert float(np.linalg.norm(sum_of(loud) - less)) <= 0.021, "however wrong its label"
+
+
+def test_the_noise_has_the_size_that_was_planned() -> None:
+    samples, base = samples_at(1, 40), new_network("gaze-lenet", 3)
+    settings = LocalTraining(
+        batch_size=5, learning_rate=1.0, momentum=0.0, dp_epsilon=1.0, dp_clip=1e-6,
+        dp_unit="sample",
+    )  # fmt: skip
+    module, plan = to_module(base), PrivacyPlan(2.0, 5 / 40, 1)
+    train_privately(module, to_tensors(samples), samples, settings, plan, round_number=1, seed=4)
+    change = module.state_dict()["fc1.weight"] - torch.from_numpy(
+        np.array(base.tensors["fc1.weight"])
+    )
+    assert float(change.std()) == pytest.approx(2.0 * 1e-6 / 5, rel=0.02)
+
+
+def test_each_lab_adds_its_share_of_the_noise_for_persons() -> None:
+    by_person = SETTINGS.model_copy(update={"dp_unit": "person"})
+    alone, shared = plan_privacy(by_person, 100), plan_privacy(by_person, 100, honest_labs=4)
+    assert shared.noise_share == pytest.approx(alone.noise_share / 2)
+    assert shared.release == alone.release, "what the sum spends"
+    assert plan_privacy(SETTINGS, 100, honest_labs=4).noise_share == 1.0
+
+
+def test_a_series_is_covered_as_a_whole() -> None:
+    plan = make_plan("fedavg", {"dp_epsilon": 3.0}, rounds=7)
+    assert plan.training.dp_rounds == 7
+    assert "epsilon 3 at delta 1e-05 over 7 rounds" in plan.training.protection
+    assert make_plan("fedavg", {}, rounds=7).training.protection == "no differential privacy"
+    one = find_noise_multiplier(3.0, 1e-5, 0.1, 10)
+    assert find_noise_multiplier(3.0, 1e-5, 0.1, 70) > one
+
+
+def test_networks_that_mix_samples_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="gaze-resnet18 has BatchNorm"):
+        train_contribution(
+            new_network("gaze-resnet18"), "ab" * 32, samples_at(1, 16), SETTINGS,
+            site="site-a", round_number=1,
+        )  # fmt: skip
+
+
+class TestLedger:
+    def test_a_budget_ends_what_a_site_gives(self, tmp_path: Path) -> None:
+        base, samples = new_network("gaze-lenet", 3), samples_at(1, 40)
+        settings = LocalTraining(batch_size=5, dp_epsilon=1.0, dp_clip=0.1)
+
+        def contribute(number: int) -> StateDict:
+            privacy = Privacy(tmp_path, most_epsilon=2.0)
+            return train_contribution(
+                base, "ab" * 32, samples, settings,
+                site="site-a", round_number=number, privacy=privacy,
+            ).network  # fmt: skip
+
+        first, again = contribute(1), contribute(1)
+        assert norm_of(first) != norm_of(again), "the noise is drawn anew, and nobody knows it"
+
+        def contribute_for_ever() -> None:
+            for number in itertools.count(2):
+                contribute(number)
+
+        with pytest.raises(ContributionWithheldError, match="this site allows 2 "):
+            contribute_for_ever()
+        spent = PrivacyLedger(tmp_path).epsilon(["p01"], "sample", 1e-5)
+        assert 1.0 < spent <= 2.0
+        assert PrivacyLedger(tmp_path).epsilon(["p02"], "sample", 1e-5) == 0.0
+        # The round's own persons, whatever else the data hold.
+        joint = PrivacyLedger(tmp_path).epsilon(["p01", "p02"], "sample", 1e-5)
+        assert joint == spent
+
+    def test_a_killed_site_never_counts_fewer_releases_than_it_made(self, tmp_path: Path) -> None:
+        """Kill it at moments all over: a file that was written has its line in the ledger."""
+        script = f"""
+import numpy as np
+from pathlib import Path
+from aggregators.methods.networks import write_network_contribution
+from aggregators.methods.round_options import LocalTraining
+from site_agent.federated.local_training import Privacy, train_contribution
+from site_agent.networks import new_network
+from tests.site_agent.federated.small_sites import samples_at
+folder = Path({str(tmp_path)!r})
+settings = LocalTraining(batch_size=2, dp_epsilon=3.0)
+base, samples = new_network("gaze-lenet", 3), samples_at(1, 16)
+for number in range(1, 1000):
+    made = train_contribution(base, "ab" * 32, samples, settings, site="a", round_number=number,
+                              privacy=Privacy(folder))
+    write_network_contribution(made, folder / f"{{number}}-{{np.random.randint(1 << 30)}}.sent")
+"""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        for run in range(2):
+            before = len(list(tmp_path.glob("*.sent")))
+            with subprocess.Popen([sys.executable, "-c", script], env=environment) as process:
+                deadline = time.monotonic() + 60
+                while len(list(tmp_path.glob("*.sent"))) < before + 1 + run:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02 * (run + 1))
+                process.send_signal(signal.SIGKILL)
+        lines = (tmp_path / "spent.jsonl").read_text().splitlines()
+        sent = len(list(tmp_path.glob("*.sent")))
+        assert 0 < sent <= len(lines)
+        assert PrivacyLedger(tmp_path).epsilon(["p01"], "sample", 1e-5) > 0
