@@ -83,7 +83,7 @@ def events(
     columns, empty = ["kind", "subject", "details"], "no events"
     if long:
         return listing(found, ["id", "at", *columns], _row, empty=empty)
-    return listing(found, ["id", "age", *columns], _short_row, empty=empty, shortened="details")
+    return listing(found, ["id", "age", *columns], _short_row, empty=empty)
 
 
 def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> None:

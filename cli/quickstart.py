@@ -267,8 +267,8 @@ def _face_result(folder: Path, items: Sequence[Any], made_by: dict[str, str]) ->
     refined = next(e["score"] for e in scored["landmarks"] if e["made_by"] == "refined")
     text: list[str | TableText] = [
         f"The merged and refined model finds {blinks['matched']} of {blinks['true']} blinks "
-        f"({blinks['found']} found), and places landmarks with a mean error of {refined:.4f} "
-        f"(the best single site: {alone:.4f}).",
+        f"({blinks['found']} reported, {blinks['found'] - blinks['matched']} false), and places "
+        f"landmarks with a mean error of {refined:.4f} (the best single site: {alone:.4f}).",
         "",
         _score_table(
             "face detector", ["recall", "precision"], scored["detectors"], "{:.3f}",

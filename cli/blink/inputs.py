@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.frame.addresses import ModelFile, model_files
+from cli.frame.addresses import ModelFile, count_words, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from site_agent.eyeblink.batch.settings import LEFT_OUT
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.session import BlinkSession
@@ -306,12 +307,28 @@ def compare(
     files = write_criteria(folder, found, chosen)
     data = {**found.to_dict(), "sessions": len(study), "files": files}
     written = TableText(["what", "value"], [[name, str(path)] for name, path in files.items()])
-    return Reply(data, [_table(found), f"{found.conclusion}.", written], [str(files["csv"])])
+    return Reply(data, [f"{found.conclusion}.", *_tables(found), written], [str(files["csv"])])
 
 
-def _table(found: CriteriaComparison) -> TableText:
-    columns = ["criterion", "trials", "rejected", "CR %", "effect", "95 %", "p", "agrees"]
-    return TableText(columns, [_row(row) for row in found.rows])
+def _tables(found: CriteriaComparison) -> list[str | TableText]:
+    """Return the study's own criterion and those that differ from it; the files have all."""
+    columns: list[str | Column] = [
+        "criterion",
+        Column("trials", priority=1),
+        "rejected",
+        Column("CR %", priority=2),
+        Column("effect", priority=4),
+        Column("95 %", priority=3),
+        Column("p", priority=4),
+        Column("agrees", priority=2),
+    ]
+    own, *others = found.rows
+    differing = [row for row in others if not row.agrees]
+    words = f"{len(differing)} of {count_words(len(others), 'other criterion', 'other criteria')}"
+    return [
+        TableText(columns, [_row(row) for row in (own, *differing)]),
+        f"{words} would change the conclusion; criteria.csv lists all",
+    ]
 
 
 def _row(row: CriterionRow) -> list[str]:

@@ -14,6 +14,7 @@ from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from site_agent.datasets import Finding
@@ -204,15 +205,22 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
         "samples": samples,
         "persons": persons,
     }
-    columns = ["person", "samples", "sessions", "left", "right", "both", "yaw", "pitch"]
-    columns += ["head yaw", "head pitch", "constant"]
+    columns: list[str | Column] = [
+        "person",
+        Column("samples", priority=2),
+        Column("sessions", priority=1),
+        *("left", "right", "both"),
+        *(Column(name, priority=2) for name in ("yaw", "pitch")),
+        *("head yaw", "head pitch"),
+        Column("constant", priority=2),
+    ]
     counted = f"{count_words(len(persons), 'person')}, {count_words(samples, 'sample')}"
     lines = [
         "angles: mean (5 % to 95 %) in degrees; constant: mean error of the person's mean gaze",
-        f"{path}: {counted}, digest {digest}",
+        f"digest {digest}",
     ]
     table = TableText(columns, [_row(each) for each in persons])
-    return Reply(data, [table, *lines], [digest])
+    return Reply(data, [f"{path} holds {counted}.", table, *lines], [digest])
 
 
 def preview(

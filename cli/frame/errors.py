@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from aggregators import errors as aggregator_errors
-from cli.frame.terminal import print_json, printable, styled
+from cli.frame.terminal import print_json, print_labelled
 from pool_server import errors as server_errors
 from site_agent import errors as agent_errors
 
@@ -315,9 +315,9 @@ def _print_failure(code: str, message: str, hint: str, *, as_json: bool) -> None
     if as_json:
         print_json({"success": False, "error": {"code": code, "message": message, "hint": hint}})
         return
-    lines = [("Error:", "31", message)] + ([("Hint:", "36", hint)] if hint else [])
-    for word, colour, text in lines:
-        print(f"{styled(word, colour, sys.stderr)} {printable(text, sys.stderr)}", file=sys.stderr)
+    print_labelled("Error:", "31", message)
+    if hint:
+        print_labelled("Hint:", "36", hint)
 
 
 def _is_usage_error(error: BaseException) -> bool:

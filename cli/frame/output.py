@@ -10,10 +10,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.frame.terminal import print_json, printable, styled
+from cli.frame.terminal import (
+    fitted,
+    print_json,
+    print_labelled,
+    printable,
+    table_lines,
+    width_of,
+)
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
+    from site_agent.tables import Column
 
 
 # Progress on standard error: a bar on a terminal, now and then a line elsewhere.
@@ -91,22 +99,14 @@ class Conventions:
     debug: bool = False
 
 
-_MOST_COLUMNS = 100
-_SHORTEST_CELL = 16
-
-
 @dataclass(frozen=True)
 class TableText:
-    """A small table: drawn on a terminal, plain aligned columns elsewhere.
+    """A small table; columns with a `priority` are the last to go in a narrow terminal."""
 
-    The cells of the column `shortened` are cut where lines would be longer than 100 characters.
-    """
-
-    columns: Sequence[str]
+    columns: Sequence[str | Column]
     rows: Sequence[Sequence[str]]
     title: str = ""
     empty: str = "nothing"
-    shortened: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,17 +130,21 @@ class Reply:
 
 def listing(
     items: Iterable[T],
-    columns: Sequence[str],
+    columns: Sequence[str | Column],
     row: Callable[[T], Sequence[str]],
     *,
     empty: str = "nothing",
-    shortened: str = "",
+    verdict: str = "",
 ) -> Reply:
-    """Return a listing, one item a line; the first column is what other commands take."""
+    """Return a listing, one item a line; the first column is what other commands take.
+
+    The verdict is a sentence above the table.
+    """
     found = list(items)
     rows = [list(row(item)) for item in found]
-    table = TableText(columns, rows, empty=empty, shortened=shortened)
-    return Reply({"items": found}, table, [each[0] for each in rows])
+    table = TableText(columns, rows, empty=empty)
+    text: list[str | TableText] = [verdict, table] if rows else [table]
+    return Reply({"items": found}, text, [each[0] for each in rows])
 
 
 class Invocation:
@@ -156,7 +160,8 @@ class Invocation:
     def note(self, message: str) -> None:
         """Say something on standard error, unless asked to be quiet."""
         if not self.conventions.quiet:
-            print(printable(message, sys.stderr), file=sys.stderr, flush=True)
+            text = fitted(printable(message, sys.stderr), sys.stderr)
+            print(text, file=sys.stderr, flush=True)
 
     def first_of(self, items: Iterable[T], limit: int) -> list[T]:
         """Return the first `limit` of a listing, with a note if that is not all of it."""
@@ -167,8 +172,7 @@ class Invocation:
 
     def warn(self, message: str) -> None:
         """Say something that should not be overlooked."""
-        words = f"{styled('Warning:', '33', sys.stderr)} {printable(message, sys.stderr)}"
-        print(words, file=sys.stderr, flush=True)
+        print_labelled("Warning:", "33", message)
 
     def confirm(self, question: str, *, assume_yes: bool) -> None:
         """Ask before something is destroyed."""
@@ -178,7 +182,8 @@ class Invocation:
 
         if not sys.stdin.isatty():
             raise UsageError(f"{question} There is no terminal to ask; give --yes to continue")
-        print(f"{printable(question, sys.stderr)} [y/N] ", end="", file=sys.stderr, flush=True)
+        text = fitted(f"{printable(question, sys.stderr)} [y/N]", sys.stderr)
+        print(text, end=" ", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise CancelledError("nothing was changed")
 
@@ -220,51 +225,22 @@ class Invocation:
 
 
 def _print_part(part: str | TableText) -> None:
+    stream = sys.stdout
     if isinstance(part, str):
         if part:
-            print(printable(part, sys.stdout))
-    elif not part.rows:
-        print(part.empty)
-    elif sys.stdout.isatty():
-        _print_drawn(part)
-    else:
-        _print_aligned(part)
-
-
-def _print_drawn(table: TableText) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    title = printable(table.title, sys.stdout)
-    drawn = Table(
-        box=SIMPLE, title=title or None, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
-    )
-    for number, name in enumerate(table.columns):
-        # The first column is what other commands take: it has to be copied in one piece.
-        drawn.add_column(printable(name, sys.stdout), overflow="fold", no_wrap=number == 0)
-    for row in table.rows:
-        drawn.add_row(*(printable(cell, sys.stdout) for cell in row))
-    Console(markup=False, highlight=False).print(drawn)
-
-
-def _print_aligned(table: TableText) -> None:
-    if table.title:
-        print(table.title)
-    lines = [list(table.columns), *[list(row) for row in table.rows]]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(table.columns))]
-    if table.shortened:
-        column = list(table.columns).index(table.shortened)
-        room = _MOST_COLUMNS - (sum(widths) - widths[column] + 2 * (len(widths) - 1))
-        widths[column] = min(widths[column], max(room, _SHORTEST_CELL))
-        for line in lines:
-            line[column] = shorten(line[column], widths[column])
-    for line in lines:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        )
-
-
-def shorten(text: str, most: int) -> str:
-    """Return `text` with at most so many characters; "..." marks what was cut."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+            print(fitted(printable(part, stream), stream))
+        return
+    if not part.rows:
+        print(fitted(part.empty, stream))
+        return
+    if part.title:
+        print(fitted(printable(part.title, stream), stream))
+    headings = [each if isinstance(each, str) else each.heading for each in part.columns]
+    priorities = [0 if isinstance(each, str) else each.priority for each in part.columns]
+    rows = [[" ".join(printable(cell, stream).splitlines()) for cell in row] for row in part.rows]
+    headings = [printable(heading, stream) for heading in headings]
+    lines, left_out = table_lines(headings, rows, width_of(stream), priorities)
+    print("\n".join(lines))
+    if left_out:
+        words = f"not shown: {', '.join(left_out)} (use a wider terminal, or --json)"
+        print(fitted(words, stream))

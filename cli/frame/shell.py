@@ -42,6 +42,13 @@ class CommandLine:
         return {"POOL_HOME": self.home} if self.home else {}
 
 
+class _ShownText(io.StringIO):
+    """The answer of a command that is shown on standard error, and as wide as that."""
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
 class Shell:
     """Shows command lines and runs them in the folder of the quickstart, beside a pool.
 
@@ -80,7 +87,7 @@ class Shell:
 
     def show(self, words: str, home: str) -> None:
         """Run a command, and show its answer as the user will see it."""
-        answer = io.StringIO()
+        answer = _ShownText()
         self._run_here(CommandLine(words, home), answer)
         self._invocation.note(answer.getvalue().rstrip("\n"))
 

@@ -1,12 +1,14 @@
-"""Text on the standard streams: safe to print, coloured, or JSON."""
+"""Text on the standard streams: safe to print, coloured, fitted to their width, or JSON."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from textwrap import wrap
 from typing import Any, TextIO
 
 # Marks of direction and characters without width: they make a text look like another.
@@ -55,6 +57,114 @@ def styled(text: str, ansi: str, stream: TextIO) -> str:
     if os.environ.get("NO_COLOR") or not stream.isatty():
         return text
     return f"\x1b[{ansi}m{text}\x1b[0m"
+
+
+def print_labelled(label: str, ansi: str, message: str) -> None:
+    """Write a message to standard error, beginning with a coloured word."""
+    text = fitted(f"{label} {printable(message, sys.stderr)}", sys.stderr)
+    print(
+        f"{styled(label, ansi, sys.stderr)}{text.removeprefix(label)}", file=sys.stderr, flush=True
+    )
+
+
+# Lines and tables as wide as the stream. Words and numbers are never broken: commands take them.
+_SHORT_CELL = 16
+_NUMBERS = tuple("0123456789+-.[")
+_GAP = "  "
+_COMMAND = re.compile(r"(\d+\.|\$)? *([A-Z_]+=\S+ )*(\S*/)?poolctl ")
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Return the columns of a terminal, None of a file or a pipe.
+
+    A file or a pipe is read by programs, which need each line in one piece.
+    """
+    if not stream.isatty():
+        return None
+    return max(shutil.get_terminal_size().columns, 40)
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return text whose lines are wrapped at blanks, commands so that a shell can run them."""
+    width = width_of(stream)
+    if width is None:
+        return text
+    return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+
+
+def _wrapped(line: str, width: int) -> str:
+    if len(line) <= width or line.lstrip().startswith(("{", "|")):
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    is_command = _COMMAND.match(line.lstrip()) is not None
+    lines = wrap(
+        line.lstrip(),
+        width - 2 * is_command,
+        initial_indent=indent,
+        subsequent_indent=indent + "    " * is_command,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return (" \\\n" if is_command else "\n").join(lines)
+
+
+def table_lines(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int | None,
+    priorities: Sequence[int] = (),
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a table, those of its headings first, and the headings left out.
+
+    Where the lines would be longer than `width`, words are wrapped at blanks; where that is not
+    enough, columns are left out: those with the lowest priority first, and of equal ones the
+    last. The first column stays, and so does the second of two.
+    """
+    cells = [list(headings), *[list(row) for row in rows]]
+    kept = list(range(len(headings)))
+    left_out: list[int] = []
+    ranks = list(priorities) or [0] * len(headings)
+    while width is not None and len(headings) > 2 and len(kept) > 1:
+        if sum(_least(cells, column) for column in kept) + len(_GAP) * (len(kept) - 1) <= width:
+            break
+        left_out.append(min(kept[1:], key=lambda column: (ranks[column], -column)))
+        kept.remove(left_out[-1])
+    widths = {column: max(len(line[column]) for line in cells) for column in kept}
+    if width is not None:
+        room = width - len(_GAP) * (len(kept) - 1)
+        least = {column: _least(cells, column) for column in kept}
+        while sum(widths.values()) > room:
+            wide = [column for column in kept if widths[column] > least[column]]
+            if not wide:
+                break
+            widths[max(wide, key=lambda column: widths[column])] -= 1
+    lines = []
+    for line in cells:
+        parts = [_cell_lines(line[column], widths[column]) for column in kept]
+        for number in range(max(map(len, parts), default=0)):
+            texts = [part[number] if number < len(part) else "" for part in parts]
+            padded = (text.ljust(widths[c]) for text, c in zip(texts, kept, strict=True))
+            lines.append(_GAP.join(padded).rstrip())
+    return lines, [headings[column] for column in sorted(left_out)]
+
+
+def _least(cells: Sequence[Sequence[str]], column: int) -> int:
+    """Return the least width of a column: headings and sentences wrap, numbers and units do not."""
+    heading, *texts = (line[column] for line in cells)
+    longest_word = max((len(word) for word in heading.split()), default=0)
+    return max([longest_word, *(_least_of(text) for text in texts)])
+
+
+def _least_of(text: str) -> int:
+    if len(text) <= _SHORT_CELL or text.startswith(_NUMBERS):
+        return len(text)
+    return max(_SHORT_CELL, *(len(word) for word in text.split()))
+
+
+def _cell_lines(text: str, width: int) -> list[str]:
+    if len(text) <= width:
+        return [text]
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _plain(value: Any) -> Any:

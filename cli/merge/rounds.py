@@ -169,7 +169,7 @@ def ls(
     with invocation.pool() as pool:
         found = invocation.first_of(pool.rounds.list(state or ""), limit)
     columns = ["round", "state", "base", "sites", "until", "age"]
-    return listing(found, columns, _row, empty="no rounds found", shortened="base")
+    return listing(found, columns, _row, empty="no rounds found")
 
 
 @command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])

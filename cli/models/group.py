@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -25,6 +26,7 @@ from cli.models.records import (
     state_words,
 )
 from cli.options.versions import term_words
+from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -124,13 +126,25 @@ def ls(
         for doubt in [] if found else _why_none(pool, label, query.kind, keys):
             invocation.warn(doubt)
     empty = "no models found"
+    verdict = _verdict(found, limit)
     if long:
-        return listing(found, _LONG_COLUMNS, _long_row, empty=empty)
+        return listing(found, _LONG_COLUMNS, _long_row, empty=empty, verdict=verdict)
     # The state is shown where it says something.
     states = ["state"] if any(_state(version) != "available" for version in found) else []
-    columns = ["address", "kind", *states, "labels", "age"]
+    # The labels are what one filters by.
+    labels = Column("labels", priority=2)
+    columns: list[str | Column] = ["address", Column("kind", priority=1), *states, labels, "age"]
     row = partial(_row, with_state=bool(states))
-    return listing(found, columns, row, empty=empty, shortened="labels")
+    return listing(found, columns, row, empty=empty, verdict=verdict)
+
+
+def _verdict(found: Sequence[ModelVersionResponse], limit: int) -> str:
+    """Return the answer in one sentence: how many, of how many sites, of what kinds."""
+    more = "The first " if len(found) == limit else ""
+    sites = count_words(len({version.site for version in found}), "site")
+    kinds = Counter(version.kind for version in found)
+    words = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{more}{count_words(len(found), 'model')} of {sites}: {words}."
 
 
 def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
@@ -185,7 +199,16 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
     return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
 
 
-_LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
+_LONG_COLUMNS = (
+    "address",
+    Column("kind", priority=2),
+    Column("state", priority=2),
+    "size",
+    Column("labels", priority=3),
+    Column("metrics", priority=1),
+    "merges by",
+    "since",
+)
 
 
 def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:

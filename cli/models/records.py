@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -34,7 +33,7 @@ def receipt_tables(receipts: list[PrivacyReceipt]) -> list[str | TableText]:
     text: list[str | TableText] = []
     for each in receipts:
         sentences, rows = receipt_lines(each)
-        text += ["\n".join(fill(sentence, 79) for sentence in sentences), TableText(columns, rows)]
+        text += ["\n".join(sentences), TableText(columns, rows)]
     return text
 
 
@@ -63,7 +62,7 @@ def evaluation_table(evaluations: Sequence[EvaluationResponse], empty: str = "")
         for name, score in each.scores.items():
             rows.append([*first, name, score_words(score), f"{each.created_at:%Y-%m-%d}"])
     columns = ("measured by", "data", "protocol", "score", "value", "on")
-    return TableText(columns, rows, empty=empty, shortened="protocol")
+    return TableText(columns, rows, empty=empty)
 
 
 # A model's ancestors and descendants, drawn as two trees of text.

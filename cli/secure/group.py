@@ -249,7 +249,7 @@ def status(
                 [view.session[:16], _state(view), kind, shared, waiting, each.round_id or ""]
             )
     columns = ["session", "phase", "sum", "labs", "waits for", "round"]
-    table = TableText(columns, rows, empty="no sessions found", shortened="waits for")
+    table = TableText(columns, rows, empty="no sessions found")
     return Reply({"items": items}, table, [each["session"] for each in items])
 
 

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -166,7 +165,7 @@ def _reply(file: Path, done: Uploaded, privacy: PrivacyReceipt | None) -> Reply:
     inherited = [each for each in version.terms if each.inherited]
     lines = [text, *(f"inherited: {term_words(each)}" for each in inherited)]
     if privacy is not None:
-        lines += [fill(f"Leak: {privacy.level}. {privacy.verdict}", 79), privacy.protection]
+        lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection]
     if version.state == "draft":
         lines.append(
             f"only your site and curators see it until: poolctl models publish "

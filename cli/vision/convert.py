@@ -310,7 +310,7 @@ def _write(
     rows = [[each.name, each.form, *_size_cells(asdict(each))] for each in sizes]
     rows.append(["all", "", *_size_cells(total)])
     data |= {"format": name, "digest": digest, "entries": sizes, "all": total}
-    sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows, shortened="entry")
+    sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows)
     if dry_run:
         summary = f"would write {output} ({name}){words_on_existing(output, force=force)}"
         return Reply(data, [sheet, summary], [str(output)])

@@ -99,7 +99,7 @@ def gaze_tables(models: Sequence[ScoredModel]) -> list[TableText | str]:
     rows.append(["constant mean gaze", f"{constant:.2f}", "", "", "", "", ""])
     columns = ["network", "mean error", "median", "best", "worst", "range", "sd"]
     words = f"degrees, over {every[0].images} samples; best, worst, range and sd: of the means of "
-    table = TableText(columns, rows, shortened="network")
+    table = TableText(columns, rows)
     return [table, words + count_words(count, "person")]
 
 
@@ -145,7 +145,7 @@ def predict_gaze(
             [str(item["file"]), *(f"{degrees(item[name]):.1f}" for name in ("yaw", "pitch"))]
             for item in items
         ]
-        text = [TableText(["file", "yaw", "pitch"], rows, shortened="file"), "degrees"]
+        text = [TableText(["file", "yaw", "pitch"], rows), "degrees"]
     written = []
     if pictures is not None:
         written = [pictures / f"{name}.png" for name in drawn]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -19,6 +20,7 @@ from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText
 from cli.frame.terminal import print_json
 from pool_server.wire.sites import SiteResponse
+from site_agent.tables import Column
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,68 @@ def test_words_of_others_command_no_terminal(
     assert capsys.readouterr().out == words + "\n"
 
 
-def test_ages_and_shortened_cells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ages() -> None:
     now = datetime(2026, 3, 10, tzinfo=UTC)
     spans = (timedelta(seconds=59), timedelta(minutes=61), timedelta(hours=47), timedelta(days=400))
     assert [age_words(now - span, now) for span in spans] == ["0 min", "1 h", "47 h", "400 d"]
-    rows = [["pool://site-a/face-68@1", "x" * 200, "1 d"], ["pool://site-a/face-68@2", "y", "2 d"]]
-    table = TableText(["address", "labels", "age"], rows, shortened="labels")
-    Invocation(Conventions()).print_reply(Reply({}, table))
-    first = capsys.readouterr().out.splitlines()[1]
-    assert (len(first), first[-8:]) == (100, "...  1 d")
+
+
+LABELS = "age_group=infant camera=webcam images=1200 lighting=infrared population=infant"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed_at(columns: int, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = Terminal()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", terminal)
+        Invocation(Conventions()).print_reply(reply)
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    return lines
+
+
+def test_labels_wrap_and_columns_give_way_by_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ["address", "state", Column("labels", priority=2), Column("score", priority=1)]
+    row = ["pool://site-a/face-68@12", "available", LABELS, "0.0467 [0.0412, 0.0523]"]
+    reply = Reply({}, TableText(columns, [row]))
+    wide = printed_at(80, reply, monkeypatch)
+    assert all(cell in wide[1] for cell in (row[0], row[1], row[3]))
+    assert all(word in "\n".join(wide).split() for word in LABELS.split())
+    narrow = printed_at(70, reply, monkeypatch)
+    assert narrow[0].split() == ["address", "labels", "score"]
+    assert narrow[-1] == "not shown: state (use a wider terminal, or --json)"
+    narrower = printed_at(50, reply, monkeypatch)
+    assert narrower[0].split() == ["address", "labels"]
+    assert all(word in "\n".join(narrower).split() for word in LABELS.split())
+
+
+@pytest.mark.parametrize("count", range(3, 14))
+def test_no_number_is_broken(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"mean of group {number}" for number in range(count)]
+    cells = [f"+{number}.12345e-05 to 3" for number in range(count)]
+    lines = printed_at(80, Reply({}, TableText(["", *names], [["row", *cells]])), monkeypatch)
+    shown = next(line for line in lines if line.startswith("row"))
+    missing = [cell for cell in cells if cell not in shown]
+    assert len(missing) <= max(0, count - 3)
+    assert bool(missing) == any("not shown:" in line for line in lines)
+
+
+def test_commands_in_prose_can_be_run_when_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "POOL_HOME=site-a poolctl upload " + " ".join(f"site-a/file-{n}" for n in range(12))
+    for form in (f"  {words}", f"$ {words}"):
+        lines = printed_at(80, Reply({}, form), monkeypatch)
+        assert all(line.endswith(" \\") for line in lines[:-1])
+        assert " ".join(line.removesuffix(" \\").strip() for line in lines) == form.strip()
+
+
+def test_a_pipe_gets_every_column_on_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    Invocation(Conventions()).print_reply(Reply({}, TableText(["a", "b", "c"], [[LABELS] * 3])))
+    assert capsys.readouterr().out.splitlines()[1] == "  ".join([LABELS] * 3)

@@ -103,7 +103,7 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     assert "0.07" not in short.out
     assert "error=0.07" in long.out
     assert "camera_7=infra-red" in long.out
-    assert max(map(len, short.out.splitlines())) == 100
+    assert "camera_7=infra-red" in short.out
     assert member("models", "ls", "grown-ups").out == "no models found\n"
     none = member("models", "ls", "--label", "population=babies")
     assert "label population='babies'; expected" in none.err
