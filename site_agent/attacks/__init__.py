@@ -35,7 +35,6 @@ from site_agent.attacks.reidentification import (
     UpdateComparison,
     reidentify,
     scores_by_losses,
-    scores_by_updates,
 )
 from site_agent.attacks.scores import Separation, separation
 
@@ -65,6 +64,5 @@ __all__ = [
     "reidentify",
     "sample_losses",
     "scores_by_losses",
-    "scores_by_updates",
     "separation",
 ]

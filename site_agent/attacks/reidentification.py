@@ -167,13 +167,6 @@ class UpdateComparison:
         return self._made[key][1]
 
 
-def scores_by_updates(
-    leak: Leak, candidates: Mapping[str, GazeSamples], training: LocalTraining
-) -> Float64:
-    """Return the scores of one leak; see `UpdateComparison`."""
-    return UpdateComparison(candidates, training).scores(leak)
-
-
 def update_cosines(
     before: StateDict,
     rows: Sequence[StateDict],

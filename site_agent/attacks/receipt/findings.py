@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
+from pathlib import Path
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.errors import FormatError
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, score_text
 from pool_server.wire.evaluations import Score
 from site_agent.attacks.leaks import Float64
@@ -18,6 +20,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.evaluation.bootstrap import bootstrap_intervals
 from site_agent.pages import render_page
 
+Sent = TypeVar("Sent")
 RESAMPLES = 200
 _NORMAL_95 = 1.959964
 
@@ -103,6 +106,23 @@ def mean_over_persons(
     return score_of(measure(np.ones(len(persons))), found.get("value"))
 
 
+def read_sent(path: Path, read: Callable[[Path], Sent]) -> Sent:
+    """Read a contribution, or say where contributions are.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is none, or of another kind.
+    """
+    try:
+        return read(path)
+    except FormatError as error:
+        raise InvalidInputError(
+            f"{path}: not a contribution of this --mode: {error}",
+            hint="contributions are kept in the folder 'rounds' of the cache ('poolctl env')",
+        ) from error
+
+
 def require_held_out(
     own: Collection[str], others: Collection[str], marks: Mapping[str, Collection[str]]
 ) -> None:
@@ -152,7 +172,6 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
         The name by which the page calls the artifact.
     """
     facts = {
-        "Protection": receipt.protection,
         "What left the site": receipt.what_left,
         "Assumed attacker": receipt.attacker,
         "Measured by": receipt.measured_by,

@@ -28,6 +28,7 @@ from pool_server.wire.evaluations import Score
 from site_agent.attacks.receipt.findings import (
     mean_over_persons,
     membership,
+    read_sent,
     share_of,
 )
 from site_agent.attacks.receipt.sub_models import FaceSides
@@ -66,11 +67,9 @@ def attack_leaf_sums(
     Raises
     ------
     InvalidInputError
-        The contribution was made to another base.
-    FormatError
-        The artifact is no contribution of leaf sums.
+        The artifact is no contribution of leaf sums, or was made to another base.
     """
-    sent = read_contribution(artifact)
+    sent = read_sent(artifact, read_contribution)
     if sent.base_digest != forest_digest(base):
         raise InvalidInputError(f"{artifact}: not made to the base that --base names")
     sides, names = sides.complete(base.initial_shape)

@@ -44,7 +44,7 @@ from site_agent.attacks.membership import (
     probe_by_shadows,
     probe_membership,
 )
-from site_agent.attacks.receipt.findings import auc_of, membership, share_of
+from site_agent.attacks.receipt.findings import auc_of, membership, read_sent, share_of
 from site_agent.attacks.reidentification import update_cosines
 from site_agent.attacks.scores import MemberScores, separation
 from site_agent.datasets.gaze import GazeSamples, join_samples
@@ -216,11 +216,9 @@ def attack_update(
     Raises
     ------
     InvalidInputError
-        The contribution was made to another base.
-    FormatError
-        The artifact is no contribution to a network.
+        The artifact is no contribution to a network, or was made to another base.
     """
-    sent = read_network_contribution(artifact)
+    sent = read_sent(artifact, read_network_contribution)
     if sent.base_digest != file_digest(base_path):
         raise InvalidInputError(
             f"{artifact}: made to the base {sent.base_digest[:12]}..., --base has another digest"

@@ -37,7 +37,7 @@ def write_report(
 ) -> list[Path]:
     """Write all tables and the sheet; return their files, ``table.md`` first."""
     victims = len(everyone.victims)
-    lines = ["# What federated training reveals", ""]
+    lines = ["# What federated training reveals", "", _verdict(results), ""]
     lines += [
         f"{victims} victims, {len(results)} seeds; means over seeds. Re-identified: of "
         f"{victims}, by chance 1. An AUC is 0.5 by chance. MAE and KL of `none` are those of the "
@@ -60,6 +60,19 @@ def write_report(
     files.append(folder / "pictures.png")
     _draw_sheet(files[-1], everyone, pictures)
     return files
+
+
+def _verdict(results: Results) -> str:
+    words = []
+    for leak, name in (("plain", "single updates"), ("secure", "sums of all sites")):
+        attack = strongest(results, "leaks", leak, "samples")
+        found = _Mean(results, "leaks", leak)
+        words.append(
+            f"{name} give {found.share('reidentified', 'matched')} of the persons away, and "
+            f"training pictures with an AUC of {found.of('samples', attack, 'auc', form='.2f')} "
+            f"({attack})"
+        )
+    return f"{words[0].capitalize()}; {words[1]}."
 
 
 def make_tables(results: Results) -> list[tuple[Table, Rows]]:
@@ -112,7 +125,8 @@ def _membership_table(results: Results) -> Rows:
 def strongest(results: Results, group: str, way: str, unit: str) -> str:
     """Return the membership attack of the highest mean AUC over seeds."""
     found = [each[group][way][unit] for each in results.values()]
-    names: list[str] = list(found[0])
+    # The loss at the base says how members differ, and nothing of what training leaves.
+    names: list[str] = [name for name in found[0] if name != "loss at base"]
     return max(names, key=lambda name: float(np.mean([each[name]["auc"] for each in found])))
 
 

@@ -44,6 +44,23 @@ def test_networks_are_no_models_of_faces(poolctl: Run, tmp_path: Path) -> None:
     refused = poolctl(*words, "--mode", "sub-model", "-o", tmp_path / "out", "--json")
     assert (refused.code, refused.error["code"]) == (2, "usage")
     assert "--mode update or secure-sum" in refused.error["message"]
+    network = tmp_path / "a.safetensors"
+    poolctl("federated", "init", "-o", network)
+    poolctl(
+        "dataset",
+        "synth-eyes",
+        tmp_path / "others",
+        "--person-count",
+        2,
+        "--first-person",
+        9,
+        "--frame-count",
+        3,
+    )
+    words = ("privacy", "probe", network, "--base", network, "--mode", "update", "--data", eyes)
+    refused = poolctl(*words, "--holdout", tmp_path / "others", "-o", tmp_path / "out", "--json")
+    assert "not a contribution of this --mode" in refused.error["message"]
+    assert "'poolctl env'" in refused.error["hint"]
 
 
 def draw_faces(poolctl: Run) -> None:

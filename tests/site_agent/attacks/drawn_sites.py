@@ -12,7 +12,11 @@ from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, ren
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
 
-PLAN = make_plan("fedavg", {"epochs": 2, "batch_size": 16}, rounds=2)
+PLAN = make_plan(
+    "fedavg",
+    {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "learning_rate_decay": 0.1},
+    rounds=2,
+)
 SITES = 5
 
 

@@ -19,8 +19,8 @@ from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, ren
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
 
-ONE_STEP = LocalTraining(epochs=1, batch_size=65_536)
-FLOORS = LocalTraining(epochs=2, batch_size=16)
+ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, learning_rate=0.01)
+FLOORS = LocalTraining(epochs=2, batch_size=16, learning_rate=0.01)
 SITES = 15
 
 

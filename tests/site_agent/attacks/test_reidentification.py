@@ -7,10 +7,10 @@ import pytest
 
 from site_agent.attacks import (
     Losses,
+    UpdateComparison,
     leak_of,
     reidentify,
     scores_by_losses,
-    scores_by_updates,
 )
 from site_agent.datasets.gaze import join_samples
 from tests.site_agent.attacks.drawn_sites import PLAN, SITES, persons, recorded
@@ -20,7 +20,7 @@ def test_every_site_is_matched_by_its_update_and_none_by_the_sum() -> None:
     candidates = {name: others for name, (_, others) in persons().items()}
     plain, secure = (
         reidentify(
-            scores_by_updates(leak_of(name, recorded()[:1]), candidates, PLAN.training),
+            UpdateComparison(candidates, PLAN.training).scores(leak_of(name, recorded()[:1])),
             list(candidates),
         )
         for name in ("plain", "secure")
