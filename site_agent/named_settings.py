@@ -90,7 +90,7 @@ def read_settings_file(path: Path, settings: S, leave_out: Collection[str] = ())
     """Return the settings with those of a TOML file."""
     try:
         return with_values(settings, _flat(tomllib.loads(path.read_text("utf-8"))), leave_out)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: not valid TOML ({error})") from error
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from error

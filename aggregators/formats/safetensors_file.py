@@ -32,8 +32,8 @@ from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer
 from aggregators.models import Float32, StateDict, TensorInfo
 
-MOST_HEADER_BYTES = 16 * 1024 * 1024
-"""Enough for 150 000 tensors; parsing a longer header could take gigabytes."""
+MOST_HEADER_BYTES = 4 * 1024 * 1024
+"""Enough for 40 000 tensors; a longer header could take a minute, and gigabytes, to check."""
 
 MOST_DIMENSIONS = 32
 MOST_NAME_CHARACTERS = 256

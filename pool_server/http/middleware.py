@@ -39,6 +39,12 @@ _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
+MOST_ANONYMOUS_BYTES = 16 * 1024
+"""The most bytes of a body from somebody who does not say who it is."""
+# Pydantic describes every unknown name of an object before anything can refuse them.
+MOST_MEMBERS = 20_000
+_MEMBER = re.compile(rb'(?<!\\)"\s*:')
+_OPEN_PATHS = frozenset({"/api/v1/invitations/accept"})
 # How much of a refused body is read away, so that a client that is still sending gets to read
 # the answer instead of a broken connection.
 DRAIN_BYTES = 64 * 1024 * 1024
@@ -84,7 +90,20 @@ class RequestContext:
         """Return the most bytes of a body; parts have a limit of their own, by upload."""
         if scope["method"] == "PUT" and _PART_PATH.fullmatch(scope["path"]):
             return None
-        return self.max_request_bytes
+        names = {name for name, _ in scope["headers"]}
+        is_anonymous = scope["path"] in _OPEN_PATHS or not names & {b"authorization", b"cookie"}
+        return (
+            min(MOST_ANONYMOUS_BYTES, self.max_request_bytes)
+            if is_anonymous
+            else (self.max_request_bytes)
+        )
+
+
+def count_members(body: bytes) -> int:
+    """Return how many names of values JSON has, at most; without reading it."""
+    if body.count(b":") <= MOST_MEMBERS:
+        return 0
+    return sum(1 for _ in _MEMBER.finditer(body.replace(rb"\\", b"--")))
 
 
 def is_unicode(body: bytes) -> bool:
@@ -166,7 +185,11 @@ class Exchange:
             self._received.append(message)
             if self._received_bytes > self._limit:
                 return too_large
-        if is_unicode(b"".join(each.get("body", b"") for each in self._received)):
+        body = b"".join(each.get("body", b"") for each in self._received)
+        if count_members(body) > MOST_MEMBERS:
+            problem = f"the request's body has more than {MOST_MEMBERS:,} names of values"
+            return self._refusal(INVALID_REQUEST, problem)
+        if is_unicode(body):
             return None
         return self._refusal(INVALID_REQUEST, "the request's body has text that is not Unicode")
 

@@ -1,15 +1,26 @@
 """Usage and quotas of sites.
 
 A file counts once for a site, under however many names the site has it, and whether or not
-another site has it, too. Uploads under way count from their announcement on. Usage takes a few
-queries, however many sites there are.
+another site has it, too. Messages and descriptors of secure sessions count as well. Uploads under
+way count from their announcement on. Usage takes a few queries, however many sites there are.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Subquery, func, or_, select, true, union
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    String,
+    Subquery,
+    cast,
+    func,
+    or_,
+    select,
+    true,
+    union,
+)
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import (
@@ -18,6 +29,8 @@ from pool_server.database.records import (
     RoundContributionRecord,
     RoundRecord,
     SecureFileRecord,
+    SecurePostRecord,
+    SecureSessionRecord,
     SiteRecord,
     TokenRecord,
     UploadRecord,
@@ -118,7 +131,7 @@ def _sum_sizes(session: Session, files: Subquery, site_id: int | None) -> dict[i
 
 
 def files_of_sites() -> Subquery:
-    """Return (site_id, digest, size_bytes) of every file that a site has in the pool, once."""
+    """Return (site_id, digest, size_bytes) of all that a site has in the pool, once."""
     published = (
         select(ModelRecord.site_id, ModelVersionRecord.digest, ModelVersionRecord.size_bytes)
         .join(ModelVersionRecord.model)
@@ -136,7 +149,12 @@ def files_of_sites() -> Subquery:
         .join(ModelVersionRecord.model)
         .where(RoundRecord.state_digest.is_not(None))
     )
-    return union(published, contributed, states, secure).subquery("files")
+    # A session's key is the digest of its descriptor; a message has its number in place of one.
+    number = cast(SecurePostRecord.id, String)
+    posts = select(SecurePostRecord.site_id, number, func.length(SecurePostRecord.envelope))
+    described = func.length(SecureSessionRecord.descriptor)
+    sessions = select(SecureSessionRecord.site_id, SecureSessionRecord.key, described)
+    return union(published, contributed, states, secure, posts, sessions).subquery("files")
 
 
 def files_under_way() -> Subquery:
@@ -150,7 +168,13 @@ def files_under_way() -> Subquery:
 
 
 def require_room(
-    session: Session, site_id: int, digest: str, size_bytes: int, *, announced: bool
+    session: Session,
+    site_id: int,
+    digest: str,
+    size_bytes: int,
+    *,
+    announced: bool,
+    what: str = "file",
 ) -> None:
     """Raise unless a site may have one more file; within the transaction that writes it.
 
@@ -176,8 +200,8 @@ def require_room(
     if used + coming + size_bytes > site.quota_bytes:
         on_the_way = f" and {coming:,} on their way" if coming else ""
         raise ConflictError(
-            f"this file has {size_bytes:,} bytes; site {site.name!r} has {used:,}{on_the_way}, and "
-            f"may have {site.quota_bytes:,}",
+            f"this {what} has {size_bytes:,} bytes; site {site.name!r} has {used:,}{on_the_way}, "
+            f"and may have {site.quota_bytes:,}",
             code="quota_exceeded",
             hint="Delete versions that nobody needs, or ask the pool's admin for a larger quota.",
             details={

@@ -29,8 +29,10 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import write_cursor
 from pool_server.people.sites import get_site
+from pool_server.people.usage import require_room
 from pool_server.rounds import service as rounds
 from pool_server.wire.secure import (
+    MOST_ENVELOPE_CHARACTERS,
     SecurePostList,
     SecurePostRequest,
     SecurePostResponse,
@@ -41,11 +43,13 @@ from pool_server.wire.secure import (
 )
 
 LONGEST = timedelta(days=366)
-MOST_SESSIONS = 200
+MOST_SESSIONS = 100
 """Sessions that one site may have opened and that are not over."""
 MOST_POSTS = 32
 """Messages of one site in one session; the protocol has about ten phases."""
 POSTS_AT_ONCE = 20
+CHARACTERS_AT_ONCE = 2 * MOST_ENVELOPE_CHARACTERS
+"""Messages of one answer; it has at least one."""
 
 
 def get_session(session: Session, caller: Caller, key: str) -> SecureSessionRecord:
@@ -109,6 +113,8 @@ def open_session(
             "allowed",
             code="too_many_sessions",
         )
+    size_bytes = len(request.descriptor.encode())
+    require_room(session, caller.site_id, "", size_bytes, announced=True, what="descriptor")
     held = None if request.round_id is None else rounds.get_round(session, caller, request.round_id)
     opened = SecureSessionRecord(
         key=key,
@@ -182,6 +188,8 @@ def post(
             "most allowed",
             code="too_many_posts",
         )
+    size_bytes = len(request.envelope.encode())
+    require_room(session, site.id, "", size_bytes, announced=True, what="message")
     added = SecurePostRecord(
         session_id=found.id,
         phase=request.phase,
@@ -200,9 +208,9 @@ def post(
 def list_posts(session: Session, caller: Caller, key: str, after: int) -> SecurePostList:
     """Return the messages after a number, in the order of their arrival."""
     found = get_session(session, caller, key)
-    posts = find_posts(session, found.id, after, POSTS_AT_ONCE + 1)
-    items = [describe_post(each) for each in posts[:POSTS_AT_ONCE]]
-    return SecurePostList(items=items, more=len(posts) > POSTS_AT_ONCE)
+    numbers, more = find_page(session, found.id, after)
+    posts = find_posts(session, numbers)
+    return SecurePostList(items=[describe_post(each) for each in posts], more=more)
 
 
 def require_participant(caller: Caller, found: SecureSessionRecord, site: str) -> None:
@@ -321,16 +329,31 @@ def count_posts(session: Session, session_id: int, site_id: int) -> int:
     return session.scalar(query) or 0
 
 
-def find_posts(
-    session: Session, session_id: int, after_id: int, limit: int
-) -> Sequence[SecurePostRecord]:
+def find_page(session: Session, session_id: int, after_id: int) -> tuple[list[int], bool]:
+    """Return the ids of the next messages that make one answer, and whether there are more."""
+    rows = session.execute(
+        select(SecurePostRecord.id, func.length(SecurePostRecord.envelope))
+        .where(SecurePostRecord.session_id == session_id, SecurePostRecord.id > after_id)
+        .order_by(SecurePostRecord.id)
+        .limit(POSTS_AT_ONCE + 1)
+    ).all()
+    page: list[int] = []
+    characters = 0
+    for number, length in rows[:POSTS_AT_ONCE]:
+        characters += length
+        if page and characters > CHARACTERS_AT_ONCE:
+            break
+        page.append(number)
+    return page, len(rows) > len(page)
+
+
+def find_posts(session: Session, numbers: Sequence[int]) -> Sequence[SecurePostRecord]:
     """Return messages in the order of their arrival."""
     return session.scalars(
         select(SecurePostRecord)
         .options(joinedload(SecurePostRecord.site))
-        .where(SecurePostRecord.session_id == session_id, SecurePostRecord.id > after_id)
+        .where(SecurePostRecord.id.in_(numbers))
         .order_by(SecurePostRecord.id)
-        .limit(limit)
     ).all()
 
 

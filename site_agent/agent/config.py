@@ -298,7 +298,7 @@ def read_config(path: Path | str) -> AgentConfig:
     path = Path(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AgentConfigError(path, "", str(error), "a file in the TOML format") from error
     except OSError as error:
         raise AgentConfigError(

@@ -81,6 +81,10 @@ class CharterTerms(BaseModel):
         return self
 
 
+MOST_BYTES = 1 << 20
+"""The most bytes of a charter."""
+
+
 @dataclass(frozen=True, eq=False)
 class Charter:
     """A charter and the SHA-256 of its content, in hexadecimal."""
@@ -98,6 +102,9 @@ class Charter:
         InvalidInputError
             It is not a charter; names the first wrong key.
         """
+        if len(content) > MOST_BYTES:
+            found = f"{len(content):,} bytes"
+            raise InvalidInputError(f"{source}: {found}, expected at most {MOST_BYTES:,}")
         try:
             terms = CharterTerms.model_validate(tomllib.loads(content.decode()))
             _ = BitBudget(
@@ -107,6 +114,8 @@ class Charter:
             problem = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(str(step) for step in problem["loc"])
             raise InvalidInputError(f"{source}: {where}: {problem['msg']}") from error
+        except RecursionError as error:
+            raise InvalidInputError(f"{source}: values are nested too deeply") from error
         except (ValueError, OptionError) as error:
             raise InvalidInputError(f"{source}: {error}") from error
         canonical = json.dumps(terms.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)

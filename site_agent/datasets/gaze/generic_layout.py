@@ -43,6 +43,8 @@ from site_agent.tables import Table, columns_of
 TABLE_NAME = "gaze.csv"
 COLUMNS = ("file", "person", "session", "frame", "eye", "yaw", "pitch", "head_yaw", "head_pitch")
 _STEEPEST = math.pi / 2
+# Frames are kept in 64 bits.
+_MOST_DIGITS = 18
 _PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBA", "LA"})
 
 
@@ -150,10 +152,14 @@ def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
     eye, frame = text("eye").lower(), text("frame")
     if eye not in EYES:
         raise AnnotationFileError(table, line, f"eye is {eye!r}, expected left or right")
-    if not (frame.isascii() and frame.isdigit()):
+    if not (frame.isascii() and frame.isdigit() and len(frame) <= _MOST_DIGITS):
         raise AnnotationFileError(table, line, f"frame is {frame!r}, expected a whole number")
     angles = (number("yaw"), number("pitch"), number("head_yaw"), number("head_pitch"))
-    return Row(line, text("file"), text("person"), text("session"), int(frame), eye, angles)
+    file = text("file")
+    if Path(file).is_absolute() or ".." in Path(file).parts or "\0" in file:
+        problem = f"the picture {file!r} is outside the table's folder; expected one inside"
+        raise AnnotationFileError(table, line, problem)
+    return Row(line, file, text("person"), text("session"), int(frame), eye, angles)
 
 
 def _read_person(table: Path, rows: list[Row]) -> GazeSamples:
@@ -190,8 +196,12 @@ def read_patch(table: Path, row: Row) -> UInt8:
         It is missing, broken, or of another size.
     """
     path = table.parent / row.file
+    # A pipe would be waited for without end.
+    if path.exists() and not path.is_file():
+        raise AnnotationFileError(table, row.line, f"{row.file} is not a file")
     try:
         with Image.open(path) as picture:
+            _require_patch_size(table, row, picture.size)
             if picture.mode not in _PLAIN_MODES:
                 problem = f"the picture {row.file} has samples of kind {picture.mode}"
                 raise AnnotationFileError(table, row.line, f"{problem}, expected 8-bit grey")
@@ -201,14 +211,19 @@ def read_patch(table: Path, row: Row) -> UInt8:
         raise AnnotationFileError(table, row.line, problem) from error
     except UnidentifiedImageError as error:
         raise AnnotationFileError(table, row.line, f"{row.file} is not a picture") from error
+    except Image.DecompressionBombError as error:
+        raise AnnotationFileError(table, row.line, f"{row.file} is huge: {error}") from error
     except (OSError, SyntaxError, ValueError) as error:
         problem = f"the picture {row.file} cannot be read: {error}"
         raise AnnotationFileError(table, row.line, problem) from error
-    if pixels.shape != PATCH_SHAPE:
-        found = f"{pixels.shape[1]} x {pixels.shape[0]}"
-        problem = f"the picture {row.file} is {found} pixels, expected 60 x 36"
-        raise AnnotationFileError(table, row.line, problem)
     return pixels
+
+
+def _require_patch_size(table: Path, row: Row, size: tuple[int, int]) -> None:
+    """Raise for a picture of another size, before its pixels are read: it may be huge."""
+    if size[::-1] != PATCH_SHAPE:
+        problem = f"the picture {row.file} is {size[0]} x {size[1]} pixels, expected 60 x 36"
+        raise AnnotationFileError(table, row.line, problem)
 
 
 def write_samples(folder: Path, parts: Iterable[GazeSamples]) -> tuple[Path, int]:

@@ -18,13 +18,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from site_agent.datasets.check import Finding
+from site_agent.datasets.gaze.matlab_file import read_matlab
 from site_agent.datasets.gaze.records import (
     EYES,
     PATCH_SHAPE,
@@ -38,7 +38,7 @@ from site_agent.datasets.gaze.records import (
     head_angles,
     join_samples,
 )
-from site_agent.errors import AnnotationFileError, MissingExtraError
+from site_agent.errors import AnnotationFileError
 
 _NORMALISED = Path("Data", "Normalized")
 _LISTS = Path("Evaluation Subset", "sample list for eval")
@@ -137,25 +137,19 @@ def _read_list(path: Path) -> Chosen:
 def _read_day(file: Path, person: str) -> tuple[list[GazeSamples], list[str]]:
     """Return the samples of either eye, and the names of the frames."""
     content = _load(file)
-    names = [str(np.squeeze(name)) for name in np.ravel(content["filenames"])]
+    names = content["filenames"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise AnnotationFileError(file, 0, "has file names that are not cells of text")
     return [_read_eye(file, content, person, eye, len(names)) for eye in EYES], names
 
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise MissingExtraError("scipy", "vision") from error
-    try:
-        stored = file.read_bytes()
+        content = read_matlab(file.read_bytes())
     except OSError as error:
         raise AnnotationFileError(file, 0, f"cannot be read: {error.strerror}") from error
-    try:
-        content: dict[str, Any] = loadmat(BytesIO(stored))
-    # On damaged files the reader raises many types, some of them undocumented.
-    except Exception as error:
-        problem = f"is not a whole MATLAB file ({error}); copy it again"
-        raise AnnotationFileError(file, 0, problem) from error
+    except ValueError as error:
+        raise AnnotationFileError(file, 0, f"is not a whole MATLAB file ({error})") from error
     for name in ("data", "filenames"):
         if name not in content:
             raise AnnotationFileError(file, 0, f"lacks the variable {name!r}: not MPIIGaze data")
@@ -191,8 +185,10 @@ def _read_eye(
 
 def _field(file: Path, content: dict[str, Any], eye: Eye, name: str, shape: tuple[int, ...]) -> Any:
     try:
-        values = content["data"][eye][0, 0][name][0, 0]
-    except (IndexError, KeyError, ValueError, TypeError) as error:
+        values = content["data"][eye][name]
+        if not isinstance(values, np.ndarray):
+            raise TypeError
+    except (IndexError, KeyError, TypeError) as error:
         raise AnnotationFileError(file, 0, f"lacks data.{eye}.{name}") from error
     if values.shape != shape:
         problem = f"data.{eye}.{name} has shape {values.shape}, expected {shape}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pool_server.http.middleware import MOST_MEMBERS, count_members
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
 JSON = {"Content-Type": "application/json"}
@@ -41,6 +42,25 @@ def test_a_body_over_the_limit_is_refused(pool: PoolDriver) -> None:
     assert error_of(unannounced) == (413, "too_large")
     beside_a_part = f"/api/v1/uploads/{'0' * 32}/parts/1%0A"
     assert error_of(pool.admin.put(beside_a_part, content=huge)) == (413, "too_large")
+
+
+def test_who_does_not_say_who_it_is_sends_little(pool: PoolDriver) -> None:
+    nobody, body = pool.client(None), b"[" + b"1," * 10_000 + b"1]"
+    assert error_of(nobody.post("/api/v1/sites", content=body)) == (413, "too_large")
+    accept = "/api/v1/invitations/accept"
+    assert error_of(nobody.post(accept, content=body)) == (413, "too_large")
+    assert error_of(pool.admin.post(accept, content=body)) == (413, "too_large")
+    assert error_of(nobody.post(accept, json={"secret": "x"}))[0] != 413
+
+
+def test_unknown_names_are_counted_before_they_are_described(pool: PoolDriver) -> None:
+    body = {"name": "many", **{f"k{number}": 0 for number in range(150_000)}}
+    answer = pool.admin.post("/api/v1/sites", json=body)
+    assert error_of(answer) == (422, "invalid_request")
+    assert "more than 20,000 names" in answer.json()["error"]["message"]
+    assert count_members(b'{"a" \n: 1}' * MOST_MEMBERS + b'{"b\\\\": 2}') == MOST_MEMBERS + 1
+    text = json.dumps({"text": json.dumps(dict.fromkeys(map(str, range(30_000)), 0))})
+    assert count_members(text.encode()) == 1, "a text that is JSON is one value"
 
 
 def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None:

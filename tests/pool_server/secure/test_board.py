@@ -138,6 +138,42 @@ def test_files_of_a_session_count_for_the_quota(pool: PoolDriver) -> None:
         pool.admin.patch(f"/api/v1/sites/{SITES[1]}", json={"quota_bytes": None})
 
 
+@pytest.mark.both_shapes
+def test_messages_and_sessions_count_for_the_quota(pool: PoolDriver) -> None:
+    lab = pool.member(OTHER)
+    sites = (OTHER, SITES[0])
+    key = start_session(lab, sites, "d" * 500)
+    pool.admin.patch(f"/api/v1/sites/{OTHER}", json={"quota_bytes": 1500}).raise_for_status()
+    try:
+        assert post(lab, key, OTHER, "first", "e" * 600).status_code == 201
+        assert error_of(post(lab, key, OTHER, "second", "e" * 600)) == (409, "quota_exceeded")
+        opened = lab.post(SESSIONS, json=session_request(sites, "f" * 600))
+        assert error_of(opened) == (409, "quota_exceeded")
+        used = pool.member(OTHER, "admin").get("/api/v1/usage").json()["items"]
+        assert [each["size_bytes"] for each in used] == [1100]
+    finally:
+        pool.admin.patch(f"/api/v1/sites/{OTHER}", json={"quota_bytes": None})
+
+
+def test_an_answer_has_only_so_many_characters_of_messages(
+    pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "CHARACTERS_AT_ONCE", 1000)
+    lab = pool.member(SITES[0])
+    key = start_session(lab, SITES, "long messages")
+    for phase in ("one", "two", "three"):
+        assert post(lab, key, SITES[0], phase, "e" * 600).status_code == 201
+    seen: list[str] = []
+    after, more = 0, True
+    while more:
+        path = f"{SESSIONS}/{key}/posts"
+        answer = lab.get(path, params={"after": after}).json()
+        assert len(answer["items"]) == 1
+        seen.append(answer["items"][0]["phase"])
+        after, more = answer["items"][0]["number"], answer["more"]
+    assert seen == ["one", "two", "three"]
+
+
 def test_an_ended_session_is_deleted_with_its_files(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path) as pool:
         for site in SITES:

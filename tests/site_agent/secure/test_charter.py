@@ -98,6 +98,18 @@ def test_a_bad_charter_is_refused(change: tuple[str, str], problem: str) -> None
         Charter.parse(text.replace(*change, 1).encode())
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"a = " + b"[" * 100_000, "nested too deeply"),
+        (b"#" * (1 << 21), "2,097,152 bytes, expected at most 1,048,576"),
+    ],
+)
+def test_a_file_that_would_exhaust_its_reader_is_refused(content: bytes, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        Charter.parse(content)
+
+
 def test_one_server_or_two_labs_make_no_charter() -> None:
     for servers, labs in (
         (_keys("s1"), _keys("a", "b", "c")),

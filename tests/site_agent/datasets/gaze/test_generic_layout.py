@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     [
         (",left,", ",middle,", "line 2: eye is 'middle', expected left or right"),
         (",s0,0,", ",s0,zero,", "line 2: frame is 'zero', expected a whole number"),
+        (",s0,0,", f",s0,{'9' * 30},", "line 2: frame is '9{30}', expected a whole number"),
+        ("images/a/s0-00000-left", "../a/s0", "line 2: the picture '../a/s0.png' is outside"),
+        ("images/a/s0-00000-left", "/etc/s0", "line 2: the picture '/etc/s0.png' is outside"),
         (",s0,", ",,", "line 2: session is empty"),
         ("s0-00000-left", "s9", "line 2: the picture images/a/s9.png is missing"),
         ("s0-00000-left.png,a,s0,0,left,", "s0-00000-left.png,a,s0,0,left,wide", "angle in rad"),
@@ -108,3 +113,21 @@ def test_numbers_of_persons(tmp_path: Path) -> None:
     assert (second.left, second.right, second.both_eyes) == (20, 0, 0)
     assert first.yaw.p5 < first.yaw.mean < first.yaw.p95
     assert 5 < first.constant_error_deg < 15
+
+
+def test_pipes_are_not_waited_for_and_huge_pictures_not_read(tmp_path: Path) -> None:
+    table = folder_of(tmp_path)
+    picture = next(tmp_path.rglob("s0-00000-left.png"))
+    Image.new("1", (9000, 9000)).save(picture)
+    with pytest.raises(AnnotationFileError, match="9000 x 9000 pixels, expected 60 x 36"):
+        open_gaze(table.parent).read()
+    head = bytearray(picture.read_bytes())
+    head[16:24] = (60_000).to_bytes(4, "big") * 2
+    head[29:33] = zlib.crc32(head[12:29]).to_bytes(4, "big")
+    picture.write_bytes(head)
+    with pytest.raises(AnnotationFileError, match="is huge"):
+        open_gaze(table.parent).read()
+    picture.unlink()
+    os.mkfifo(picture)
+    with pytest.raises(AnnotationFileError, match="is not a file"):
+        open_gaze(table.parent).read()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from scipy.io import savemat
 
-from site_agent.datasets.gaze import check_gaze, gaze_digest, is_gaze_data, open_gaze
+from site_agent.datasets.gaze import check_gaze, gaze_digest, is_gaze_data, matlab_file, open_gaze
+from site_agent.datasets.gaze.matlab_file import read_matlab
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.gaze.made import ramp, write_day
 
@@ -118,3 +121,31 @@ def test_damaged_files(tmp_path: Path) -> None:
         open_gaze(tmp_path).read(["p00"])
     with pytest.raises(AnnotationFileError, match="is not gaze data; expected"):
         open_gaze(tmp_path / "Data")
+
+
+def test_damaged_files_are_refused_and_never_crash(tmp_path: Path) -> None:
+    """A general reader crashes the whole program for some of these."""
+    whole = day(tmp_path).read_bytes()
+    random = np.random.default_rng(0)
+    plain = tmp_path / "plain.mat"
+    savemat(plain, {"data": {"left": {"gaze": GAZES, "name": "text"}}, "empty": np.empty((0, 0))})
+    read = read_matlab(plain.read_bytes())
+    np.testing.assert_array_equal(read["data"]["left"]["gaze"], GAZES)
+    assert read["data"]["left"]["name"] == "text"
+    for content in (whole, plain.read_bytes()):
+        for _ in range(1000):
+            damaged = bytearray(content)
+            for place in random.integers(0, len(damaged), random.integers(1, 8)):
+                damaged[place] = random.integers(0, 256)
+            with suppress(ValueError):
+                read_matlab(bytes(damaged[: random.integers(100, len(damaged) + 1)]))
+
+
+def test_a_file_that_grows_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matlab_file, "MOST_BYTES", 1 << 16)
+    file = tmp_path / "zeros.mat"
+    savemat(file, {"zeros": np.zeros(1 << 20)}, do_compression=True)
+    with pytest.raises(ValueError, match="holds more than 65,536 bytes"):
+        read_matlab(file.read_bytes())
