@@ -226,7 +226,9 @@ def attack_update(
     network = _apply_sent(base, sent)
     public = None if sides.public is None else _thin(sides.public, MOST_SAMPLES)
     sides = GazeSides(_thin(sides.own, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
-    attacker = _Attacker(base, sides, _training_of(sent), seed)
+    # The attacker trains without noise, and what he makes is no release of the site.
+    training = training_of(sent).model_copy(update={"dp_epsilon": None})
+    attacker = _Attacker(base, sides, training, seed)
     yield from _attack_membership(attacker, network)
     changes = {name: _change(sent, base, name) for name in base.infos}
     yield from _read_pictures(attacker, changes)
@@ -362,7 +364,7 @@ def attack_roster(
     )
 
 
-def _training_of(sent: NetworkContribution) -> LocalTraining:
+def training_of(sent: NetworkContribution) -> LocalTraining:
     """Return how the site trained, or the defaults where the contribution does not say."""
     try:
         return LocalTraining.model_validate(dict(sent.settings))

@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.formats import file_digest
+from aggregators.methods.networks import read_network_contribution
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
 from site_agent.attacks.receipt.findings import require_held_out
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
-from site_agent.attacks.receipt.networks import GazeSides, attack_roster, attack_update
+from site_agent.attacks.receipt.networks import GazeSides, attack_roster, attack_update, training_of
 from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
 from site_agent.datasets import image_marks
 from site_agent.datasets.gaze import GazeSamples, sample_marks
@@ -137,7 +138,6 @@ def probe_gaze(
     FormatError
         A file is something else.
     """
-    from aggregators.methods.networks import read_network_contribution
     from site_agent.networks import read_network
 
     _require_persons_apart(sides)
@@ -149,7 +149,11 @@ def probe_gaze(
         samples = read_network_contribution(artifact).samples
         attacks += attack_roster(contributions, network, samples)
     counts = _Persons(sides.own.person, sides.others.person)
-    return ProbedReceipt(_receipt(artifact, mode, attacks, counts, seed=seed, started=started))
+    receipt = _receipt(artifact, mode, attacks, counts, seed=seed, started=started)
+    training = training_of(read_network_contribution(artifact))
+    if training.dp_epsilon is not None:
+        receipt.protection = f"{training.protection.capitalize()}, as the contribution says."
+    return ProbedReceipt(receipt)
 
 
 def _require_persons_apart(sides: GazeSides) -> None:

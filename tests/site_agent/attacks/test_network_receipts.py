@@ -100,6 +100,18 @@ def test_a_sum_of_15_sites_that_train_as_they_do_by_default_shows_nothing(
     assert receipt.level == "none found", receipt.verdict
     assert "did better than chance. Others may find more." in receipt.verdict
     assert sum(each.is_judged for each in receipt.attacks) >= 6
+    assert receipt.protection.startswith("No differential privacy")
+
+
+@pytest.mark.slow
+def test_a_receipt_says_how_much_differential_privacy_a_contribution_has(
+    probing: Probing, persons: list[GazeSamples]
+) -> None:
+    training = LocalTraining(epochs=1, dp_epsilon=8.0)
+    sent = probing.train(persons[0], training)
+    receipt = probing.probe(sent, persons[0])
+    assert "each sample: epsilon 8 at delta 1e-05" in receipt.protection
+    assert receipt.level in {"none found", "unclear"}
 
 
 def test_shadow_networks_find_members_by_likelihood_ratios(
