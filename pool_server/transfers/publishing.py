@@ -268,12 +268,15 @@ def _add_recipe(
 MERGED_EVENT = "version.merged"
 HANDED_ON_EVENT = "version.handed-on"
 WAITING_EVENT = "version.waiting"
+PRIVATE_MERGE = "a private model"
 
 
 def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe | None) -> None:
     """Notify the first publisher of each input of a new version; of a copy, that of its file.
 
-    The event names the site, and the result if the publisher may see it.
+    The event names the site, and the result if the publisher may see it. Nor does it have the
+    digest of a merge otherwise: who has the inputs could find out from it with what they were
+    merged.
     """
     kind, word = (HANDED_ON_EVENT, "as") if recipe is None else (MERGED_EVENT, "into")
     digests = [version.digest] if recipe is None else recipe.input_digests
@@ -284,12 +287,18 @@ def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe 
                 owned.model.site_id,
                 kind,
                 address_of(owned),
-                {word: name_for_site(owned.model.site_id, version), "by": version.model.site.name},
+                {word: _name_for_owner(owned.model.site_id, version, recipe)}
+                | {"by": version.model.site.name},
             )
             for owned in _first_versions(session, digests, version.id)
             if owned.model.site_id != version.model.site_id
         ],
     )
+
+
+def _name_for_owner(site_id: int, version: ModelVersionRecord, recipe: Recipe | None) -> str:
+    name = name_for_site(site_id, version)
+    return name if recipe is None or name == address_of(version) else PRIVATE_MERGE
 
 
 def notify_curators(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:

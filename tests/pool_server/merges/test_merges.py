@@ -99,11 +99,14 @@ def test_models_that_do_not_fit_are_named(
     member: httpx.Client, sub_models: list[dict[str, Any]]
 ) -> None:
     other = upload(member, "merges/seven-parts", landmark_bytes(9, parts=7))
-    asked = ask(member, recipe_of([sub_models[0], other]), name="unlike")
-    job = wait_for(member, asked.json()["merge_id"], OVER)
-    assert job["state"] == "failed"
-    assert job["refusal"]["code"] == "merge_refused"
-    assert "parts" in job["refusal"]["message"]
+    refused = ask(member, recipe_of([sub_models[0], other]), name="unlike")
+    assert error_of(refused) == (422, "merge_refused")
+    error = refused.json()["error"]
+    assert error["details"]["fields"] == ["parts"]
+    assert "merges/face-1@1 and pool://merges/seven-parts@1: parts 5 and 7" in error["message"]
+    network = upload(member, "merges/network", network_bytes())
+    refused = ask(member, recipe_of([sub_models[0], network]), name="unlike")
+    assert refused.json()["error"]["details"]["fields"] == ["kind"]
 
 
 @pytest.mark.parametrize(
