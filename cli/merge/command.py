@@ -11,9 +11,9 @@ import typer
 from cli.frame.addresses import ModelFile, count_words, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
-from cli.frame.options import DryRunOption, ForceOption, command, single
+from cli.frame.options import DespiteWithdrawalOption, DryRunOption, ForceOption, command, single
 from cli.frame.output import Invocation, Reply
-from cli.merge.inputs import weights_from_label
+from cli.merge.inputs import require_not_withdrawn, weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
 from cli.options.methods import MergeOptions
 from cli.options.versions import PurposeOption, check_terms, read_purposes
@@ -65,6 +65,7 @@ def merge(
             help="Merge although terms of use forbid it; the pool refuses the result.",
         ),
     ] = False,
+    despite_withdrawal: DespiteWithdrawalOption = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -80,7 +81,9 @@ def merge(
     if how.replay:
         if weight_by or output_format:
             raise UsageError("--replay takes method, weights and options from the recipe")
-        request = ReplayRequest(how.replay, words or [], how.without, output, force, dry_run)
+        request = ReplayRequest(
+            how.replay, words or [], how.without, output, force, dry_run, despite_withdrawal
+        )
         return replay_merge(invocation, request)
     if how.weight and weight_by:
         raise UsageError("--weight and --weight-by cannot both be given")
@@ -89,13 +92,22 @@ def merge(
     method, inputs = words[0], words[1:]
     from aggregators import find_method
     from aggregators import merge as merge_models
+    from aggregators.formats import file_digest
     from aggregators.methods.merging import refuse_overwriting_inputs
+    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.restrictions import LocalFile
 
     chosen = find_method(method)
     format_name = output_format or chosen.output_formats[0]
     target = choose_target(output, format_name)
     files = model_files(invocation, inputs, to_merge=True)
     check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
+    # Of what was fetched, `fetch` has spoken.
+    copies = [file.path for file in files if file.version is None]
+    sources = RecipeSources({path.parent for path in copies})
+    digests = {path: file_digest(path) for path in copies}
+    local = [LocalFile(path, digests[path], sources.holdings(digests[path])) for path in copies]
+    require_not_withdrawn(invocation, local, despite=despite_withdrawal)
     weights = how.weights()
     if weight_by:
         weights = weights_from_label(invocation, files, weight_by)

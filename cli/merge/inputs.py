@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
     from site_agent.pool.rebuilding import Family
     from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.restrictions import LocalFile
 
 
 def weights_from_label(
@@ -46,6 +47,46 @@ def weights_from_label(
     words = ", ".join(f"{weight:g}" for weight in weights)
     invocation.note(f"weights by {label}: {words}")
     return weights
+
+
+def require_not_withdrawn(
+    invocation: Invocation, files: Sequence[LocalFile], *, despite: bool
+) -> None:
+    """Ask the pool about the inputs of a merge, wherever their bytes come from.
+
+    An input whose withdrawal stops downloads is refused, as a download would be, unless `despite`;
+    of any other, and of one that holds something withdrawn, the user is warned. Without a login
+    nobody can be asked.
+
+    Raises
+    ------
+    WithdrawnError
+    """
+    from site_agent.errors import NotLoggedInError, PoolUnreachableError, WithdrawnError
+    from site_agent.pool.profiles import is_offline
+    from site_agent.pool.restrictions import check_files
+
+    if is_offline():
+        invocation.note("offline: whether an input was withdrawn is not known")
+        return
+    try:
+        with invocation.pool() as pool:
+            found = check_files(pool.withdrawals, files)
+    except NotLoggedInError:
+        return
+    except PoolUnreachableError as error:
+        invocation.warn(f"whether an input was withdrawn is not known: {error}")
+        return
+    for each in found:
+        refused = any(withdrawal.effect == "refuse" for withdrawal in each.withdrawn)
+        if refused and not despite:
+            raise WithdrawnError(
+                f"{each.path}: {each.words}",
+                hint="leave it out (of a recipe by --without), and delete your copies; "
+                "--despite-withdrawal merges it nevertheless",
+                code="version_withdrawn",
+            )
+        invocation.warn(f"{each.path}: {each.words}")
 
 
 class InputFinder:

@@ -13,7 +13,7 @@ from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address, size_
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.output import Invocation, Reply
-from cli.merge.inputs import InputFinder
+from cli.merge.inputs import InputFinder, require_not_withdrawn
 
 if TYPE_CHECKING:
     from aggregators import Merged, Recipe
@@ -46,6 +46,7 @@ class ReplayRequest:
     output: Path | None = None
     force: bool = False
     dry_run: bool = False
+    despite_withdrawal: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def _replay_exactly(
     from aggregators import replay
 
     recipe = search.family.root
+    _require_inputs(invocation, request, search.family, recipe.input_digests)
     if request.dry_run:
         kept = list(recipe.input_digests)
         places = [search.finder.place_of(digest) for digest in kept]
@@ -105,6 +107,8 @@ def _replay_without(
     family, sources = search.family, search.sources
     left_out = digests_to_leave_out(family, sources, search.pool, request.without)
     plan = plan_rebuild(family, left_out)
+    kept = [digest for step in plan.steps for digest in step.kept]
+    _require_inputs(invocation, request, family, kept)
     if sources.silence:
         invocation.note(f"only recipes on this machine were used: {sources.silence}")
     names = _Names(target, plan, sources)
@@ -133,6 +137,20 @@ def _replay_without(
     ]
     reply = merged_reply(invocation, made[-1].merged, target)
     return _with_story(reply, plan, made, names)
+
+
+def _require_inputs(
+    invocation: Invocation, request: ReplayRequest, family: Family, digests: Sequence[str]
+) -> None:
+    """Ask the pool about what a recipe takes: the cache may have had it before a withdrawal."""
+    from site_agent.pool.restrictions import LocalFile
+
+    mentions = family.entries()
+    files = []
+    for digest in dict.fromkeys(digests):
+        names = [each.address or each.file_name for each in mentions.get(digest, [])]
+        files.append(LocalFile(Path(next(filter(None, names), digest[:12])), digest))
+    require_not_withdrawn(invocation, files, despite=request.despite_withdrawal)
 
 
 def digests_to_leave_out(

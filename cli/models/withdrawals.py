@@ -216,12 +216,15 @@ def _check_reply(
         report_file.write_text(json.dumps({"items": items}, indent=2) + "\n", encoding="utf-8")
     if found:
         lines = [f"{each.path}: {each.words}" for each in found[:_MOST_SHOWN]]
+        cached = [each.digest for each in found if each.path.name == each.digest]
+        removal = "poolctl cache rm ADDRESS" if cached else "delete these copies"
         more = len(found) - len(lines)
         raise WithdrawnFilesError(
             f"withdrawn, or containing a withdrawn model: {len(found)} of "
             f"{count_words(len(files), 'file')}:\n"
             + "\n".join(lines)
             + (f"\n... and {more} more; --report FILE writes all" if more else "")
+            + f"\nto remove them: {removal}"
         )
     data = {"checked": len(files), "items": items}
     return Reply(

@@ -169,6 +169,27 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     assert "was withdrawn (quality)" in warned.err
 
 
+def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> None:
+    a, b = labs
+    publish_family(a, b)
+    b.data("download", "site-a/bad", "-o", "bad.svm")
+    b.data("merge", "mwma", "bad.svm", "fine.svm", "-o", "mine.svm")
+    a.data("models", "withdraw", "site-a/bad", "--reason", "consent-withdrawn", "-y")
+    merge = ("merge", "mwma", "bad.svm", "fine.svm", "-o", "new.svm")
+    replay = ("merge", "--replay", "mine.svm.recipe.json", "-o", "new.svm")
+    for words in (merge, replay, (*replay, "--dry-run")):
+        refused = b(*words, "--json")
+        assert (refused.code, refused.error["code"]) == (3, "withdrawn")
+        assert "pool://site-a/bad@1 was withdrawn" in refused.error["message"]
+        assert not (b.folder / "new.svm").exists()
+    nevertheless = b(*replay, "--despite-withdrawal")
+    assert nevertheless.code == 0
+    assert "pool://site-a/bad@1 was withdrawn" in nevertheless.err
+    held = b("merge", "mwma", "mine.svm", "fine.svm", "-o", "held.svm")
+    assert held.code == 0
+    assert "holds pool://site-a/bad@1, withdrawn" in held.err
+
+
 def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)
