@@ -174,7 +174,7 @@ class PoolSettings(BaseSettings):
         "another process.",
     )
     poll_interval_s: float = Field(
-        default=1, gt=0, description="How often a process looks for merges."
+        default=0.25, gt=0, description="How often a process looks for merges."
     )
 
     central_merges: bool = Field(

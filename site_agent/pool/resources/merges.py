@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MERGES = "/api/v1/merges"
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
 
 class Merges:

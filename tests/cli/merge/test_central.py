@@ -84,12 +84,12 @@ def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path)
     assert len(dry["recipe"]["inputs"]) == 2
 
 
-def test_a_merge_that_fails_says_why(site_a: Run, pool: PoolDriver) -> None:
+def test_models_that_do_not_fit_are_refused_at_once(site_a: Run, pool: PoolDriver) -> None:
     content = bytes(encode_model(make_predictor(9, parts=7)))
     upload(pool.member("site-a"), "site-a/seven", content)
     failed = site_a(
         "merges", "start", "wba-cascade", "site-a/face", "site-a/seven", "--name", "m", "--wait",
         "--json",
     )  # fmt: skip
-    assert (failed.code, failed.error["code"]) == (6, "merge_failed")
-    assert "parts" in failed.error["message"]
+    assert (failed.code, failed.error["code"]) == (2, "request_refused")
+    assert "parts 5 and 7" in failed.error["message"]
