@@ -4,7 +4,7 @@
 
 Drawn persons, one a site. ``one step``: an honest base, and all samples in one step, which no site
 of this program makes. ``default``: as sites train. Sums are of 15 sites. For each: the level, the
-worst attack, its control, and the lowest control of all that could be judged.
+worst attack, its control, and the attacks whose control was not found, which do not count.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
                 guarded=training is not _ONE_STEP,
             )  # fmt: skip
 
-        print("| update | level | worst attack | found | control | lowest control |")
+        print("| update | level | worst attack | found | control | not judged |")
         print("|---|---|---|---|---|---|")
         for name, training in (("one step", _ONE_STEP), ("default", _DEFAULT), ("floors", _FLOORS)):
             for count in (8, 16, 40):
@@ -84,11 +84,12 @@ def _sum(base: StateDict, made: list[NetworkContribution]) -> NetworkContributio
 def _report(name: str, files: tuple[Path, Path], sides: GazeSides, shadows: int) -> None:
     receipt = probe_gaze(*files, sides, "update", shadows=shadows).receipt
     worst = receipt.attacks[0]
-    controls = [each.control.value for each in receipt.attacks if each.control is not None]
+    tried = [each for each in receipt.attacks if each.control is not None]
+    unjudged = ", ".join(each.name for each in tried if not each.is_judged)
     assert worst.control is not None
     print(
         f"| {name} | {receipt.level} | {worst.name} | {score_text(worst.found)} "
-        f"| {worst.control.value:.3g} | {min(controls):.3g} |",
+        f"| {worst.control.value:.3g} | {unjudged or 'none'} |",
         flush=True,
     )
 
