@@ -11,6 +11,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -146,6 +147,38 @@ def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
     return record if record.get("model_digest") == digest else None
 
 
+def _learned_folder() -> Path:
+    """Return where it is kept what this site's models learned from, beside its profiles."""
+    if home := os.environ.get("POOL_HOME"):
+        return Path(home).expanduser() / "learned"
+    from platformdirs import user_config_path
+
+    return user_config_path("poolctl", appauthor=False) / "learned"
+
+
+def remember_learned(digest: str, record: Mapping[str, Any]) -> None:
+    """Keep what a model or contribution of this site learned from, by the digest of its file.
+
+    The record beside a model stays behind when the model goes to the pool and comes back, and a
+    contribution to a round has none; a test on the same faces is recognised by this one. It holds
+    parts of hashes, and nothing of the pictures. It is a help: where it cannot be written, the
+    training is as good.
+    """
+    with suppress(OSError):
+        folder = _learned_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{digest}.json", json.dumps(record) + "\n")
+
+
+def recall_learned(digest: str) -> dict[str, Any] | None:
+    """Return what `remember_learned` kept of a file."""
+    try:
+        record = json.loads((_learned_folder() / f"{digest}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
 def publish(temporary: Path, output: Path, record: TrainingRecord) -> TrainingResult:
     """Put a finished model and its metadata in their places, the model last."""
     sidecar = metadata_path(output)
@@ -154,6 +187,16 @@ def publish(temporary: Path, output: Path, record: TrainingRecord) -> TrainingRe
         temporary.replace(output)
     except OSError as error:
         raise TrainingFailedError(f"{output} cannot be written: {error.strerror}") from error
+    plain = record.to_dict()
+    persons = plain["details"].get("person_digests") or []
+    remember_learned(
+        record.model_digest,
+        {
+            "name": output.name,
+            "data": {key: plain["data"][key] for key in ("digest", "image_marks")},
+            "details": {"person_digests": persons},
+        },
+    )
     return TrainingResult(output, sidecar, record)
 
 

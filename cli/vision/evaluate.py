@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,7 +66,7 @@ _SHORT_NAMES = {
         "evaluate gaze.safetensors eyes/ --sessions held-out -o scores/",
     ],
 )
-def evaluate(
+def evaluate(  # noqa: PLR0915 (the steps of one command, in their order)
     invocation: Invocation,
     words: Annotated[
         list[str],
@@ -134,6 +135,13 @@ def evaluate(
         bool,
         typer.Option(help="Send the scores (never the data) to the pool."),
     ] = False,
+    despite_overlap: Annotated[
+        bool,
+        typer.Option(
+            help="With --post: also send scores on pictures that a model learned from, marked "
+            "training-data."
+        ),
+    ] = False,
     dataset_name: Annotated[
         str,
         typer.Option(
@@ -201,7 +209,9 @@ def evaluate(
                 paths, samples, resamples=resamples, seed=seed, progress=report
             )
         measured = join_digests(person_digests(samples))
-        trained_on = warn_of_training_samples(invocation, paths, samples, digests)
+        trained_on = warn_of_training_samples(
+            invocation, paths, samples, digests, _lineages(invocation, paths)
+        )
     else:
         found, measured, trained_on = _score_on_faces(invocation, paths, dataset, settings, workers)
     models = [
@@ -225,7 +235,10 @@ def evaluate(
             dataset_digest=measured,
             per_image=per_image,
         )
-    posted = _post(invocation, models, measured, dataset_name, split) if post else []
+    posted: list[EvaluationResponse] = []
+    if post:
+        split = _split_of_post(split, learned=any(trained_on), despite=despite_overlap)
+        posted = _post(invocation, models, measured, dataset_name, split)
     items = [
         {
             "model": model.name,
@@ -293,12 +306,54 @@ def warn_of_training_images(
 
     marks = image_marks(dataset)
     counts = []
-    for model in models:
-        overlap = training_overlap(model, dataset, digest, marks)
+    for model, lineage in zip(models, _lineages(invocation, models), strict=True):
+        overlap = training_overlap(model, dataset, digest, marks, lineage)
         if overlap is not None:
             invocation.warn(f"{model}: {overlap.words}")
         counts.append(0 if overlap is None else overlap.images)
     return counts
+
+
+def _lineages(invocation: Invocation, models: Sequence[Path]) -> list[set[str]]:
+    """Return the digests of all that each model was made from, by recipes here and by the pool.
+
+    They are what this site's own records are looked up by.
+    """
+    from aggregators.formats import file_digest
+    from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
+    from site_agent.pool.profiles import is_offline
+    from site_agent.pool.recipe_sources import RecipeSources
+
+    own = [file_digest(model) for model in models]
+    found = [
+        set(RecipeSources([model.parent]).holdings(digest))
+        for model, digest in zip(models, own, strict=True)
+    ]
+    if is_offline():
+        return found
+    try:
+        with invocation.pool() as pool:
+            for digest, digests in zip(own, found, strict=True):
+                with suppress(NotFoundError):
+                    answer = pool.models.lineage_of_digest(digest)
+                    digests |= {node.digest for node in answer.nodes if node.depth <= 0}
+    except NotLoggedInError:
+        pass
+    except PoolClientError as error:
+        invocation.warn(f"what the models were made from is not known: {error}")
+    return found
+
+
+def _split_of_post(split: str, *, learned: bool, despite: bool) -> str:
+    """Return the part of the data as it is posted: scores on training data are marked."""
+    if not learned:
+        return split
+    if not despite:
+        raise UsageError(
+            "a model learned from pictures of this test, so no score is posted; test on others, or "
+            "give --despite-overlap, which marks the scores"
+        )
+    return f"{split}-training-data".removeprefix("-")
 
 
 def _post(

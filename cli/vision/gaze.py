@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import degrees
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,13 +69,14 @@ def warn_of_training_samples(
     networks: Sequence[Path],
     samples: GazeSamples,
     digests: dict[str, str],
+    lineages: Sequence[Collection[str]],
 ) -> list[int]:
     """Return how many samples of a test each network has learned; warn of them and of persons."""
     from site_agent.training.overlap import gaze_overlap
 
     counts = []
-    for network in networks:
-        overlap = gaze_overlap(network, samples, digests)
+    for network, lineage in zip(networks, lineages, strict=True):
+        overlap = gaze_overlap(network, samples, digests, lineage)
         if overlap is not None:
             invocation.warn(f"{network}: {overlap.words}")
         counts.append(0 if overlap is None else overlap.samples)

@@ -46,6 +46,7 @@ from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.provenance import require_allowed
 from site_agent.rounds.terms import check_terms, pin_terms
 from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.training_record import remember_learned
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -181,7 +182,18 @@ def contribute_to_round(
         done = _sum(pool, done, part, files, rules, terms=terms, wait=wait, progress=report)
         if done.phase != "complete":
             return done
+    _remember_faces(done, data)
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
+
+
+def _remember_faces(done: Contributed, data: SiteData) -> None:
+    """Keep which faces went into a contribution, so that `evaluate` knows them in its result."""
+    from site_agent.datasets import FaceDataset, dataset_digest, image_marks
+
+    if isinstance(data, FaceDataset):
+        marks = {"digest": dataset_digest(data), "image_marks": image_marks(data)}
+        name = f"what you contributed to round {done.round.round_id}"
+        remember_learned(done.digest, {"name": name, "data": marks, "details": {}})
 
 
 def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from site_agent.datasets import FaceDataset, image_marks
 from site_agent.datasets.gaze import GazeSamples, sample_marks
-from site_agent.training_record import read_training_metadata
+from site_agent.training_record import read_training_metadata, recall_learned
 
 _DEEPEST = 8
 
@@ -44,7 +44,11 @@ class TrainingOverlap:
 
 
 def training_overlap(
-    model_file: Path, dataset: FaceDataset, digest: str, marks: tuple[str, ...] | None = None
+    model_file: Path,
+    dataset: FaceDataset,
+    digest: str,
+    marks: tuple[str, ...] | None = None,
+    lineage: Collection[str] = (),
 ) -> TrainingOverlap | None:
     """Compare a test with what the records beside a model say of its training.
 
@@ -54,7 +58,7 @@ def training_overlap(
     own = image_marks(dataset) if marks is None else marks
     learned: set[int] = set()
     names = []
-    for name, record in training_records(model_file):
+    for name, record in all_records(model_file, lineage):
         data = record.get("data")
         if not isinstance(data, dict):
             continue
@@ -65,6 +69,20 @@ def training_overlap(
             learned |= found
             names.append(name)
     return TrainingOverlap(len(learned), len(own), tuple(names)) if learned else None
+
+
+def all_records(model_file: Path, lineage: Collection[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the records of training of a model and of all that it was made from, by name.
+
+    They are those beside the files, and those that this site kept (`remember_learned`) of the
+    model and of `lineage`, the digests of what it was made from.
+    """
+    found = training_records(model_file)
+    known = {str(record.get("model_digest")) for _, record in found}
+    for digest in sorted({file_digest(model_file), *lineage} - known):
+        if (record := recall_learned(digest)) is not None:
+            found.append((str(record.get("name", digest[:12])), record))
+    return found
 
 
 def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str, dict[str, Any]]]:
@@ -113,7 +131,10 @@ class GazeOverlap:
 
 
 def gaze_overlap(
-    model_file: Path, samples: GazeSamples, digests: Mapping[str, str]
+    model_file: Path,
+    samples: GazeSamples,
+    digests: Mapping[str, str],
+    lineage: Collection[str] = (),
 ) -> GazeOverlap | None:
     """Compare a test with what the records beside a network say of its training.
 
@@ -126,7 +147,7 @@ def gaze_overlap(
     learned = np.zeros(len(samples), dtype=np.bool_)
     persons: set[str] = set()
     names = []
-    for name, record in training_records(model_file):
+    for name, record in all_records(model_file, lineage):
         data, details = record.get("data"), record.get("details")
         if not isinstance(data, dict) or not isinstance(details, dict):
             continue
