@@ -50,6 +50,10 @@ MOST_GAIN_DB = 6.0
 MOST_COSINE = 0.6
 """Between two rows. Honest networks stayed below 0.3, cameras worked from 0.9 on (see tests)."""
 
+FEWEST_PARALLEL = 5
+"""Other rows that a row of a camera is parallel to: it reads as many samples as it has thresholds.
+In honest networks of which 0.1 % of the weights were left, a row had up to 3 by chance."""
+
 LEAST_SHARE = 0.03
 """Of samples for which the median unit answers. Honest networks: 0.1 and more."""
 
@@ -268,13 +272,13 @@ def _some(data: GazeTensors) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _parallel_rows(weight: torch.Tensor) -> int:
-    """Return how many rows of a matrix are parallel to another; rows of zeros are not."""
+    """Return how many rows of a matrix are parallel to several others; rows of zeros are not."""
     norms = weight.norm(dim=1)
     rows = weight[norms > 1e-6 * norms.max().clamp(min=1e-30)]
     rows = rows / rows.norm(dim=1, keepdim=True)
     cosines = (rows @ rows.T).abs()
     cosines.fill_diagonal_(0)
-    return int((cosines.max(dim=1).values > MOST_COSINE).sum()) if len(rows) > 1 else 0
+    return int(((cosines > MOST_COSINE).sum(dim=1) >= FEWEST_PARALLEL).sum())
 
 
 def _median_share(values: torch.Tensor) -> float:
