@@ -18,7 +18,7 @@ from cli.options.data import ImagesOption, PersonOptions, read_face_file, readin
 from cli.vision.gaze import read_gaze_samples
 
 if TYPE_CHECKING:
-    from site_agent.attacks.receipt import FaceSides, ProbedReceipt
+    from site_agent.attacks.receipt import ProbedReceipt
 
 
 app = group("Measure what something that left your site reveals.")
@@ -99,6 +99,13 @@ def probe(
     --persons. FOLDER gets receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt
     with the model.
     """
+    from site_agent.attacks.receipt import (
+        FaceSides,
+        GazeSides,
+        know_faces,
+        probe_faces,
+        probe_gaze,
+    )
     from site_agent.datasets.gaze import is_gaze_data
 
     files = {name: output / f"receipt.{name}" for name in ("json", "html")}
@@ -116,76 +123,32 @@ def probe(
         raise UsageError("--contribution goes with --mode secure-sum")
     if mode != "sub-model" and found is None:
         raise UsageError(f"--mode {mode}: give the --base that the contribution was made to")
-    if on_faces and is_gaze_data(data):
+    sets = [path for path in (data, holdout, reference) if path is not None]
+    if other := [path for path in sets if is_gaze_data(path) == on_faces]:
         raise UsageError(
-            f"{data}: --mode {mode} is for models of faces, and this is gaze data; of networks, "
-            "probe what a site sends: --mode update or secure-sum"
-        )
-    if on_faces:
-        sides = _faces([data, holdout], images, persons)
-        done = _probe_faces(invocation, artifact, sides, mode, base=found, seed=seed)
-    else:
-        sets = [path for path in (data, holdout, reference) if path is not None]
-        done = _probe_gaze(
-            invocation, artifact, sets, mode,
-            base=found, contributions=contribution, shadows=_SHADOWS * shadows_trained, seed=seed,
-        )  # fmt: skip
-    return _write(done, files, artifact.name)
-
-
-def _faces(paths: Sequence[Path], images: Path | None, persons: PersonOptions) -> FaceSides:
-    from site_agent.attacks.receipt import FaceSides, know_faces
-
-    known = []
-    for path in paths:
-        faces = read_face_file(path, reading_from(images))
-        known.append(know_faces(faces, persons.person_of(faces, "probes of faces")))
-    return FaceSides(*known)
-
-
-def _probe_faces(
-    invocation: Invocation,
-    artifact: Path,
-    sides: FaceSides,
-    mode: Mode,
-    *,
-    base: Path | None,
-    seed: int,
-) -> ProbedReceipt:
-    from site_agent.attacks.receipt import probe_faces
-
-    assert mode in {"sub-model", "leaf-sums"}
-    with invocation.progress(f"probe {artifact.name}") as report:
-        return probe_faces(artifact, sides, mode, base=base, seed=seed, progress=report)
-
-
-def _probe_gaze(
-    invocation: Invocation,
-    artifact: Path,
-    sets: Sequence[Path],
-    mode: Mode,
-    *,
-    base: Path | None,
-    contributions: Sequence[Path],
-    shadows: int,
-    seed: int,
-) -> ProbedReceipt:
-    from site_agent.attacks.receipt import GazeSides, probe_gaze
-    from site_agent.datasets.gaze import is_gaze_data
-
-    assert base is not None
-    assert mode in {"update", "secure-sum"}
-    if faces := [path for path in sets if not is_gaze_data(path)]:
-        raise UsageError(
-            f"{faces[0]}: expected gaze data, as --mode {mode} is for networks; for models of "
+            f"{other[0]}: --mode {mode} is for models of faces, and this is gaze data; of "
+            "networks, probe what a site sends: --mode update or secure-sum"
+            if on_faces
+            else f"{other[0]}: expected gaze data, as --mode {mode} is for networks; for models of "
             "faces, --mode sub-model or leaf-sums"
         )
-    sides = GazeSides(*(read_gaze_samples(invocation, [path], "", "")[0] for path in sets))
-    with invocation.progress(f"probe {artifact.name}") as report:
-        return probe_gaze(
-            artifact, base, sides, mode,
-            contributions=contributions, shadows=shadows, seed=seed, progress=report,
-        )  # fmt: skip
+    if mode in {"sub-model", "leaf-sums"}:
+        faces = [read_face_file(path, reading_from(images)) for path in sets]
+        known = [know_faces(each, persons.person_of(each, "probes of faces")) for each in faces]
+        with invocation.progress(f"probe {artifact.name}") as report:
+            done = probe_faces(
+                artifact, FaceSides(*known), mode, base=found, seed=seed, progress=report
+            )
+    else:
+        assert found is not None
+        assert mode in {"update", "secure-sum"}
+        sides = GazeSides(*(read_gaze_samples(invocation, [path], "", "")[0] for path in sets))
+        with invocation.progress(f"probe {artifact.name}") as report:
+            done = probe_gaze(
+                artifact, found, sides, mode, contributions=contribution,
+                shadows=_SHADOWS * shadows_trained, seed=seed, progress=report,
+            )  # fmt: skip
+    return _write(done, files, artifact.name)
 
 
 def _write(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
