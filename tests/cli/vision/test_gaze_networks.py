@@ -76,7 +76,6 @@ def test_errors_are_measured_kept_and_sent(
     held = ("evaluate", network, eyes, "--sessions", "held-out", "--resamples", 20)
     shown = poolctl(*held, "--save", "--output", tmp_path / "scores")
     assert "constant mean gaze" in shown.out
-    assert max(map(len, shown.out.splitlines()[:4])) <= 100
     assert "was trained on other sessions of p00, p01, p02" in shown.err
     kept = json.loads(Path(f"{network}.evaluation.json").read_text())
     assert kept["training_images"] == 0
