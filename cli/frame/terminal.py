@@ -71,7 +71,7 @@ def print_labelled(label: str, ansi: str, message: str) -> None:
 _SHORT_CELL = 16
 _NUMBERS = tuple("0123456789+-.[")
 _GAP = "  "
-_COMMAND = re.compile(r"(\d+\.|\$)? *([A-Z_]+=\S+ )*(\S*/)?poolctl ")
+_COMMAND = re.compile(r"(\d+\.|\$)? *([A-Z_]+=\S+ )*(\S*/)?poolctl .*")
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -96,7 +96,7 @@ def _wrapped(line: str, width: int) -> str:
     if len(line) <= width or line.lstrip().startswith(("{", "|")):
         return line
     indent = " " * (len(line) - len(line.lstrip()))
-    is_command = _COMMAND.match(line.lstrip()) is not None
+    is_command = _COMMAND.fullmatch(line.lstrip()) is not None
     lines = wrap(
         line.lstrip(),
         width - 2 * is_command,
