@@ -71,8 +71,9 @@ def test_sites_refuse_networks_that_they_did_not_name_and_sums_of_too_few(tmp_pa
         alone = run_process(*federation.submission("fedavg", 1))
         write_model(new_network("gaze-lenet", 2), federation.base)
         other = run_process(*federation.submission("median", 1))
-    assert "2 usable contributions, needed 3: site-0, site-1" in alone.err
-    assert "0 usable contributions, needed 2; site-0: refused: ContributionWithheld" in other.err
+    assert "2 usable contributions, needed 3: site-0, site-1" in alone.error["message"]
+    refused = "0 usable contributions, needed 2; site-0: refused: ContributionWithheldError"
+    assert refused in other.error["message"]
 
 
 @pytest.mark.slow

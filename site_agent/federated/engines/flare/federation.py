@@ -33,6 +33,7 @@ _WAIT_S = 60.0
 
 _FEWEST_SITES = 2
 _MOST_EMPTY_BLOCKS = 3
+_DELETE_ATTEMPTS = 5
 
 
 class FederationFolder:
@@ -308,8 +309,21 @@ class FederationSession:
 
     def delete(self, job: str) -> None:
         """Remove a finished job and its results from the server."""
-        with self._translate_errors("delete a job"):
-            self._session.delete_job(job)
+        from nvflare.fuel.flare_api.api_spec import JobNotFound
+
+        for attempts_left in reversed(range(_DELETE_ATTEMPTS)):
+            try:
+                with self._translate_errors("delete a job"):
+                    self._session.delete_job(job)
+                return
+            except FederationError as error:
+                # Its process may still write into the folder that the server removes. Then the
+                # first attempt fails, and has removed the job's record all the same.
+                if isinstance(error.__cause__, JobNotFound):
+                    return
+                if not attempts_left:
+                    raise
+                time.sleep(_POLL_S)
 
     def abort(self, job: str) -> None:
         """End a job; its finished rounds can be downloaded."""
