@@ -330,7 +330,12 @@ class PrivacyReceipt(BaseModel):
 
     @model_validator(mode="after")
     def _judge(self) -> PrivacyReceipt:
-        self.attacks.sort(key=lambda each: (not each.is_judged, -each.share, -each.seen_share))
+        self.attacks.sort(
+            # Of few persons, every second attack on persons gets far from chance.
+            key=lambda each: (
+                not each.is_judged, -each.share, each.reveals == "persons", -each.seen_share
+            )
+        )  # fmt: skip
         self.level, self.verdict = _verdict(self)
         return self
 
@@ -343,9 +348,6 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
             "No attack could be judged: none found what a positive control was made to show."
         )
     worst, how = judged[0], "" if judged[0].share >= _HIGH else "better than by chance "
-    if not worst.share:
-        # Of few persons, every second attack on persons gets far from chance.
-        worst = max(judged, key=lambda each: each.seen_share * (each.reveals != "persons"))
     figures = f"({worst.name}: {score_text(worst.found)}, chance {worst.chance:.2f})"
     if not worst.share and worst.reveals != "persons" and worst.seen_share >= _UNCLEAR:
         return "unclear", (
