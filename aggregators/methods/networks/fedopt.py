@@ -308,10 +308,13 @@ def _mean_update_rms(updates: Updates, weights: Float64) -> float:
         for block in updates.blocks(name):
             with np.errstate(invalid="ignore", over="ignore"):
                 mean = weighted_mean(updates.rows(name, block), weights)
-            squares += float(mean @ mean)
+            # Not a dot product: how BLAS adds up depends on its threads.
+            squares += float(np.square(mean).sum())
             count += len(mean)
     # Numbers that are not finite are refused where they are stepped, with their entry's name.
-    return math.sqrt(squares / count) if count and math.isfinite(squares) else 0.0
+    rms = math.sqrt(squares / count) if count and math.isfinite(squares) else 0.0
+    # All machines must step alike, whatever the last bits of their sums.
+    return float(f"{rms:.13g}")
 
 
 def _require_fitting(

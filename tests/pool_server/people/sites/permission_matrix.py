@@ -169,6 +169,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/api/v1/rounds"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/rounds"): (*REFUSED, 403, 403, 201, 201, 201, 201),
     ("GET", "/api/v1/rounds/{round_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
+    ("PUT", "/api/v1/rounds/{round_id}/terms"): (*REFUSED, 403, 404, 200, 200, 200, 200),
     ("POST", "/api/v1/rounds/{round_id}/close"): (*REFUSED, 403, 404, 200, 200, 200, 200),
     ("POST", "/api/v1/rounds/{round_id}/cancel"): (*REFUSED, 403, 404, 200, 200, 200, 200),
     ("POST", "/api/v1/rounds/{round_id}/contributions"): (*REFUSED, 403, 404, 201, 201, 201, 201),
@@ -178,7 +179,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("DELETE", "/api/v1/rounds/{round_id}/contributions/{site}"): (
         *REFUSED, 403, 404, 200, 200, 200, 200,
     ),
-    ("POST", "/api/v1/rounds/{round_id}/finish"): (*REFUSED, 403, 403, 202, 202, 202, 202),
+    ("POST", "/api/v1/rounds/{round_id}/finish"): (*REFUSED, 403, 404, 202, 202, 202, 202),
     ("GET", "/api/v1/secure/sessions"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/secure/sessions"): (*REFUSED, 403, 403, 201, 201, 201, 201),
     ("GET", "/api/v1/secure/sessions/{session_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx
 
-from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms
+from pool_server.wire.signatures.keys import PrivateKey, seal
 from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.people.sites.permission_matrix import PARTNER, SITE
@@ -191,6 +192,13 @@ class Subjects:
     def a_round(self) -> Subject:
         return Subject({"round_id": self.start_round()})
 
+    def a_round_to_sign(self) -> Subject:
+        """Give a round and its terms; any key will do, as the sites check the signature."""
+        started = start_round(self.pool, f"{SITE}/forest@1", (SITE, PARTNER))
+        terms = RoundTerms.of(RoundResponse.model_validate(started))
+        envelope = seal(TERMS_TYPE, terms.to_bytes(), self.new_key())
+        return Subject({"round_id": started["round_id"]}, {"json": envelope.model_dump()})
+
     def contribution(self) -> bytes:
         return contribution_bytes(base_model(FOREST_SEED), self.number())
 
@@ -275,6 +283,7 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ("DELETE", _UPLOAD): Subjects.without_body,
     ("POST", f"{_API}/merges"): Subjects.new_merge,
     ("GET", _ROUND): Subjects.a_round,
+    ("PUT", f"{_ROUND}/terms"): Subjects.a_round_to_sign,
     ("POST", f"{_ROUND}/close"): Subjects.a_ready_round,
     ("POST", f"{_ROUND}/cancel"): Subjects.a_round,
     ("POST", f"{_ROUND}/contributions"): Subjects.new_contribution,
