@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.landmark_schemes import EYE_POINTS, eye_aspect_ratio, eyes_of
+from site_agent.datasets.landmark_schemes import EYE_POINTS, IBUG_PARTS, eye_aspect_ratio, eyes_of
 from site_agent.datasets.part_order import group_of_shape, order_problem
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.boxes import Predictor
@@ -16,7 +16,6 @@ from site_agent.eyeblink.face.finding import Follower, FoundFace
 from site_agent.eyeblink.records import EyeSample, FaceSource, Float64, Gap
 from site_agent.eyeblink.video.frames import Frame
 
-IBUG_PARTS = 68
 SMALLEST_EYE_PX = 2.0
 """Eyes of less width are collapsed landmarks, or too small to tell open from closed."""
 
@@ -29,20 +28,6 @@ EYE_SLANT_DEG = 18.0
 TRUSTED_DISAGREEMENT, LOST_DISAGREEMENT = 0.03, 0.10
 """Landmarks from several starts end 0.005 to 0.01 apart on faces like those of the training, some
 0.04 on others, and 0.06 to 0.11 where there is no face at all."""
-
-
-def check_part_count(part_count: int, name: str) -> None:
-    """Refuse landmark models that are not of the 68-point scheme.
-
-    Raises
-    ------
-    BlinkAnalysisError
-    """
-    if part_count != IBUG_PARTS:
-        raise BlinkAnalysisError(
-            f"{name}: found a model of {part_count} landmarks, expected the 68 of the iBUG scheme "
-            "(the eyes are landmarks 37 to 48)"
-        )
 
 
 def check_eyes(predictor: Predictor, name: str) -> None:

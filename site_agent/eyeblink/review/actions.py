@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from site_agent.datasets.landmark_schemes import EYE_POINTS, IBUG_PARTS
 from site_agent.errors import ReviewActionError
 from site_agent.eyeblink.blinks.finding import BlinkKind, Completeness
 
@@ -75,13 +76,25 @@ class UseFrame(_Action):
     """The frame goes into the training set.
 
     The landmarks are as the reviewer left them, in pixels of the upright frame; None without a
-    landmark model. `moved` are those that the reviewer has moved, counted from 0.
+    landmark model. They are the 68 of the iBUG scheme, or the 12 of its eyes. `moved` are those
+    that the reviewer has moved, counted from 0.
     """
 
     action: Literal["use_frame"] = "use_frame"
     frame: FrameNumber
-    landmarks: Annotated[tuple[Point, ...], Field(min_length=68, max_length=68)] | None = None
-    moved: tuple[Annotated[int, Field(ge=0, lt=68)], ...] = ()
+    landmarks: tuple[Point, ...] | None = None
+    moved: tuple[Annotated[int, Field(ge=0, lt=IBUG_PARTS)], ...] = ()
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        if self.landmarks is None:
+            return self
+        count = len(self.landmarks)
+        if count not in (EYE_POINTS, IBUG_PARTS):
+            raise ValueError(f"found {count} landmarks, expected {IBUG_PARTS} or {EYE_POINTS}")
+        if any(index >= count for index in self.moved):
+            raise ValueError(f"found moved landmark {max(self.moved)}, expected 0 to {count - 1}")
+        return self
 
 
 class DropFrame(_Action):

@@ -14,7 +14,7 @@ from aggregators.formats import file_digest
 from site_agent.errors import ReviewActionError, ReviewOutdatedError, VideoFileError
 from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.face.finding import FaceFollower
-from site_agent.eyeblink.face.landmarks import check_eyes, check_part_count
+from site_agent.eyeblink.face.landmarks import check_eyes
 from site_agent.eyeblink.records import FaceBox, Float64, UInt8
 from site_agent.eyeblink.review.actions import (
     Action,
@@ -37,7 +37,7 @@ from site_agent.faces.models import open_detector, open_landmarks
 
 @dataclass(frozen=True, eq=False)
 class FoundLandmarks:
-    """A face in one frame: its box and float64 (68, 2) landmarks, in pixels."""
+    """A face in one frame: its box and float64 landmarks in pixels, (68, 2) or (12, 2)."""
 
     box: FaceBox
     landmarks: Float64
@@ -48,7 +48,6 @@ class LandmarkFinder:
 
     def __init__(self, landmarks: Path | str, detector: Path | str | None = None) -> None:
         self._predictor = open_landmarks(landmarks)
-        check_part_count(self._predictor.part_count, str(landmarks))
         check_eyes(self._predictor, str(landmarks))
         self._detector = open_detector(detector)
         self._lock = threading.Lock()

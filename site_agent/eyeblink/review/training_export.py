@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from site_agent.datasets.imglab_xml import write_imglab_xml
-from site_agent.datasets.landmark_schemes import LEFT_EYE, RIGHT_EYE
+from site_agent.datasets.landmark_schemes import IBUG_PARTS, RIGHT_EYE, eyes_of
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
@@ -48,7 +48,7 @@ def export_training_set(
     scale: int | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> ExportedTrainingSet:
-    """Write the frames that the reviewer chose, with face box and 68 landmarks.
+    """Write the frames that the reviewer chose, with face box and landmarks (68, or the eyes' 12).
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def export_training_set(
     Raises
     ------
     ReviewExportError
-        No frame is chosen, one has no landmarks or no face, or the files exist already.
+        No frame is chosen, one has no landmarks or no face, frames have different numbers of
+        landmarks, or the files exist already.
     VideoFileError
     """
     path = Path(path)
@@ -107,7 +108,16 @@ def _choose_frames(review: ReviewSession) -> list[tuple[TrainingFrame, records.F
             f"{review.result.folder}: no frame is chosen for training; choose some in the page "
             "(key T) and correct their landmarks where needed"
         )
-    return [(frame, *_face(review, frame)) for frame in frames]
+    faces = [(frame, *_face(review, frame)) for frame in frames]
+    first, _, expected = faces[0]
+    for frame, _, landmarks in faces:
+        if len(landmarks) != len(expected):
+            raise ReviewExportError(
+                f"frame {frame.frame}: found {len(landmarks)} landmarks, expected the "
+                f"{len(expected)} of frame {first.frame}; choose the frame again (key T) with the "
+                "landmark model of the others"
+            )
+    return faces
 
 
 def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox, Float64]:
@@ -126,11 +136,7 @@ def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox,
 
 
 def _fitting_scale(landmarks: list[Float64]) -> int:
-    widths = [
-        float(np.linalg.norm(face[eye][0] - face[eye][3]))
-        for face in landmarks
-        for eye in (LEFT_EYE, RIGHT_EYE)
-    ]
+    widths = [float(np.linalg.norm(eye[0] - eye[3])) for face in landmarks for eye in eyes_of(face)]
     typical = float(np.median(widths))
     return min(LARGEST_SCALE, max(1, math.ceil(WANTED_EYE_WIDTH_PX / max(typical, 1.0))))
 
@@ -148,9 +154,17 @@ def _annotate(
         top=round(_scale(box.top, scale)),
         width=max(1, round(box.width * scale)),
         height=max(1, round(box.height * scale)),
-        parts=numbered_parts(_scale(landmarks, scale)),
+        parts=_named_parts(_scale(landmarks, scale)),
     )
     return AnnotatedImage(path, (face,), *larger.size)
+
+
+def _named_parts(landmarks: Float64) -> dict[str, tuple[float, float]]:
+    """Name landmarks as in the iBUG scheme, so that those of the eyes fit files of all 68."""
+    if len(landmarks) == IBUG_PARTS:
+        return numbered_parts(landmarks)
+    first = RIGHT_EYE.start
+    return {f"{first + i:02d}": (float(x), float(y)) for i, (x, y) in enumerate(landmarks)}
 
 
 def _scale(coordinate: Any, scale: int) -> Any:

@@ -4,7 +4,7 @@ import { keepLandmarks, say } from "./actions.js";
 import { colour, prepare, redrawOnChange } from "./canvas.js";
 import { listen, store, timeOf, trainingOf, update } from "./store.js";
 
-const EYES = [36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47];
+const EYE_POINTS = 12, FIRST_OF_EYES = 36;
 const MOST_KEPT = 48, KEEP_AFTER_MS = 900;
 const whole = document.getElementById("picture"), face = document.getElementById("face");
 const caption = document.getElementById("face-caption"), readout = document.getElementById("readout");
@@ -116,11 +116,18 @@ function eyeRegion(here, eye) {
   return [0, 0, width_px, height_px];
 }
 
+// The eyes are landmarks 37 to 48 of the 68, or all those of a model of the eyes alone.
+function eyesOf(landmarks) {
+  const first = landmarks.length === EYE_POINTS ? 0 : FIRST_OF_EYES;
+  return Array.from({ length: EYE_POINTS }, (_, i) => first + i);
+}
+
 // One view an eye, the subject's right one above; they stay while landmarks are being moved.
 function placeViews(here, width, height) {
   const stays = views.length && here && (held || store.editing) && views[0].frame === store.frame;
   if (stays) return;
-  const eyes = here?.landmarks ? [EYES.slice(0, 6), EYES.slice(6)] : [EYES];
+  const all = here?.landmarks ? eyesOf(here.landmarks) : [];
+  const eyes = all.length ? [all.slice(0, 6), all.slice(6)] : [all];
   const tall = height / eyes.length;
   views = eyes.map((eye, k) => {
     const [x0, y0, x1, y1] = eyeRegion(here, eye);
@@ -165,7 +172,7 @@ function drawEye(pen, landmarks, view) {
   pen.closePath();
   pen.stroke();
   for (const i of view.eye) {
-    const [x, y] = toView(view, landmarks[i]), chosen = store.editing && EYES[point] === i;
+    const [x, y] = toView(view, landmarks[i]), chosen = store.editing && eyesOf(landmarks)[point] === i;
     pen.beginPath();
     if (moved.has(i)) pen.rect(x - 4, y - 4, 8, 8); else pen.arc(x, y, chosen ? 5.5 : 3.6, 0, 7);
     pen.fillStyle = chosen ? "#ff5fa2" : "#ffe066";
@@ -176,7 +183,7 @@ function drawEye(pen, landmarks, view) {
 }
 
 function captionText(here) {
-  if (store.editing && here?.landmarks) return `Landmark ${EYES[point] + 1}: drag, or Tab and arrow keys (Shift: 2 px). Square: moved. L or Esc ends.`;
+  if (store.editing && here?.landmarks) return `Landmark ${eyesOf(here.landmarks)[point] + 1}: drag, or Tab and arrow keys (Shift: 2 px). Square: moved. L or Esc ends.`;
   if (!store.session.landmarks) return "No landmark model: start again with --landmarks FILE to see and correct landmarks.";
   if (here && !here.landmarks && shown.checked) return "No face was found in this frame.";
   return trainingOf(store.frame) ? "Used for training" : "";
@@ -213,10 +220,11 @@ async function keepNow() {
 export function landmarkKey(key) {
   if (!store.editing || !currentLandmarks() || document.activeElement !== face) return false;
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-  if (key.key === "Tab") { point = (point + (key.shiftKey ? EYES.length - 1 : 1)) % EYES.length; drawFace(); return true; }
+  if (key.key === "Tab") { point = (point + (key.shiftKey ? EYE_POINTS - 1 : 1)) % EYE_POINTS; drawFace(); return true; }
   if (!(key.key in steps)) return false;
-  const by = key.shiftKey ? 2 : 0.5, [x, y] = facts.landmarks[EYES[point]];
-  shift(EYES[point], x + steps[key.key][0] * by, y + steps[key.key][1] * by);
+  const index = eyesOf(facts.landmarks)[point];
+  const by = key.shiftKey ? 2 : 0.5, [x, y] = facts.landmarks[index];
+  shift(index, x + steps[key.key][0] * by, y + steps[key.key][1] * by);
   return true;
 }
 
@@ -241,7 +249,7 @@ function pressed(pointer) {
   const nearest = view.eye.reduce((best, i) => (away(i) < away(best) ? i : best));
   if (away(nearest) > 16) return;
   if (!store.editing) edit(true);
-  point = EYES.indexOf(nearest);
+  point = eyesOf(landmarks).indexOf(nearest);
   held = { view, dx: landmarks[nearest][0] - x, dy: landmarks[nearest][1] - y };
   face.setPointerCapture(pointer.pointerId);
   drawFace();
@@ -250,7 +258,7 @@ function pressed(pointer) {
 function dragged(pointer) {
   if (!held || !currentLandmarks()) return;
   const [x, y] = inFrame(held.view, pointer);
-  shift(EYES[point], x + held.dx, y + held.dy);
+  shift(eyesOf(facts.landmarks)[point], x + held.dx, y + held.dy);
 }
 
 export function start() {

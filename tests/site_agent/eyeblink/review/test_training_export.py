@@ -10,6 +10,8 @@ from PIL import Image
 
 from site_agent.datasets.check import check_dataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.landmark_schemes import IBUG_PARTS, expand_parts
+from site_agent.datasets.records import part_names
 from site_agent.errors import ReviewExportError
 from site_agent.eyeblink.review.actions import UseFrame
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
@@ -21,16 +23,24 @@ def choose(review: ReviewSession, frame: int, *, shift_px: float = 0.0) -> np.nd
     found = review.landmarks(frame)
     assert found is not None
     points = found.landmarks.copy()
-    points[37, 1] -= shift_px
+    lid = 37 if len(points) == IBUG_PARTS else 1
+    points[lid, 1] -= shift_px
     landmarks = tuple((float(x), float(y)) for x, y in points)
-    review.act(UseFrame(frame=frame, landmarks=landmarks, moved=(37,) if shift_px else ()))
+    review.act(UseFrame(frame=frame, landmarks=landmarks, moved=(lid,) if shift_px else ()))
     return points
 
 
-def test_the_set_holds_the_chosen_frames(
-    video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
+@pytest.mark.parametrize(("model", "parts"), [("landmark_file", IBUG_PARTS), ("eyes_file", 12)])
+def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
+    model: str,
+    parts: int,
+    video_session: Path,
+    recording: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+    landmarks = request.getfixturevalue(model)
+    with open_review(video_session, video=recording, landmarks=landmarks) as review:
         points = {frame: choose(review, frame, shift_px=frame / 10) for frame in (0, 50, 20)}
         written = export_training_set(review, tmp_path / "new" / "faces.xml")
         pictures = {frame: review.video.picture(frame) for frame in points}  # type: ignore[union-attr]
@@ -38,6 +48,9 @@ def test_the_set_holds_the_chosen_frames(
     assert (written.images, written.corrected_images) == (3, 2)
     dataset = read_imglab_xml(written.path)
     assert check_dataset(dataset) == []
+    assert {len(box.parts) for _, box in dataset.boxes()} == {parts}
+    names = part_names(dataset)
+    assert expand_parts(["eyes"], names)[0] == tuple(str(number) for number in range(36, 48))
     for image, frame in zip(dataset.images, (0, 20, 50), strict=True):
         [box] = image.boxes
         found = np.array(list(box.parts.values()))
@@ -78,3 +91,22 @@ def test_an_impossible_export_is_refused(
         with pytest.raises(ReviewExportError, match="already exists"):
             export_training_set(review, tmp_path / "a.xml")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_frames_with_landmarks_of_two_models_are_not_exported_together(
+    video_session: Path, recording: Path, landmark_file: Path, eyes_file: Path, tmp_path: Path
+) -> None:
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        choose(review, 1)
+    with open_review(video_session, video=recording, landmarks=eyes_file) as review:
+        choose(review, 2)
+        with pytest.raises(ReviewExportError, match=r"frame 2: found 12 .* the 68 of frame 1"):
+            export_training_set(review, tmp_path / "a.xml")
+
+
+def test_landmarks_of_another_number_are_refused() -> None:
+    points = ((0.0, 0.0),) * 12
+    with pytest.raises(ValueError, match="found 11 landmarks, expected 68 or 12"):
+        UseFrame(frame=0, landmarks=points[:11])
+    with pytest.raises(ValueError, match="found moved landmark 12, expected 0 to 11"):
+        UseFrame(frame=0, landmarks=points, moved=(12,))
