@@ -1,0 +1,297 @@
+"""Scores of saliency maps against where a person looked, frame by frame.
+
+Three measures as in the literature: coverage of the gaze by the map's hottest region (Feng et al.
+2024, and the paper on FedCPF), pixel F1 (Lai et al. 2024), and AUC after Judd et al. 2009; beside
+them the average angular error (AAE). Only frames in which the gaze rests (fixations) count, each
+as much as any other, however the frames were batched. A map says nothing by itself:
+`reference_maps` (uniform, centre, and the mean of a client's training targets) stand beside every
+score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.floating]
+
+COVERAGE_THRESHOLD = 0.7
+"""Of a frame's map, scaled to 0..1: what is hotter is the predicted region."""
+DISC_RADIUS = 0.117
+"""Radius of the true region, in widths of the frame."""
+FIELD_OF_VIEW_DEG = 60.0
+"""Horizontal field of view of a head-mounted camera, where it is not known."""
+TARGET_SIGMA = 3.2
+TARGET_SIZE = 19
+_TARGET_THRESHOLD = 0.001
+"""Of a target: what is larger belongs to the true pixels of the pixel F1."""
+
+
+@dataclass(frozen=True)
+class SaliencyScores:
+    """Scores of the maps of some frames.
+
+    Attributes
+    ----------
+    frames : int
+        Number of frames that count.
+    recall : float
+        Share of frames whose gaze lies in the predicted region.
+    precision : float
+        Mean share of the predicted region that lies in the true disc.
+    precision_of_hits : float
+        The same over the frames whose gaze lies in the predicted region; NaN without such frames.
+    f1 : float
+        Of `recall` and `precision`.
+    pixel_f1 : float
+        Mean over frames, at `pixel_threshold`.
+    pixel_threshold : float
+        Of maps that sum to 1, in multiples of the uniform map.
+    aae_deg : float
+        Mean angle between the map's peak and the gaze.
+    auc : float
+        0.5 for a constant map.
+    """
+
+    frames: int
+    recall: float
+    precision: float
+    precision_of_hits: float
+    f1: float
+    pixel_f1: float
+    pixel_threshold: float
+    aae_deg: float
+    auc: float
+
+
+@dataclass(frozen=True, eq=False)
+class FrameScores:
+    """The parts of `SaliencyScores` for each frame, float64 of shape (frames,).
+
+    Frames of several clips can be joined before the means are taken.
+    """
+
+    hit: NDArray[np.bool_]
+    overlap: Float
+    aae_deg: Float
+    auc: Float
+    pixel_f1: Float
+
+    @staticmethod
+    def join(parts: list[FrameScores]) -> FrameScores:
+        """Return the frames of all parts, in their order."""
+        return FrameScores(
+            *(
+                np.concatenate([getattr(part, f.name) for part in parts])
+                for f in fields(FrameScores)
+            )
+        )
+
+
+def score_maps(
+    maps: Float,
+    gaze: Float,
+    *,
+    aspect: float = 1.0,
+    field_of_view_deg: float = FIELD_OF_VIEW_DEG,
+    pixel_threshold: float = 2.0,
+) -> FrameScores:
+    """Return the scores of each frame.
+
+    Parameters
+    ----------
+    maps : float, shape (frames, height, width)
+        Saliency, not negative; any scale.
+    gaze : float, shape (frames, 2)
+        x and y from the upper left corner, in widths and heights of the frame, 0 to 1.
+    aspect : float
+        Width by height of the camera's picture, which the map may have squeezed.
+    field_of_view_deg : float
+        Horizontal field of view of the camera.
+    pixel_threshold : float
+        For the pixel F1, in multiples of the uniform map; choose it on validation frames with
+        `choose_pixel_threshold`.
+    """
+    count, height, width = maps.shape
+    scaled = scale_maps(maps)
+    rows, columns = pixel_of(gaze, height, width)
+    each = np.arange(count)
+    found = scaled > COVERAGE_THRESHOLD
+    # Centres of pixels, in widths of the frame.
+    x = (np.arange(width) + 0.5) / width
+    y = (np.arange(height) + 0.5) / height / aspect
+    distance = np.hypot(
+        x[None, None, :] - gaze[:, 0, None, None],
+        y[None, :, None] - gaze[:, 1, None, None] / aspect,
+    )
+    overlap = (found & (distance <= DISC_RADIUS)).sum((1, 2)) / found.sum((1, 2))
+    flat = scaled.reshape(count, height * width)
+    at_gaze = scaled[each, rows, columns]
+    # Judd's curve with one fixation: (0, 0), (share of other pixels as hot, 1), (1, 1).
+    as_hot = ((flat >= at_gaze[:, None]).sum(1) - 1) / (height * width - 1)
+    peak = flat.argmax(1)
+    predicted = np.stack([x[peak % width], (peak // width + 0.5) / height], axis=1)
+    return FrameScores(
+        hit=found[each, rows, columns],
+        overlap=overlap,
+        aae_deg=angle_between_deg(predicted, gaze, aspect, field_of_view_deg),
+        auc=1 - as_hot / 2,
+        pixel_f1=_pixel_f1(maps, gaze_targets(gaze, height, width), np.array([pixel_threshold]))[0],
+    )
+
+
+def summarise_frames(frames: FrameScores, pixel_threshold: float = 2.0) -> SaliencyScores:
+    """Return the means over frames; all NaN where there are none."""
+    count = len(frames.hit)
+    if not count:
+        nothing = [float("nan")] * (len(fields(SaliencyScores)) - 1)
+        return SaliencyScores(0, *nothing)
+    recall, precision = float(frames.hit.mean()), float(frames.overlap.mean())
+    total = recall + precision
+    return SaliencyScores(
+        frames=count,
+        recall=recall,
+        precision=precision,
+        precision_of_hits=float(frames.overlap[frames.hit].mean()) if frames.hit.any() else np.nan,
+        f1=2 * recall * precision / total if total else 0.0,
+        pixel_f1=float(frames.pixel_f1.mean()),
+        pixel_threshold=pixel_threshold,
+        aae_deg=float(frames.aae_deg.mean()),
+        auc=float(frames.auc.mean()),
+    )
+
+
+def scale_maps(maps: Float) -> Float:
+    """Return each frame's map scaled to 0..1; a constant map is 1 everywhere, as it excludes none.
+
+    Parameters
+    ----------
+    maps : float, shape (frames, height, width)
+    """
+    low = maps.min((1, 2), keepdims=True)
+    span = maps.max((1, 2), keepdims=True) - low
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled: Float = np.where(span > 0, (maps - low) / span, 1.0)
+    return scaled
+
+
+def pixel_of(gaze: Float, height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return rows and columns of the pixels that the gaze, (frames, 2) from 0 to 1, lies in."""
+    columns = np.clip((gaze[:, 0] * width).astype(np.intp), 0, width - 1)
+    rows = np.clip((gaze[:, 1] * height).astype(np.intp), 0, height - 1)
+    return rows, columns
+
+
+def angle_between_deg(
+    first: Float, second: Float, aspect: float, field_of_view_deg: float
+) -> NDArray[np.float64]:
+    """Return the angle between the rays through two points of a picture, for each frame.
+
+    Parameters
+    ----------
+    first, second : float, shape (frames, 2)
+        x and y, 0 to 1.
+    """
+    focal = 0.5 / np.tan(np.radians(field_of_view_deg) / 2)
+
+    def rays(points: Float) -> Float:
+        x, y = points[:, 0] - 0.5, (points[:, 1] - 0.5) / aspect
+        directions = np.stack([x, y, np.full(len(points), focal)], axis=1)
+        unit: Float = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        return unit
+
+    a, b = rays(first), rays(second)
+    # The arc tangent is exact for small angles, where the arc cosine of the product is not.
+    angles = np.arctan2(np.linalg.norm(np.cross(a, b), axis=1), (a * b).sum(1))
+    degrees: NDArray[np.float64] = np.degrees(angles)
+    return degrees
+
+
+def gaze_targets(
+    gaze: Float, height: int, width: int, tracked: NDArray[np.bool_] | None = None
+) -> NDArray[np.float32]:
+    """Return the maps that a network learns: a Gaussian at the gaze, summing to 1.
+
+    Where the gaze is not tracked, or its Gaussian lies outside the frame, the map is uniform.
+
+    Parameters
+    ----------
+    gaze : float, shape (frames, 2)
+        x and y, 0 to 1.
+    tracked : bool, shape (frames,)
+        All, if not given.
+
+    Returns
+    -------
+    float32, shape (frames, height, width)
+    """
+    half = TARGET_SIZE // 2
+    rows, columns = pixel_of(gaze, height, width)
+    down = np.arange(height)[None] - rows[:, None]
+    across = np.arange(width)[None] - columns[:, None]
+
+    # Smaller maps have smaller Gaussians: the paper's is for 64 x 64.
+    scale = 64 / width
+
+    def bell(steps: NDArray[Any]) -> NDArray[np.float64]:
+        near = np.exp(-0.5 * (steps * scale / TARGET_SIGMA) ** 2)
+        found: NDArray[np.float64] = np.where(np.abs(steps) * scale <= half, near, 0.0)
+        return found
+
+    maps = bell(down)[:, :, None] * bell(across)[:, None, :]
+    inside = (gaze >= 0).all(1) & (gaze <= 1).all(1)
+    usable = inside if tracked is None else inside & tracked
+    maps[~usable] = 1.0
+    targets: NDArray[np.float32] = (maps / maps.sum((1, 2), keepdims=True)).astype(np.float32)
+    return targets
+
+
+def choose_pixel_threshold(maps: Float, gaze: Float) -> float:
+    """Return the threshold with the best pixel F1 on validation frames.
+
+    Parameters
+    ----------
+    maps : float, shape (frames, height, width)
+    gaze : float, shape (frames, 2)
+    """
+    candidates = np.geomspace(0.25, 64, 33)
+    targets = gaze_targets(gaze, *maps.shape[1:])
+    return float(candidates[_pixel_f1(maps, targets, candidates).mean(1).argmax()])
+
+
+def _pixel_f1(maps: Float, targets: Float, thresholds: Float) -> NDArray[np.float64]:
+    """Return the F1 of pixels, shape (thresholds, frames)."""
+    count = len(maps)
+    size = maps.shape[1] * maps.shape[2]
+    truth = (targets > _TARGET_THRESHOLD).reshape(count, size)
+    totals = maps.sum((1, 2), keepdims=True)
+    shares = np.where(totals > 0, maps / np.where(totals > 0, totals, 1), 1 / size) * size
+    flat = shares.reshape(count, size)
+    scores = np.empty((len(thresholds), count))
+    for number, threshold in enumerate(thresholds):
+        found = flat > threshold
+        both = (found & truth).sum(1)
+        scores[number] = 2 * both / (found.sum(1) + truth.sum(1))
+    return scores
+
+
+def reference_maps(training_gaze: Float, height: int, width: int) -> dict[str, NDArray[np.float32]]:
+    """Return the maps that every score stands beside, each of shape (height, width).
+
+    Parameters
+    ----------
+    training_gaze : float, shape (frames, 2)
+        Fixations in a client's training clips; their mean target is ``client-mean``.
+    """
+    y = (np.arange(height) + 0.5) / height - 0.5
+    x = (np.arange(width) + 0.5) / width - 0.5
+    centre = np.exp(-0.5 * (x[None] ** 2 + y[:, None] ** 2) / 0.15**2)
+    mean = gaze_targets(training_gaze, height, width).mean(0) if len(training_gaze) else centre
+    return {
+        "uniform": np.full((height, width), 1 / (height * width), np.float32),
+        "centre": (centre / centre.sum()).astype(np.float32),
+        "client-mean": mean.astype(np.float32),
+    }
