@@ -135,6 +135,7 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     output_formats: ClassVar[tuple[str, ...]]
     format_hint: ClassVar[str] = ""
     contribution: ClassVar[ContributionKind | None] = None
+    personal: ClassVar[bool] = False
     needs_each: ClassVar[bool] = False
 
     @abstractmethod

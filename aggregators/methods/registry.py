@@ -13,6 +13,14 @@ from aggregators.methods.networks.fedavg import FedAvg
 from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from aggregators.methods.networks.geometric_median import GeometricMedian
 from aggregators.methods.networks.krum import Krum
+from aggregators.methods.networks.masked_mean import (
+    CpfRandom,
+    FedCpf,
+    FedPer,
+    FedProx,
+    FedSelect,
+    Local,
+)
 from aggregators.methods.networks.norm_clip import NormClip
 from aggregators.methods.networks.trimmed_mean import Median, TrimmedMean
 from aggregators.methods.wba import WbaCascade, WbaFinal
@@ -32,6 +40,12 @@ _ALL: tuple[AggregationMethod[Any], ...] = (
     Krum(),
     NormClip(),
     GeometricMedian(),
+    FedProx(),
+    FedPer(),
+    FedSelect(),
+    FedCpf(),
+    CpfRandom(),
+    Local(),
 )
 
 METHODS: Mapping[str, AggregationMethod[Any]] = {method.name: method for method in _ALL}

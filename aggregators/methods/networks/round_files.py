@@ -12,6 +12,9 @@ metadata ``holds``      ``values`` or ``differences``
 metadata ``samples``    number of training samples, decimal
 metadata ``settings``   JSON object of texts, numbers, true, false and null
 each tensor             as in the base: same name, type and shape
+``shared/NAME``         U8, of personalised methods: a bit for each number of the entry NAME, the
+                        highest bit first; 1: shared, 0: personal, and then the difference is 0
+``statistic/NAME``      F32, of methods that need statistics of the samples
 ======================  ================================================================
 
 Numbers in it may be infinite or NaN for `merge`, where each method decides what becomes of such a
@@ -36,11 +39,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aggregators.errors import ContributionError, ConversionError, FormatError
 from aggregators.formats import write_model
@@ -53,7 +57,7 @@ from aggregators.formats.safetensors_file import (
     require_metadata,
     require_metadata_keys,
 )
-from aggregators.methods.networks.updates import FLOAT_DTYPES, require_same_entries
+from aggregators.methods.networks.updates import FLOAT_DTYPES, ComputedTensors, require_same_entries
 from aggregators.models import NetworkContribution, OptimiserState, StateDict, TensorInfo
 
 NETWORK_CONTRIBUTION = "poolctl-network-contribution"
@@ -63,6 +67,8 @@ MOST_SAMPLES = 2**53
 _VERSION = "1"
 _CONTRIBUTION_FIELDS = frozenset({"format", "version", "base", "holds", "samples", "settings"})
 _LONGEST_SETTINGS = 16 * 1024
+_SHARED, _STATISTIC = "shared/", "statistic/"
+_BESIDE = (_SHARED, _STATISTIC)
 
 
 def write_network_contribution(contribution: NetworkContribution, path: Path | str) -> str:
@@ -114,7 +120,17 @@ def contribution_as_network(contribution: NetworkContribution) -> StateDict:
             dict(contribution.settings), sort_keys=True, separators=(",", ":"), ensure_ascii=False
         ),
     }
-    return StateDict(contribution.network.tensors, contribution.network.infos, metadata)
+    if not contribution.shared and not contribution.statistics:
+        return StateDict(contribution.network.tensors, contribution.network.infos, metadata)
+    tensors, infos = dict(contribution.network.tensors), dict(contribution.network.infos)
+    for name, bits in contribution.shared.items():
+        packed = np.packbits(np.ascontiguousarray(bits).reshape(-1))
+        tensors[_SHARED + name] = packed
+        infos[_SHARED + name] = TensorInfo("U8", packed.shape)
+    for name, values in contribution.statistics.items():
+        tensors[_STATISTIC + name] = values
+        infos[_STATISTIC + name] = TensorInfo("F32", tuple(values.shape))
+    return StateDict(tensors, infos, metadata)
 
 
 def _parse(network: StateDict) -> NetworkContribution:
@@ -125,13 +141,67 @@ def _parse(network: StateDict) -> NetworkContribution:
     holds = metadata["holds"]
     if holds not in ("values", "differences"):
         raise header_error("metadata holds", repr(holds)[:80], "values or differences")
+    own = {name: info for name, info in network.infos.items() if not name.startswith(_BESIDE)}
     return NetworkContribution(
-        network=StateDict(network.tensors, network.infos),
+        network=StateDict(_Chosen(network.tensors, own), own),
         holds=cast('Literal["values", "differences"]', holds),
         samples=_parse_samples(metadata["samples"]),
         base_digest=digest_in_metadata(metadata, "base"),
         settings=_parse_settings(metadata["settings"]),
+        shared=_parse_shared(network, own),
+        statistics={
+            name.removeprefix(_STATISTIC): network.tensors[name].astype(np.float32)
+            for name in network.infos
+            if name.startswith(_STATISTIC)
+        },
     )
+
+
+class _Chosen(Mapping[str, NDArray[np.generic]]):
+    """Some of a file's entries, loaded when used."""
+
+    def __init__(
+        self, tensors: Mapping[str, NDArray[np.generic]], names: Mapping[str, TensorInfo]
+    ) -> None:
+        self._tensors, self._names = tensors, names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._tensors[name]
+
+
+def _parse_shared(
+    network: StateDict, entries: Mapping[str, TensorInfo]
+) -> Mapping[str, NDArray[np.bool_]]:
+    shared: dict[str, TensorInfo] = {}
+    for name, info in network.infos.items():
+        if not name.startswith(_SHARED):
+            continue
+        entry = entries.get(name.removeprefix(_SHARED))
+        count = math.prod(entry.shape) if entry else 0
+        wanted = TensorInfo("U8", ((count + 7) // 8,))
+        if entry is None or entry.dtype not in FLOAT_DTYPES or info != wanted:
+            raise header_error(
+                f"tensor {name[:80]!r}",
+                f"{info.dtype} {list(info.shape)}",
+                "a bit for each number of a floating-point entry"
+                + (f", {wanted.dtype} {list(wanted.shape)}" if entry else " that is there"),
+            )
+        shared[name.removeprefix(_SHARED)] = entry
+
+    def unpack(name: str) -> NDArray[Any]:
+        shape = shared[name].shape
+        packed = np.asarray(network.tensors[_SHARED + name], dtype=np.uint8)
+        return np.unpackbits(packed, count=math.prod(shape)).astype(np.bool_).reshape(shape)
+
+    return cast("Mapping[str, NDArray[np.bool_]]", ComputedTensors(shared, unpack))
 
 
 def _parse_samples(text: str) -> int:
@@ -291,6 +361,12 @@ def check_network_contribution(
             part = difference[first : first + _NUMBERS_AT_ONCE]
             _check_numbers(name, info, part, start[first : first + _NUMBERS_AT_ONCE])
             changed = changed or bool(part.any())
+        personal = contribution.shared.get(name)
+        if personal is not None and bool(difference[~personal.reshape(-1)].any()):
+            raise ContributionError(f"entry {name!r} holds personal numbers, expected zeros there")
+    for name, values in contribution.statistics.items():
+        if not np.isfinite(values).all():
+            raise ContributionError(f"statistic {name!r} holds infinities or NaN")
     if not changed:
         # Whoever sends zeros takes no part, but makes the sum that of one site fewer.
         raise ContributionError("every difference is 0, expected those of a trained network")
