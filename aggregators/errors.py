@@ -3,6 +3,7 @@
 AggregatorError
 ├── FormatError                   a malformed model file
 │   └── UnknownFormatError        a file of no known format
+├── SiteOnlyError                 a personal part of a network, which must not leave its site
 ├── IncompatibleModelsError       models that cannot be merged
 │   └── WrongKindError            a kind of model that the method does not merge
 ├── ContributionError             a site's contribution that does not belong into its round
@@ -71,6 +72,10 @@ class FormatError(AggregatorError):
 
 class UnknownFormatError(FormatError):
     """A file of no known format."""
+
+
+class SiteOnlyError(AggregatorError):
+    """A personal part of a network, or a network that holds one: it must not leave its site."""
 
 
 class IncompatibleModelsError(AggregatorError):

@@ -27,13 +27,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.errors import ConversionError, FormatError
+from aggregators.errors import ConversionError, FormatError, SiteOnlyError
 from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer
 from aggregators.models import Float32, StateDict, TensorInfo
 
 MOST_HEADER_BYTES = 4 * 1024 * 1024
 """Enough for 40 000 tensors; a longer header could take a minute, and gigabytes, to check."""
+
+SITE_ONLY: Mapping[str, str] = MappingProxyType({"visibility": "site-only"})
+"""Metadata of a network that holds numbers of one site that no other may get."""
 
 MOST_DIMENSIONS = 32
 MOST_NAME_CHARACTERS = 256
@@ -195,6 +198,16 @@ def _refuse(constant: str) -> Any:
 def header_error(what: str, found: str, expected: str) -> FormatError:
     """Return the error for a part of the header."""
     return FormatError(what, offset=8, found=found[:200], expected=expected)
+
+
+def require_shareable(model: object, name: str) -> None:
+    """Raise `SiteOnlyError` for a network whose metadata say that it stays at its site."""
+    metadata = model.metadata if isinstance(model, StateDict) else {}
+    if SITE_ONLY.items() <= metadata.items():
+        raise SiteOnlyError(
+            f"{name}: holds the personal part of a network (its metadata say site-only), which "
+            "stays at its site; share the round's result instead"
+        )
 
 
 def require_metadata(metadata: Mapping[str, str], key: str, wanted: str) -> None:

@@ -136,7 +136,17 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     format_hint: ClassVar[str] = ""
     contribution: ClassVar[ContributionKind | None] = None
     personal: ClassVar[bool] = False
+    trains_plainly: ClassVar[bool] = True
     needs_each: ClassVar[bool] = False
+
+    @property
+    def not_summable(self) -> str:
+        """Say why the method cannot work from a secure sum; empty if it can."""
+        if self.needs_each:
+            return "compares the contributions with one another, and a secure sum shows none"
+        if self.personal:
+            return "needs to know which site shares which number, and a secure sum shows none"
+        return ""
 
     @abstractmethod
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:

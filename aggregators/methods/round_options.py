@@ -100,20 +100,22 @@ def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
     if chosen.kind != "network":
         known = ", ".join(each.name for each in METHODS.values() if each.kind == "network")
         raise OptionError(f"{method} does not combine networks; expected one of {known}")
-    own, training = chosen.options_type.model_fields, LocalTraining.model_fields
+    own, training_fields = chosen.options_type.model_fields, LocalTraining.model_fields
     # Checked together, as neither side alone knows that the other has no such option.
-    if unknown := [name for name in options if name not in own and name not in training]:
+    if unknown := [name for name in options if name not in own and name not in training_fields]:
         raise OptionError(
             f"rounds of {method} have no option {unknown[0]!r}; the options of the method: "
-            f"{', '.join(own) or 'none'}; of the sites' training: {', '.join(training)}"
+            f"{', '.join(own) or 'none'}; of the sites' training: {', '.join(training_fields)}"
         )
-    return RoundOptions(
-        check_options(
-            chosen.options_type, {name: options[name] for name in options if name in own}, method
-        ),
-        check_options(
-            LocalTraining,
-            {name: options[name] for name in options if name in training},
-            "the sites' training",
-        ),
+    training = check_options(
+        LocalTraining,
+        {name: options[name] for name in options if name in training_fields},
+        "the sites' training",
     )
+    if training.dp_epsilon is not None and not chosen.trains_plainly:
+        raise OptionError(
+            f"dp_epsilon: sites of {method} do more than train, and the noise covers training "
+            "only; hold the rounds with fedavg or one of its server optimisers"
+        )
+    given = {name: options[name] for name in options if name in own}
+    return RoundOptions(check_options(chosen.options_type, given, method), training)

@@ -379,11 +379,10 @@ def _require_summable(
     session: Session, method: RoundMethod, names: list[str], secure: SecureTerms
 ) -> None:
     """Raise `RoundRefusedError` unless a secure round can be held with these sites."""
-    if method.aggregation.needs_each:
-        summable = [name for name in list_round_methods() if not METHODS[name].needs_each]
+    if reason := method.aggregation.not_summable:
+        summable = [name for name in list_round_methods() if not METHODS[name].not_summable]
         raise RoundRefusedError(
-            f"{method.name} compares the contributions with one another, and a secure sum shows "
-            "none of them",
+            f"{method.name} {reason}",
             hint=f"Secure rounds can be held with {', '.join(summable)}.",
         )
     if len(names) < FEWEST_SUMMED:

@@ -83,12 +83,14 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     """
     from aggregators.errors import AggregatorError, FormatError
     from aggregators.formats import fingerprint, read_model, recognise
+    from aggregators.formats.safetensors_file import require_shareable
     from aggregators.methods import merge_keys
 
     path, name = Path(plan["path"]), plan["name"]
     try:
         format_name = recognise(path).name
         model = read_model(path, max_bytes=path.stat().st_size)
+        require_shareable(model, name)
         described = fingerprint(model, format_name)
         return {
             "accepted": True,

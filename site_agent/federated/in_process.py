@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from aggregators.secure_sum.sharing import (
 )
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
+from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import CombinedRound, FederationPlan, combine, first_model
 
 SUM = "sum of all sites"
@@ -49,9 +50,12 @@ class HeldRound(CombinedRound):
     ----------
     number : int
         From 1.
+    parts : mapping of str to PersonalPart
+        What each site has kept, up to this round; empty for methods without personal parts.
     """
 
     number: int
+    parts: Mapping[str, PersonalPart] = field(default_factory=dict)
 
 
 def honest(
@@ -99,33 +103,36 @@ def run_rounds(
     >>> for held in run_rounds(new_network("gaze-lenet"), sites, plan):  # doctest: +SKIP
     ...     print(held.number, held.model.digest)
     """
-    if secure and find_method(plan.method).needs_each:
-        raise InvalidInputError(
-            f"{plan.method} compares the contributions with one another, and a secure sum shows "
-            "none of them"
-        )
+    if secure and (reason := find_method(plan.method).not_summable):
+        raise InvalidInputError(f"{plan.method} {reason}")
     model = first_model(base)
+    parts: dict[str, PersonalPart] = {}
     for number in range(1, plan.rounds + 1):
         contributions = {}
         for site in plan.sites_in(number, sites):
             try:
-                made = train_contribution(
+                made = train_at_site(
                     model.network,
                     model.digest,
                     sites[site],
                     plan.training,
                     site=site,
                     round_number=number,
+                    method=plan.method,
+                    options=plan.own_options,
+                    before=parts.get(site),
                 )
             except TrainingFailedError as error:
                 raise TrainingFailedError(f"site {site}: {error}") from error
-            contributions[site] = corrupt(site, number, made)
+            contributions[site] = corrupt(site, number, made.contribution)
+            if made.part is not None:
+                parts[site] = made.part
         if secure:
             mean = plan.method_options["mean"]
             contributions = {SUM: sum_in_memory(model.network, contributions, mean=mean)}
         held = combine(plan, model, contributions)
         model = held.model
-        yield HeldRound(held.model, held.update_digests, held.warnings, number)
+        yield HeldRound(held.model, held.update_digests, held.warnings, number, dict(parts))
 
 
 # A secure sum in memory is the arithmetic of labs and servers without their messages.

@@ -9,13 +9,15 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.methods.contract import MethodOptions
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples
@@ -24,6 +26,12 @@ from site_agent.errors import (
     TrainingDataError,
     TrainingFailedError,
 )
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from site_agent.federated.personal import Bits, PersonalPart
 
 _TRIAL_SHARE = 0.05
 """Of the time that a site allows: after it, the time of the whole training is estimated."""
@@ -47,6 +55,46 @@ def train_contribution(
     max_hours: float = math.inf,
     privacy: Privacy | None = None,
 ) -> NetworkContribution:
+    """Return what a site sends in a round of a method without personal parts.
+
+    As `train_at_site`, which says what the parameters are.
+    """
+    return train_at_site(
+        base, base_digest, samples, settings, site=site, round_number=round_number,
+        guarded=guarded, max_hours=max_hours, privacy=privacy,
+    ).contribution  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class SiteUpdate:
+    """What a site's training makes: what it sends, and what it keeps.
+
+    Attributes
+    ----------
+    contribution : NetworkContribution
+    part : PersonalPart or None
+        None for methods without personal parts.
+    """
+
+    contribution: NetworkContribution
+    part: PersonalPart | None = None
+
+
+def train_at_site(
+    base: StateDict,
+    base_digest: str,
+    samples: GazeSamples,
+    settings: LocalTraining,
+    *,
+    site: str,
+    round_number: int,
+    method: str = "fedavg",
+    options: MethodOptions | None = None,
+    before: PersonalPart | None = None,
+    guarded: bool = True,
+    max_hours: float = math.inf,
+    privacy: Privacy | None = None,
+) -> SiteUpdate:
     """Train a round's network on the samples of a site, and return the differences.
 
     It runs on the CPU in one thread, so that it can be repeated. A step takes at most an eighth of
@@ -59,6 +107,10 @@ def train_contribution(
         SHA-256 of the base's file.
     round_number : int
         From 1.
+    method, options
+        The round's method with its own options.
+    before : PersonalPart, optional
+        What the site has kept of the last round that it took part in.
     guarded : bool
         False only for the positive controls of attacks: nothing is kept back, and a step takes as
         many samples as the round asks for.
@@ -77,17 +129,39 @@ def train_contribution(
     TrainingFailedError
         The loss is not finite.
     InvalidInputError
-        The base is no network that this program can train.
+        The base is no network that this program can train, or `before` does not fit it.
     """
     import torch
 
+    from site_agent.federated import personal as own
     from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
+    from site_agent.federated.tasks import task_of
     from site_agent.networks import from_module, to_module
-    from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
+    from site_agent.training.gaze.loop import repeatable, sgd
 
     if len(samples) < 2:
         raise TrainingDataError(None, [(0, f"found {len(samples)} samples, expected at least 2")])
-    module = to_module(base, "the base")
+    if settings.dp_epsilon is not None:
+        return SiteUpdate(
+            _train_private_contribution(
+                base, base_digest, samples, settings, site=site, round_number=round_number,
+                privacy=privacy or Privacy(),
+            )
+        )  # fmt: skip
+    architecture = base.metadata.get("architecture", "")
+    half = own.find_half(method)
+    start, masks = own.assemble(base, before), {}
+    module = to_module(start, "the base")
+    task = task_of(architecture)
+    home = samples[:0]
+    if half is not None:
+        masks = dict(
+            before.chosen
+            if before is not None
+            else half.begins_with(own.trained_shapes(base), last_layer(module))
+        )
+        if half.scores_at_home and getattr(options, "rho", 0) > 0:
+            samples, home = task.split_home(samples)
     generator = torch.Generator().manual_seed(seed_of(settings.seed, site, round_number))
     optimiser = sgd(
         module,
@@ -95,40 +169,91 @@ def train_contribution(
         settings.momentum,
         settings.weight_decay,
     )
-    if settings.dp_epsilon is not None:
-        return _train_private_contribution(
-            base, base_digest, samples, settings, site=site, round_number=round_number,
-            privacy=privacy or Privacy(),
-        )  # fmt: skip
     with repeatable():
-        data = to_tensors(samples)
+        data = task.to_tensors(samples)
         batch_size, epochs = settings.batch_size, settings.epochs
         if guarded:
             batch_size = batch_size_for(settings, len(samples))
             epochs = passes_for(settings, len(samples))
         rows = DenseRows(module, data, epochs)
         timer = _Timer(f"{round_number} of its series", epochs, max_hours)
+        pull = _pull_to_start(module, float(getattr(options, "mu", 0.0)))
+        hold = _hold_frozen(module, masks if getattr(options, "freeze", False) else {})
         for epoch in range(epochs):
-            loss = train_epoch(
-                module, optimiser, data, batch_size, generator, progress=timer.at_epoch(epoch)
-            )
+            loss = task.train_epoch(
+                module, optimiser, data, batch_size, generator,
+                extra_loss=pull, after_step=hold, progress=timer.at_epoch(epoch),
+            )  # fmt: skip
             if not np.isfinite(loss):
                 raise TrainingFailedError(
                     f"the loss is {loss} in round {round_number}: lower the learning rate "
                     f"({settings.learning_rate:g})"
                 )
         rows.close()
-        trained = from_module(module, base.metadata["architecture"])
+        trained = from_module(module, architecture)
         differences = _differences(trained, base)
+        for name, mask in masks.items():
+            differences[name] = np.where(mask, 0, differences[name]).astype(differences[name].dtype)
         if guarded:
             rows.keep_back(differences)
-    return NetworkContribution(
+        part = None
+        if half is not None:
+            score = task.score(module, home, samples) if len(home) else math.nan
+            part = own.next_part(
+                half, options, method=method, site=site, base_digest=base_digest,
+                round_number=round_number, before=before, personal=masks, start=start,
+                trained=trained, score=score,
+            )  # fmt: skip
+    contribution = NetworkContribution(
         network=StateDict(differences, dict(base.infos)),
         holds="differences",
         samples=len(samples),
         base_digest=base_digest,
         settings=settings.shared(),
+        shared={name: ~mask for name, mask in masks.items() if mask.any()},
     )
+    return SiteUpdate(contribution, part)
+
+
+def _pull_to_start(module: nn.Module, mu: float) -> Callable[[], torch.Tensor] | None:
+    """Return FedProx's term, ``mu / 2`` times the squared distance from the network as it is."""
+    import torch
+
+    if mu == 0:
+        return None
+    start = [each.detach().clone() for each in module.parameters()]
+
+    def term() -> torch.Tensor:
+        pairs = zip(module.parameters(), start, strict=True)
+        return mu / 2 * torch.stack([(now - then).square().sum() for now, then in pairs]).sum()
+
+    return term
+
+
+def _hold_frozen(module: nn.Module, masks: Mapping[str, Bits]) -> Callable[[], None] | None:
+    """Return a function that puts the numbers of `masks` back to what they are now."""
+    import torch
+
+    held = [
+        (each, torch.from_numpy(masks[name]), each.detach().clone())
+        for name, each in module.named_parameters()
+        if name in masks and masks[name].any()
+    ]
+    if not held:
+        return None
+
+    def hold() -> None:
+        with torch.no_grad():
+            for each, mask, value in held:
+                each.copy_(torch.where(mask, value, each))
+
+    return hold
+
+
+def last_layer(module: nn.Module) -> frozenset[str]:
+    """Return the names of the parameters of a network's last layer."""
+    name = [each.rpartition(".")[0] for each, _ in module.named_parameters()][-1]
+    return frozenset(each for each, _ in module.named_parameters() if each.startswith(f"{name}."))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from aggregators.formats import decode_model, encode_model
-from aggregators.methods.contract import no_progress
+from aggregators.methods.contract import MethodOptions, no_progress
 from aggregators.methods.merging import Merged, encode_input, merge
 from aggregators.methods.networks.round_files import decode_optimiser_state
 from aggregators.methods.registry import find_method
@@ -78,6 +78,11 @@ class FederationPlan(BaseModel):
     def method_options(self) -> dict[str, Any]:
         """The method's own options, as `aggregators.merge` takes them."""
         return self._split.own.model_dump(mode="json")
+
+    @property
+    def own_options(self) -> MethodOptions:
+        """The method's own options, of which some are for the sites (``rho`` ...)."""
+        return self._split.own
 
     @property
     def training(self) -> LocalTraining:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import IncompatibleModelsError
+from aggregators.formats.safetensors_file import SITE_ONLY
 from aggregators.methods.contract import AggregationMethod, OptionsT
 from aggregators.methods.sub_models import SubModel, SubModels
 from aggregators.models import (
@@ -91,16 +92,19 @@ def require_same_entries(
 
 
 def common_metadata(networks: Iterable[StateDict]) -> dict[str, str]:
-    """Return the metadata that all networks share."""
+    """Return the metadata that all networks share; of site-only ones, that they are."""
     shared: dict[str, str] | None = None
+    marks: dict[str, str] = {}
     for network in networks:
         found = network.metadata
+        if SITE_ONLY.items() <= found.items():
+            marks = dict(SITE_ONLY)
         shared = {
             key: value
             for key, value in (found if shared is None else shared).items()
             if found.get(key) == value
         }
-    return dict(sorted((shared or {}).items()))
+    return dict(sorted({**(shared or {}), **marks}.items()))
 
 
 def _describe(info: TensorInfo | None) -> str:

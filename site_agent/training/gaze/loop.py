@@ -71,6 +71,8 @@ def train_epoch(
     shift_px: int = 0,
     light: float = 0.0,
     mixed_precision: bool = False,
+    extra_loss: Callable[[], torch.Tensor] | None = None,
+    after_step: Callable[[], None] | None = None,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> float:
     """Train once on all samples, and return the mean loss.
@@ -90,6 +92,10 @@ def train_epoch(
         standard deviation, in units of the patch's own; 0: none.
     mixed_precision : bool
         Compute the network in bfloat16.
+    extra_loss : function, optional
+        Returns what is added to the loss of each step; it does not count in the mean.
+    after_step : function, optional
+        Called after each step.
     progress : function of float
         Called with the share done after each step.
     """
@@ -107,8 +113,11 @@ def train_epoch(
         with torch.autocast(patches.device.type, torch.bfloat16, enabled=mixed_precision):
             found = module(patches, data.head[batch])
         loss = functional.l1_loss(found.float(), data.gaze[batch])
-        loss.backward()  # type: ignore[no-untyped-call]
+        whole = loss if extra_loss is None else loss + extra_loss()
+        whole.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+        if after_step is not None:
+            after_step()
         total += loss.detach() * len(batch)
         done += len(batch)
         progress(done / len(data))

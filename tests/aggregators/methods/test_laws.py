@@ -92,6 +92,30 @@ class TestFedAvgOfOtherArchitectures(TestFedAvg):
         return make_network(9, architecture="large"), "architecture"
 
 
+class TestFedProx(TestFedAvg):
+    method_name = "fedprox"
+
+
+class TestFedPer(TestFedAvg):
+    method_name = "fedper"
+
+
+class TestFedSelect(TestFedAvg):
+    method_name = "fedselect"
+
+
+class TestFedCpf(TestFedAvg):
+    method_name = "fedcpf"
+
+
+class TestCpfRandom(TestFedAvg):
+    method_name = "cpf-random"
+
+
+class TestLocal(TestFedAvg):
+    method_name = "local"
+
+
 class TestTrimmedMean(RobustMethodLaws):
     method_name = "trimmed-mean"
     other_options = ({"trim": 0.0}, {"trim": 0.4}, {"trim": 0.5})

@@ -7,14 +7,17 @@ trains in one thread, and keeps the samples that it has read.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from aggregators import file_digest
 from aggregators.methods.networks import write_network_contribution
-from aggregators.methods.round_options import LocalTraining
+from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.engines.simulator.data import (
@@ -30,7 +33,8 @@ from site_agent.federated.engines.simulator.folder import (
     RunFolder,
     read_history,
 )
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
+from site_agent.federated.personal import assemble, read_part, write_part
 from site_agent.federated.plan import FederationPlan, combine_files
 from site_agent.networks import read_network
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
@@ -96,10 +100,15 @@ def _hold(
     sites = plan.sites_in(number, data.sites)
     sent = {site: folder.contribution(number, site) for site in sites}
     there = frozenset(site for site, target in sent.items() if target.exists())
+    personal = find_method(plan.method).personal
 
     def train(job: Job) -> Task:
         own = data.sites[job.key]
-        payload = SiteRound(job.key, own, base, base_digest, number, plan.training, sent[job.key])
+        payload = SiteRound(
+            job.key, own, base, base_digest, number, plan, sent[job.key],
+            folder.part_before(number, job.key) if personal else None,
+            folder.part(number, job.key) if personal else None,
+        )  # fmt: skip
         return Task(job.key, train_site, payload)
 
     def end(outcome: JobOutcome) -> None:
@@ -117,7 +126,7 @@ def _hold(
     output = merged.recipe.output
     errors = {}
     if data.held_out is not None:
-        errors = dict(score_network(read_network(result), data.held_out).by_person)
+        errors = _score(read_network(result), data, folder if personal else None)
     return Round(
         number=number,
         base=base_digest,
@@ -126,33 +135,66 @@ def _hold(
         updates={site: file_digest(path) for site, path in sent.items()},
         warnings=merged.warnings,
         errors_deg=errors,
+        personal_share={}
+        if not personal
+        else {site: read_part(folder.part(number, site)).share for site in sites},
     )
+
+
+def _score(network: StateDict, data: DividedData, folder: MethodFolder | None) -> dict[str, float]:
+    """Return the error of each held-out person, with the personal parts of its site if any."""
+    assert data.held_out is not None, "the caller has looked"
+    if folder is None:
+        return dict(score_network(network, data.held_out).by_person)
+    errors: dict[str, float] = {}
+    left = np.ones(len(data.held_out), dtype=np.bool_)
+    for site, own in data.sites.items():
+        is_own = np.isin(data.held_out.person, own.persons)
+        if is_own.any():
+            path = folder.part_before(sys.maxsize, site)
+            assembled = assemble(network, read_part(path) if path else None)
+            errors.update(score_network(assembled, data.held_out[is_own]).by_person)
+            left &= ~is_own
+    if left.any():
+        errors.update(score_network(network, data.held_out[left]).by_person)
+    return dict(sorted(errors.items()))
 
 
 @dataclass(frozen=True)
 class SiteRound:
-    """One site's training in one round, and where its contribution goes."""
+    """One site's training in one round, and where its contribution goes.
+
+    `before` is what the site has kept of the rounds before, `part` what it keeps of this one.
+    """
 
     site: str
     data: SiteData
     base: Path
     base_digest: str
     round_number: int
-    training: LocalTraining
+    plan: FederationPlan
     target: Path
+    before: Path | None = None
+    part: Path | None = None
 
 
 def train_site(job: SiteRound, _progress: Progress) -> str:
     """Write the contribution of one site to one round, and return its digest."""
-    made = train_contribution(
+    done = train_at_site(
         read_network_once(job.base, job.base_digest),
         job.base_digest,
         read_once(job.data),
-        job.training,
+        job.plan.training,
         site=job.site,
         round_number=job.round_number,
+        method=job.plan.method,
+        options=job.plan.own_options,
+        before=None if job.before is None else read_part(job.before),
     )
-    return write_network_contribution(made, job.target)
+    if job.part is not None and done.part is not None:
+        # Before the contribution: where that is, nothing is computed again.
+        write_part(done.part, job.part)
+    return write_network_contribution(done.contribution, job.target)
 
 
 @lru_cache(maxsize=1)

@@ -9,6 +9,8 @@ file                               content
 ``METHOD/round-001.safetensors``   each round's result, with its recipe
 ``METHOD/round-001...state``       the state of the last round, if the method has one
 ``METHOD/round-002/``              contributions to a round that has not ended
+``METHOD/personal/SITE/002...``    what a site keeps, of methods with personal parts: after the last
+                                   ended round and, while one is held, after this one
 ``errors.png``                     errors over rounds of all methods
 =================================  =============================================================
 
@@ -22,7 +24,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -69,8 +71,24 @@ class MethodFolder:
     def contribution(self, number: int, site: str) -> Path:
         return self.contributions(number) / f"{quote(site, safe='')}.contribution"
 
+    def part(self, number: int, site: str) -> Path:
+        """Return the file of what a site keeps after round `number`."""
+        folder = self.path / "personal" / quote(site, safe="")
+        return folder / f"{number:03}.safetensors"
+
+    def part_before(self, number: int, site: str) -> Path | None:
+        """Return what a site has kept of its last round before `number`, if anything."""
+        files = sorted(self.part(0, site).parent.glob("*.safetensors"))
+        return next((path for path in reversed(files) if int(path.stem) < number), None)
+
     def tidy(self, ended: int) -> None:
         """Remove what no later round needs: contributions, states but the last, cut files."""
+        for site in self.path.glob("personal/*"):
+            kept = sorted(site.glob("*.safetensors"))
+            over = [path for path in kept if int(path.stem) > ended]
+            # A site of a cohort may have sat out: its newest part stays, whatever its round.
+            for path in over + [each for each in kept if each not in over][:-1]:
+                path.unlink()
         for cut in self.path.glob(".*.partial"):
             cut.unlink()
         for number in range(1, ended + 1):
@@ -157,6 +175,9 @@ class Round:
         SHA-256 of the sites' contributions, by site.
     errors_deg : mapping of str to float
         Of the result on the samples that were held out, by person; empty without such samples.
+        With personal parts, each person's samples are scored with the network of its site.
+    personal_share : mapping of str to float
+        Share of the numbers that each site keeps to itself from the next round on.
     """
 
     number: int
@@ -166,6 +187,7 @@ class Round:
     updates: Mapping[str, str]
     warnings: tuple[str, ...]
     errors_deg: Mapping[str, float]
+    personal_share: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def errors(self) -> PersonErrors | None:

@@ -1,0 +1,208 @@
+"""Masked means: each site shares some numbers of a network and keeps the others to itself.
+
+The server's half is one for all of these methods: the mean of a number over the sites that share
+it, and the base's number where no site does. The methods differ in what a site keeps, which its
+half decides (`site_agent.federated.personal`); the options of both halves are declared here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from aggregators.errors import OptionError
+from aggregators.methods.contract import Combined, OptionsT, Progress
+from aggregators.methods.networks.fedavg import (
+    FedAvg,
+    MeanOptions,
+    require_numbers,
+    site_weights,
+    weighted_mean,
+)
+from aggregators.methods.networks.updates import (
+    NetworkMethod,
+    Updates,
+    collect_updates,
+    find_differing_counters,
+    pick_first,
+    stream_network,
+    warn_of_lone_mover,
+)
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import Float64, MergeInput, NetworkContribution
+
+
+class MaskedMean(NetworkMethod[OptionsT]):
+    """``w = base + sum(n_k m_k d_k) / sum(n_k m_k)``, and the base where no site shares.
+
+    ``d_k`` are the differences of a site, ``m_k`` is 1 where it shares a number. Without masks
+    the result has the bytes of FedAvg. Personal numbers have no influence.
+    """
+
+    personal: ClassVar[bool] = True
+    trains_plainly: ClassVar[bool] = False
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: OptionsT, _progress: Progress, /
+    ) -> Combined:
+        updates = collect_updates(sub_models, self.name)
+        if updates.base is None:
+            return FedAvg().combine(sub_models, MeanOptions(mean="sites"), _progress)
+        weights = site_weights(updates, options)  # type: ignore[arg-type]
+
+        def combine(name: str, block: slice, rows: Float64) -> Float64:
+            require_numbers(updates, name, rows)
+            masks = _masks(updates, name, block)
+            return weighted_mean(rows, weights) if masks is None else _mean(rows, masks, weights)
+
+        network = stream_network(updates, combine, pick_first(updates))
+        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
+        return Combined(network, warnings)
+
+
+def _masks(updates: Updates, name: str, block: slice) -> NDArray[np.bool_] | None:
+    """Return which numbers the sites share, shape (sites, numbers); None if they share all."""
+    masks = [
+        site.model.shared.get(name) if isinstance(site.model, NetworkContribution) else None
+        for site in updates.sites
+    ]
+    if all(mask is None for mask in masks):
+        return None
+    size = block.stop - block.start
+    rows = np.ones((len(masks), size), dtype=np.bool_)
+    for number, mask in enumerate(masks):
+        if mask is not None:
+            rows[number] = mask.reshape(-1)[block]
+    return None if rows.all() else rows
+
+
+def _mean(rows: Float64, masks: NDArray[np.bool_], weights: Float64) -> Float64:
+    """Return the weighted mean of each column over the sites that share it; 0 where none does."""
+    total: Float64 = np.zeros(rows.shape[1])
+    counted: Float64 = np.zeros(rows.shape[1])
+    for row, mask, weight in zip(rows, masks, weights, strict=True):
+        total += np.where(mask, row * weight, 0.0)
+        counted += np.where(mask, weight, 0.0)
+    everyone = masks.all(axis=0)
+    if everyone.any():
+        # As FedAvg has it, to the last bit.
+        total[everyone] = weighted_mean(rows[:, everyone], weights)
+        counted[everyone] = 1.0
+    result: Float64 = np.divide(total, counted, out=np.zeros_like(total), where=counted > 0)
+    return result
+
+
+class SitesOptions(MeanOptions):
+    """Options of methods whose sites count the same, as in FedCPF's algorithm."""
+
+    mean: Literal["samples", "sites"] = Field(
+        default="sites", description="Equal for all sites, or by numbers of samples."
+    )
+
+
+class CpfOptions(SitesOptions):
+    """Options of FedCPF."""
+
+    rho: float = Field(
+        default=0.5, ge=0, le=1, description="Largest personal share of a site's numbers."
+    )
+    grow: float = Field(
+        default=0.05, gt=0, le=1, description="Share that becomes personal in a round."
+    )
+    acc: float = Field(
+        default=0.05, gt=0, le=1,
+        description="Step of the score at home at which changes are counted anew.",
+    )  # fmt: skip
+    freeze: bool = Field(
+        default=False, description="Do not train numbers that have become personal any more."
+    )
+
+
+class FedCpf(MaskedMean[CpfOptions]):
+    """FedCPF: what changes most at a site, since it last became better, becomes personal.
+
+    Source: "FedCPF" (federated personalisation of egocentric gaze), algorithm 1, with a masked
+    mean in place of its sums that depend on the order of the sites.
+    """
+
+    name = "fedcpf"
+    summary = "masked mean; sites keep the numbers that change most while they improve"
+    options_type = CpfOptions
+
+
+class CpfRandom(MaskedMean[CpfOptions]):
+    """FedCPF's control: the personal numbers are drawn at random, as many in each round."""
+
+    name = "cpf-random"
+    summary = "masked mean; sites keep as many numbers as in fedcpf, drawn at random"
+    options_type = CpfOptions
+
+
+class SelectOptions(SitesOptions):
+    """Options of FedSelect."""
+
+    every: int = Field(default=3, ge=1, le=1000, description="Rounds between two choices.")
+    grow: float = Field(
+        default=0.25, gt=0, le=1, description="Share of each entry's rest that becomes personal."
+    )
+    rho: float = Field(
+        default=0.8, ge=0, le=1, description="Largest personal share of a site's numbers."
+    )
+
+
+class FedSelect(MaskedMean[SelectOptions]):
+    """FedSelect: every few rounds a quarter of each entry's rest, by its change, stays at home.
+
+    Source: Tamirisa et al. 2024, "FedSelect: Personalized Federated Learning with Customized
+    Selection of Parameters for Fine-Tuning".
+    """
+
+    name = "fedselect"
+    summary = "masked mean; sites keep a share of each entry, by its change over some rounds"
+    options_type = SelectOptions
+
+
+class FedPer(MaskedMean[MeanOptions]):
+    """FedPer: the last layer of each site stays at home.
+
+    Source: Arivazhagan et al. 2019, "Federated Learning with Personalization Layers".
+    """
+
+    name = "fedper"
+    summary = "mean of all layers but the last, which each site keeps"
+    options_type = MeanOptions
+
+
+class Local(MaskedMean[MeanOptions]):
+    """Every site trains alone: the bar that training together has to pass."""
+
+    name = "local"
+    summary = "every site trains alone and shares nothing; for simulations and studies"
+    options_type = MeanOptions
+
+    def require_sites(self, _sites: int, _options: MeanOptions) -> None:
+        raise OptionError("local shares nothing, so that no round can be held: simulate it")
+
+
+class ProxOptions(MeanOptions):
+    """Options of FedProx."""
+
+    mu: float = Field(
+        default=0.01, ge=0, le=1000, description="Pull of a site's training to the round's network."
+    )
+
+
+class FedProx(FedAvg):
+    """FedAvg of sites whose loss has ``mu / 2`` times the squared distance from the base.
+
+    Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks".
+    """
+
+    name = "fedprox"
+    version = 1
+    trains_plainly = False
+    summary = "fedavg; sites are held near to the round's network while they train"
+    options_type = ProxOptions

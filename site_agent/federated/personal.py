@@ -1,0 +1,360 @@
+"""The personal part of a network: the numbers that a site keeps, and how methods choose them.
+
+Before a round a site puts its own numbers into the round's network (`assemble`), and trains all of
+it. It sends the differences of the numbers that it shares, and the mask of these; after training
+it chooses what becomes personal from the next round on (`choose_next`). The personal part stays in
+the workspace of the site: its file is marked as site-only, and uploads, bundles and the pool refuse
+it by that mark. What the mask gives away, which numbers changed much at a site, is not hidden.
+
+Source: the FedCPF paper, algorithm 1; FedSelect and FedPer as `aggregators.methods.networks`
+names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.formats import read_model, write_model
+from aggregators.formats.safetensors_file import SITE_ONLY
+from aggregators.methods.networks.updates import FLOAT_DTYPES
+from aggregators.methods.registry import METHODS
+from aggregators.models import StateDict, TensorInfo
+from site_agent.errors import InvalidInputError
+
+Bits = NDArray[np.bool_]
+Masks = Mapping[str, Bits]
+"""By floating-point entry, in its shape: True where a number is personal."""
+
+PERSONAL_PART = "poolctl-personal-part"
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalPart:
+    """What a site has kept after a round.
+
+    Attributes
+    ----------
+    method, site : str
+    base_digest : str
+        SHA-256 of the network of the round that it was made in.
+    round_number : int
+    values : mapping of str to array
+        The site's own numbers; zeros where `personal` is False.
+    personal : mapping of str to bool array
+        Which numbers were personal in that round.
+    chosen : mapping of str to bool array
+        Which are from the next round on; all of `personal` among them.
+    changes : mapping of str to float32 array
+        How much numbers have changed since the site's score last reached a step.
+    step : int
+        The next step, in units of the option ``acc``; the round's number for FedSelect.
+    score : float
+        At home after the round, 0 to 1; NaN for methods that measure none.
+    """
+
+    method: str
+    site: str
+    base_digest: str
+    round_number: int
+    values: Mapping[str, NDArray[Any]]
+    personal: Masks
+    chosen: Masks
+    changes: Mapping[str, NDArray[Any]]
+    step: int = 1
+    score: float = math.nan
+
+    @property
+    def share(self) -> float:
+        """Share of the numbers that are personal from the next round on."""
+        return float(share_of(self.chosen))
+
+
+def share_of(masks: Masks) -> float:
+    """Return the share of True among all numbers."""
+    total = sum(mask.size for mask in masks.values())
+    return sum(int(mask.sum()) for mask in masks.values()) / max(1, total)
+
+
+def overlap_of(one: Masks, other: Masks) -> float:
+    """Return the intersection of two masks over their union; 1 where both are empty."""
+    both = sum(int((one[name] & other[name]).sum()) for name in one)
+    either = sum(int((one[name] | other[name]).sum()) for name in one)
+    return both / either if either else 1.0
+
+
+def assemble(network: StateDict, part: PersonalPart | None) -> StateDict:
+    """Return a round's network with a site's personal numbers in it.
+
+    Raises
+    ------
+    InvalidInputError
+        The part belongs to a network of other entries.
+    """
+    if part is None or not any(mask.any() for mask in part.personal.values()):
+        return network
+    tensors = dict(network.tensors)
+    for name, mask in part.personal.items():
+        info = network.infos.get(name)
+        if info is None or tuple(info.shape) != mask.shape:
+            raise InvalidInputError(
+                f"the personal part of {part.site!r} has {name!r} of shape {list(mask.shape)}, the "
+                f"network {'none' if info is None else list(info.shape)}"
+            )
+        own = part.values[name].astype(tensors[name].dtype)
+        tensors[name] = np.where(mask, own, tensors[name])
+    return StateDict(tensors, dict(network.infos), dict(network.metadata))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a method knows when it chooses the personal numbers of the next round.
+
+    Attributes
+    ----------
+    personal : mapping
+        Of the round that was trained.
+    changes : mapping of str to float64 array
+        Since the last step, or since the last choice.
+    seed : int
+        Of site and round.
+    """
+
+    options: Any
+    personal: Masks
+    changes: Mapping[str, NDArray[Any]]
+    round_number: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class ClientHalf:
+    """A site's half of a method with personal parts: one entry a method.
+
+    Attributes
+    ----------
+    begins_with : callable
+        Takes names and shapes of the entries, and those of the last layer; returns the first masks.
+    choose : callable, optional
+        Returns the next masks.
+    scores_at_home : bool
+        Part of the site's samples measures its score, and does not train.
+    """
+
+    begins_with: Callable[[Mapping[str, tuple[int, ...]], frozenset[str]], dict[str, Bits]]
+    choose: Callable[[Choice], dict[str, Bits]] | None = None
+    scores_at_home: bool = False
+
+
+def _nothing(shapes: Mapping[str, tuple[int, ...]], _head: frozenset[str]) -> dict[str, Bits]:
+    return {name: np.zeros(shape, dtype=np.bool_) for name, shape in shapes.items()}
+
+
+def _all(shapes: Mapping[str, tuple[int, ...]], _head: frozenset[str]) -> dict[str, Bits]:
+    return {name: np.ones(shape, dtype=np.bool_) for name, shape in shapes.items()}
+
+
+def _head(shapes: Mapping[str, tuple[int, ...]], head: frozenset[str]) -> dict[str, Bits]:
+    return {name: np.full(shape, name in head) for name, shape in shapes.items()}
+
+
+def _most_changed(choice: Choice) -> dict[str, Bits]:
+    """Add those of all remaining numbers that have changed most, up to ``rho``."""
+    return _add_largest(choice, choice.changes)
+
+
+def _at_random(choice: Choice) -> dict[str, Bits]:
+    generator = np.random.default_rng(choice.seed)
+    drawn = {name: generator.random(mask.shape) for name, mask in choice.personal.items()}
+    return _add_largest(choice, drawn)
+
+
+def _add_largest(choice: Choice, by: Mapping[str, NDArray[Any]]) -> dict[str, Bits]:
+    names = list(choice.personal)
+    before = np.concatenate([choice.personal[name].reshape(-1) for name in names])
+    room = math.floor(choice.options.rho * before.size + 1e-9) - int(before.sum())
+    count = min(math.floor(choice.options.grow * before.size + 1e-9), room)
+    ranks = np.concatenate([by[name].reshape(-1) for name in names])
+    after = _with_largest(before, ranks, count)
+    ends = np.cumsum([choice.personal[name].size for name in names])
+    parts = np.split(after, ends[:-1])
+    return {
+        name: part.reshape(choice.personal[name].shape)
+        for name, part in zip(names, parts, strict=True)
+    }
+
+
+def _each_entry(choice: Choice) -> dict[str, Bits]:
+    """Add a share of each entry's rest, every few rounds, while that keeps below ``rho``."""
+    options = choice.options
+    if choice.round_number % options.every:
+        return dict(choice.personal)
+    chosen = {}
+    for name, mask in choice.personal.items():
+        room = math.floor(options.rho * mask.size + 1e-9) - int(mask.sum())
+        count = min(math.floor(options.grow * int((~mask).sum()) + 1e-9), room)
+        ranks = choice.changes[name].reshape(-1)
+        chosen[name] = _with_largest(mask.reshape(-1), ranks, count).reshape(mask.shape)
+    return chosen
+
+
+def _with_largest(mask: Bits, ranks: NDArray[Any], count: int) -> Bits:
+    """Return a flat mask and the `count` largest of the others; of equal ones, the first."""
+    if count <= 0:
+        return mask
+    rest = np.flatnonzero(~mask)
+    order = np.argsort(-ranks[rest], kind="stable")[:count]
+    after = mask.copy()
+    after[rest[order]] = True
+    return after
+
+
+CLIENT_HALVES: Mapping[str, ClientHalf] = {
+    "local": ClientHalf(_all),
+    "fedper": ClientHalf(_head),
+    "fedselect": ClientHalf(_nothing, _each_entry),
+    "fedcpf": ClientHalf(_nothing, _most_changed, scores_at_home=True),
+    "cpf-random": ClientHalf(_nothing, _at_random),
+}
+"""By the name of the method; the others keep nothing at home."""
+
+
+def find_half(method: str) -> ClientHalf | None:
+    """Return a site's half of a method, or None where the site keeps nothing."""
+    half = CLIENT_HALVES.get(method)
+    assert (half is not None) == METHODS[method].personal, method
+    return half
+
+
+def next_part(
+    half: ClientHalf,
+    options: Any,
+    *,
+    method: str,
+    site: str,
+    base_digest: str,
+    round_number: int,
+    before: PersonalPart | None,
+    personal: Masks,
+    start: StateDict,
+    trained: StateDict,
+    score: float,
+) -> PersonalPart:
+    """Return what a site keeps after it has trained in a round.
+
+    Parameters
+    ----------
+    before : PersonalPart or None
+        As the site's last round has left it.
+    personal : mapping
+        The masks of this round.
+    start, trained : StateDict
+        The network before and after training.
+    score : float
+        At home, 0 to 1.
+    """
+    step, changes, chosen = 1 if before is None else before.step, {}, dict(personal)
+    if half.choose is not None:
+        begun_anew = before is None
+        if half.scores_at_home:
+            # FedCPF counts changes anew whenever the site has become better by a step. The number
+            # of rounds by which the paper divides them does not alter their order.
+            while score >= step * options.acc:
+                step, begun_anew = step + 1, True
+        elif half.choose is _each_entry and (round_number - 1) % options.every == 0:
+            begun_anew = True
+        for name, mask in personal.items():
+            moved = np.subtract(trained.tensors[name], start.tensors[name], dtype=np.float32)
+            changes[name] = np.abs(moved) * ~mask
+            if not begun_anew and before is not None:
+                changes[name] = before.changes[name] + changes[name]
+        text = f"poolctl-personal/1|{site}|{round_number}"
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        chosen = half.choose(Choice(options, personal, changes, round_number, seed))
+    values = {
+        name: np.where(mask, trained.tensors[name], 0).astype(np.float32)
+        for name, mask in personal.items()
+    }
+    return PersonalPart(
+        method, site, base_digest, round_number, values, personal, chosen, changes, step, score
+    )
+
+
+def trained_shapes(network: StateDict) -> dict[str, tuple[int, ...]]:
+    """Return the floating-point entries of a network, with their shapes."""
+    return {
+        name: tuple(info.shape)
+        for name, info in network.infos.items()
+        if info.dtype in FLOAT_DTYPES
+    }
+
+
+def write_part(part: PersonalPart, path: Path) -> str:
+    """Write a personal part, whole or not at all, for its owner alone; return its SHA-256."""
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, mask in part.personal.items():
+        tensors[f"value/{name}"] = part.values[name]
+        tensors[f"personal/{name}"] = mask.astype(np.uint8)
+        tensors[f"chosen/{name}"] = part.chosen[name].astype(np.uint8)
+        if part.changes:
+            tensors[f"change/{name}"] = part.changes[name].astype(np.float32)
+    kinds = {"uint8": "U8", "float32": "F32"}
+    infos = {
+        name: TensorInfo(kinds[str(values.dtype)], values.shape) for name, values in tensors.items()
+    }
+    metadata = {
+        "format": PERSONAL_PART, **SITE_ONLY, "method": part.method, "site": part.site,
+        "base": part.base_digest, "round": str(part.round_number), "step": str(part.step),
+        "score": repr(part.score),
+    }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    digest = write_model(StateDict(tensors, infos, metadata), path, format_name="safetensors")
+    path.chmod(0o600)
+    return digest
+
+
+def read_part(path: Path) -> PersonalPart:
+    """Read a personal part.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is no personal part.
+    """
+    content = read_model(path)
+    found = content.metadata if isinstance(content, StateDict) else {}
+    if not isinstance(content, StateDict) or found.get("format") != PERSONAL_PART:
+        raise InvalidInputError(
+            f"{path}: is no personal part of a network; they are in the folder of 'poolctl "
+            "personal ls'"
+        )
+
+    def entries(kind: str) -> dict[str, NDArray[Any]]:
+        return {
+            name.removeprefix(kind): np.array(content.tensors[name])
+            for name in content.infos
+            if name.startswith(kind)
+        }
+
+    try:
+        return PersonalPart(
+            method=found["method"],
+            site=found["site"],
+            base_digest=found["base"],
+            round_number=int(found["round"]),
+            values=entries("value/"),
+            personal={name: bits.astype(np.bool_) for name, bits in entries("personal/").items()},
+            chosen={name: bits.astype(np.bool_) for name, bits in entries("chosen/").items()},
+            changes=entries("change/"),
+            step=int(found["step"]),
+            score=float(found["score"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise InvalidInputError(f"{path}: is a damaged personal part: {error}") from error

@@ -1,0 +1,165 @@
+"""The sites' halves of methods with personal parts, and their laws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators import encode_model
+from aggregators.errors import OptionError, SiteOnlyError
+from aggregators.formats.safetensors_file import require_shareable
+from aggregators.models import StateDict
+from site_agent.errors import InvalidInputError
+from site_agent.federated.in_process import HeldRound, run_rounds
+from site_agent.federated.local_training import train_at_site, train_contribution
+from site_agent.federated.personal import assemble, overlap_of, read_part, share_of, write_part
+from site_agent.federated.plan import make_plan
+from site_agent.networks import new_network
+from tests.site_agent.federated.small_sites import small_sites
+
+OPTIONS = {"batch_size": 8, "learning_rate": 0.01, "mean": "sites"}
+TWO_SITES = dict(list(small_sites().items())[:2])
+
+
+def hold(method: str, rounds: int = 2, **options: float) -> list[HeldRound]:
+    plan = make_plan(method, {**OPTIONS, **options}, rounds=rounds)
+    return list(run_rounds(new_network("gaze-lenet"), TWO_SITES, plan))
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("fedcpf", {"rho": 0}), ("cpf-random", {"rho": 0}), ("fedselect", {"rho": 0, "every": 1}),
+     ("fedprox", {"mu": 0})],
+)  # fmt: skip
+def test_a_method_that_keeps_nothing_gives_the_bytes_of_fedavg(
+    method: str, options: dict[str, float]
+) -> None:
+    expected = [(each.model.digest, dict(each.update_digests)) for each in hold("fedavg")]
+    found = [(each.model.digest, dict(each.update_digests)) for each in hold(method, **options)]
+    assert found == expected
+
+
+def test_fedprox_stays_nearer_to_the_base() -> None:
+    def moved(mu: float) -> float:
+        plan = make_plan("fedprox", {**OPTIONS, "mu": mu}, rounds=1)
+        base = new_network("gaze-lenet")
+        made = train_at_site(
+            base, "ab" * 32, TWO_SITES["site-0"], plan.training, site="a", round_number=1,
+            method="fedprox", options=plan.own_options,
+        ).contribution  # fmt: skip
+        return float(sum(np.square(each).sum() for each in made.network.tensors.values()))
+
+    assert moved(10.0) < 0.5 * moved(0.0)
+
+
+def test_masks_grow_up_to_their_limit_and_the_most_changed_numbers_are_kept() -> None:
+    held = hold("fedcpf", rounds=3, rho=0.08, grow=0.05)
+    shares = [each.parts["site-0"].share for each in held]
+    assert shares == pytest.approx([0.05, 0.08, 0.08], abs=1e-6)
+    first, second = held[0].parts["site-0"], held[1].parts["site-0"]
+    assert not any(mask.any() for mask in first.personal.values())
+    for name, mask in second.personal.items():
+        assert np.array_equal(mask, first.chosen[name])
+        assert not (mask & ~second.chosen[name]).any()
+    chosen = np.concatenate([first.chosen[name].reshape(-1) for name in first.chosen])
+    changes = np.concatenate([first.changes[name].reshape(-1) for name in first.chosen])
+    assert changes[chosen].min() >= changes[~chosen].max()
+    assert overlap_of(first.chosen, second.chosen) == pytest.approx(0.05 / 0.08, rel=1e-3)
+
+
+def test_random_masks_have_the_size_of_fedcpfs_and_hardly_overlap() -> None:
+    by_change = hold("fedcpf", rounds=1)[0].parts["site-0"]
+    drawn = hold("cpf-random", rounds=1)[0].parts["site-0"]
+    assert drawn.share == by_change.share == pytest.approx(0.05, abs=1e-6)
+    assert overlap_of(by_change.chosen, drawn.chosen) < 0.1
+
+
+def test_fedselect_takes_a_share_of_each_entry_every_few_rounds() -> None:
+    held = hold("fedselect", rounds=2, every=2)
+    assert held[0].parts["site-0"].share == 0
+    for mask in held[1].parts["site-0"].chosen.values():
+        assert int(mask.sum()) == int(0.25 * mask.size)
+
+
+def test_personal_numbers_have_no_influence_and_local_shares_nothing() -> None:
+    held = hold("fedcpf", rounds=2)
+    part = held[1].parts["site-0"]
+    before, after = held[0].model.network, held[1].model.network
+    everywhere = {
+        name: part.personal[name] & held[1].parts["site-1"].personal[name] for name in part.personal
+    }
+    assert share_of(everywhere) > 0
+    for name, mask in everywhere.items():
+        assert np.array_equal(after.tensors[name][mask], before.tensors[name][mask])
+    alone = hold("local")
+    base = encode_model(new_network("gaze-lenet"))
+    assert encode_model(alone[-1].model.network) == base
+    mine = assemble(alone[-1].model.network, alone[-1].parts["site-0"])
+    assert encode_model(mine) != base
+
+
+def test_local_is_training_alone_from_round_to_round() -> None:
+    plan = make_plan("fedavg", OPTIONS, rounds=2)
+    alone = dict([next(iter(TWO_SITES.items()))])
+    expected = list(run_rounds(new_network("gaze-lenet"), alone, plan))[-1].model.network
+    done = hold("local")[-1]
+    mine = assemble(done.model.network, done.parts["site-0"])
+    for name in expected.infos:
+        np.testing.assert_allclose(mine.tensors[name], expected.tensors[name], atol=1e-6)
+
+
+def test_fedper_keeps_the_last_layer() -> None:
+    part = hold("fedper", rounds=1)[0].parts["site-0"]
+    kept = {name for name, mask in part.personal.items() if mask.all()}
+    assert kept == {"fc2.weight", "fc2.bias"}
+    assert not any(mask.any() for name, mask in part.personal.items() if name not in kept)
+
+
+def test_frozen_numbers_stay_as_they_are() -> None:
+    held = hold("fedcpf", rounds=3, freeze=True)
+    second, third = held[1].parts["site-0"], held[2].parts["site-0"]
+    for name, mask in second.personal.items():
+        assert np.array_equal(second.values[name][mask], third.values[name][mask])
+
+
+def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
+    part = hold("fedcpf", rounds=2)[1].parts["site-0"]
+    path = tmp_path / "home" / "002.safetensors"
+    write_part(part, path)
+    assert path.stat().st_mode & 0o077 == 0
+    read = read_part(path)
+    base = new_network("gaze-lenet")
+    assert encode_model(assemble(base, read)) == encode_model(assemble(base, part))
+    assert (read.method, read.site, read.round_number) == ("fedcpf", "site-0", 2)
+    from aggregators.formats import read_model
+
+    with pytest.raises(SiteOnlyError, match="site-only"):
+        require_shareable(read_model(path), path.name)
+    other = StateDict(
+        {"w": np.zeros(3, np.float32)}, {"w": base.infos["fc2.bias"]}, dict(base.metadata)
+    )
+    with pytest.raises(InvalidInputError, match="personal part of 'site-0'"):
+        assemble(other, read)
+
+
+def test_the_same_training_is_repeated_to_the_bit() -> None:
+    assert [each.model.digest for each in hold("fedcpf")] == [
+        each.model.digest for each in hold("fedcpf")
+    ]
+
+
+def test_differential_privacy_covers_plain_training_only() -> None:
+    with pytest.raises(OptionError, match="the noise covers training only"):
+        make_plan("fedcpf", {"dp_epsilon": 3}, rounds=1)
+
+
+def test_methods_without_parts_send_what_they_did() -> None:
+    plan = make_plan("fedavg", OPTIONS, rounds=1)
+    base = new_network("gaze-lenet")
+    made = train_contribution(
+        base, "ab" * 32, TWO_SITES["site-0"], plan.training, site="a", round_number=1
+    )
+    assert not made.shared
+    assert not made.statistics
