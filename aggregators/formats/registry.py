@@ -267,7 +267,9 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 # Version 1, then the length of the loss's name and the name: "loss_mmod_".
 _DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+).*", re.DOTALL)
 
-_PART_OF_ROUND = re.compile(rb'"format":"poolctl-([a-z-]+-contribution|optimiser-state)"')
+_PART_OF_ROUND = re.compile(
+    rb'"format":"poolctl-([a-z-]+-contribution|optimiser-state|personal-part)"'
+)
 
 
 def describe_unknown_file(head: bytes) -> tuple[str, str]:
@@ -285,7 +287,9 @@ def describe_unknown_file(head: bytes) -> tuple[str, str]:
         found = f"a neural network of dlib ({name}), such as its CNN face detector"
         return found, "a HOG-SVM detector (.svm) or a landmark model (.dat) of dlib"
     if part := _PART_OF_ROUND.search(head):
-        return f"a {part[1].decode().replace('-', ' ')}", "a model file; merge it with its base"
+        own = "the round's result; a site's own part of a network stays at the site"
+        advice = own if part[1] == b"personal-part" else "a model file; merge it with its base"
+        return f"a {part[1].decode().replace('-', ' ')}", advice
     zip_with_pickle = head.startswith(b"PK\x03\x04") and b"/data.pkl" in head
     if zip_with_pickle or (head[0] == 0x80 and 2 <= head[1] <= 5):
         return "a Python pickle or PyTorch file", _EXPORT

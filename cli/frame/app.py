@@ -209,6 +209,9 @@ COMMANDS = (
     CommandEntry(
         "federated", "cli.federated.group", "Train networks together with other sites.", _MAKE
     ),
+    CommandEntry(
+        "personal", "cli.personal", "Show and export what your site keeps of a network.", _MAKE
+    ),
     CommandEntry("study", "cli.vision.study", "Compare sub-models: alone, merged, refined.", _MAKE),
     CommandEntry("convert", "cli.vision.convert", "Convert a model file to another format.", _MAKE),
     CommandEntry(

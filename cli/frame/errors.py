@@ -136,6 +136,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         "unknown_format",
         "models are dlib .svm and .dat files, poolctl's .forest files, .safetensors and .sparse",
     ),
+    aggregator_errors.SiteOnlyError: Outcome(ExitCode.INTEGRITY, "site_only"),
     aggregator_errors.IncompatibleModelsError: Outcome(
         ExitCode.INCOMPATIBLE,
         "incompatible_models",

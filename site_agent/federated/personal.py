@@ -18,12 +18,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.formats import read_model, write_model
-from aggregators.formats.safetensors_file import SITE_ONLY
+from aggregators.errors import FormatError
+from aggregators.formats import write_model
+from aggregators.formats.registry import load_bytes
+from aggregators.formats.safetensors_file import SITE_ONLY, TensorsFormat
 from aggregators.methods.networks.updates import FLOAT_DTYPES
 from aggregators.methods.registry import METHODS
 from aggregators.models import StateDict, TensorInfo
@@ -32,6 +35,46 @@ from site_agent.errors import InvalidInputError
 Bits = NDArray[np.bool_]
 Masks = Mapping[str, Bits]
 """By floating-point entry, in its shape: True where a number is personal."""
+
+
+@dataclass(frozen=True)
+class PersonalStore:
+    """The folder in which a site keeps its personal parts: ``<series>/<site>/<round>.safetensors``.
+
+    `series` names the rounds that follow one another: the first round on a pool, or the digest of
+    a live run. The two newest parts of a site stay, as the last round may be held again.
+    """
+
+    folder: Path
+
+    def path(self, series: str, site: str, round_number: int) -> Path:
+        """Return the file of a part."""
+        return self.folder / series / quote(site, safe="") / f"{round_number:04}.safetensors"
+
+    def before(self, series: str, site: str, round_number: int) -> PersonalPart | None:
+        """Return what a site has kept of its last round before this one, if anything."""
+        files = sorted(self.path(series, site, 0).parent.glob("*.safetensors"))
+        known = [path for path in files if int(path.stem) < round_number]
+        return read_part(known[-1]) if known else None
+
+    def keep(self, series: str, part: PersonalPart) -> Path:
+        """Write a part, for the owner of the folder alone, and return its path."""
+        path = self.path(series, part.site, part.round_number)
+        write_part(part, path)
+        for folder in (self.folder, path.parent.parent, path.parent):
+            folder.chmod(0o700)
+        for old in sorted(path.parent.glob("*.safetensors"))[:-2]:
+            old.unlink()
+        return path
+
+    def newest(self) -> dict[str, list[Path]]:
+        """Return the newest part of each site, by series."""
+        found: dict[str, list[Path]] = {}
+        for site in sorted(self.folder.glob("*/*")):
+            if files := sorted(site.glob("*.safetensors")):
+                found.setdefault(site.parent.name, []).append(files[-1])
+        return found
+
 
 PERSONAL_PART = "poolctl-personal-part"
 
@@ -75,6 +118,12 @@ class PersonalPart:
     def share(self) -> float:
         """Share of the numbers that are personal from the next round on."""
         return float(share_of(self.chosen))
+
+
+def site_only(network: StateDict) -> StateDict:
+    """Return a network marked as one that stays at its site."""
+    metadata = {**network.metadata, **SITE_ONLY}
+    return StateDict(network.tensors, network.infos, metadata)
 
 
 def share_of(masks: Masks) -> float:
@@ -328,12 +377,15 @@ def read_part(path: Path) -> PersonalPart:
     InvalidInputError
         The file is no personal part.
     """
-    content = read_model(path)
-    found = content.metadata if isinstance(content, StateDict) else {}
-    if not isinstance(content, StateDict) or found.get("format") != PERSONAL_PART:
+    try:
+        with path.open("rb") as file:
+            content = TensorsFormat().decode(load_bytes(file))
+    except (OSError, FormatError) as error:
+        raise InvalidInputError(f"{path}: cannot be read as a personal part: {error}") from error
+    found = content.metadata
+    if found.get("format") != PERSONAL_PART:
         raise InvalidInputError(
-            f"{path}: is no personal part of a network; they are in the folder of 'poolctl "
-            "personal ls'"
+            f"{path}: is no personal part of a network; 'poolctl personal ls' lists them"
         )
 
     def entries(kind: str) -> dict[str, NDArray[Any]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from aggregators.formats import read_model
+from aggregators.formats.safetensors_file import recognises_safetensors, require_shareable
 from pool_server.wire.cards import CardResponse, read_card
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
@@ -46,6 +48,14 @@ from site_agent.pool.verification import SignaturePolicy, chosen_policy
 from site_agent.runs.progress import Progress, no_progress
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
+
+
+def _refuse_site_only(file: Path) -> None:
+    """Raise `SiteOnlyError` for a network that must not leave its site, before anything is sent."""
+    with file.open("rb") as content:
+        if not recognises_safetensors(content.read(9)):
+            return
+    require_shareable(read_model(file), file.name)
 
 
 class PoolClient:
@@ -223,6 +233,7 @@ class PoolClient:
         # Most often the output of a command that failed.
         if size_bytes == 0:
             raise PoolRefusedRequestError(f"{file}: the file is empty")
+        _refuse_site_only(file)
         request = build_request(
             UploadRequest,
             site=where.site,

@@ -79,6 +79,11 @@ def privacy_folder() -> Path:
     return config_folder() / "privacy"
 
 
+def personal_folder() -> Path:
+    """Return the folder of the personal parts of networks, which stay at this site."""
+    return config_folder() / "personal"
+
+
 def data_folder() -> Path:
     """Return the folder in which ``poolctl serve`` keeps a pool by default."""
     home = os.environ.get("POOL_HOME")

@@ -7,6 +7,7 @@ of a known kind needs nothing here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,7 +22,7 @@ from site_agent.runs.progress import Progress, part_of
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from aggregators.methods.round_options import LocalTraining
-    from aggregators.models import StateDict
+    from aggregators.models import NetworkContribution, StateDict
     from pool_server.wire.rounds import RoundResponse
     from site_agent.datasets import FaceDataset
     from site_agent.datasets.gaze import GazeDataset, GazeSamples
@@ -188,17 +189,20 @@ class NetworkPart(SitePart):
     site: str
     samples: GazeSamples
     settings: LocalTraining
+    series: str = ""
 
     @classmethod
     def prepare(
-        cls, _pool: PoolClient, found: RoundResponse, site: str, data: SiteData, choice: DataChoice
+        cls, pool: PoolClient, found: RoundResponse, site: str, data: SiteData, choice: DataChoice
     ) -> NetworkPart:
         from aggregators.methods.round_options import split_options
         from site_agent.datasets.gaze import open_gaze
 
         dataset = open_gaze(data) if isinstance(data, Path) else cast("GazeDataset", data)
         samples = dataset.read(sorted(set(choice.persons)) or None)
-        return cls(found, site, samples, split_options(found.method, found.options).training)
+        settings = split_options(found.method, found.options).training
+        series = _first_round(pool, found) if METHODS[found.method].personal else ""
+        return cls(found, site, samples, settings, series)
 
     @property
     def _honest_labs(self) -> int:
@@ -221,23 +225,32 @@ class NetworkPart(SitePart):
     ) -> tuple[tuple[int, str], ...]:
         from aggregators.formats import read_model
         from aggregators.methods.networks import write_network_contribution
+        from aggregators.methods.round_options import split_options
         from site_agent.federated.leak_checks import require_safe
-        from site_agent.federated.local_training import Privacy, clip_update, train_contribution
-        from site_agent.pool.profiles import privacy_folder
+        from site_agent.federated.local_training import Privacy, clip_update, train_at_site
+        from site_agent.federated.personal import PersonalStore
+        from site_agent.pool.profiles import personal_folder, privacy_folder
 
         network = cast("StateDict", read_model(base))
         require_safe(self.found.round_id, network, self.samples, self.settings)
         progress(None, f"training on {len(self.samples)} samples")
-        contribution = train_contribution(
+        store, number = PersonalStore(personal_folder()), self.found.number
+        done = train_at_site(
             network,
             self.found.base_digest,
             self.samples,
             self.settings,
             site=self.site,
-            round_number=self.found.number,
+            round_number=number,
+            method=self.found.method,
+            options=split_options(self.found.method, self.found.options).own,
+            before=store.before(self.series, self.site, number) if self.series else None,
             max_hours=rules.max_hours,
             privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),
         )
+        contribution = done.contribution
+        if done.part is not None:
+            store.keep(self.series, done.part)
         if rules.clip_norm is not None:
             contribution = clip_update(contribution, rules.clip_norm)
         write_network_contribution(contribution, output)
@@ -256,7 +269,8 @@ class NetworkPart(SitePart):
         from aggregators.methods.networks import read_network_contribution
         from site_agent.federated.leak_checks import warn_of_few
 
-        samples = read_network_contribution(path).samples
+        made = read_network_contribution(path)
+        samples = made.samples
         words = (
             f"differences of the network after training on {samples} samples, and this number; "
             "rows that would show single samples are kept back; no differential privacy"
@@ -268,7 +282,27 @@ class NetworkPart(SitePart):
             )
         elif warning := warn_of_few(self.settings, samples):
             words += f". Warning: {warning}"
+        if made.shared:
+            kept = sum(int((~mask).sum()) for mask in made.shared.values())
+            total = sum(_sizes(made))
+            words += (
+                f"; {kept / total:.0%} of the numbers stay here ('poolctl personal ls'), and the "
+                "round sees which ones"
+            )
         return ContributionFacts(words, samples=samples)
+
+
+def _sizes(contribution: NetworkContribution) -> list[int]:
+    """Return the numbers of floating-point entries."""
+    infos = contribution.network.infos.values()
+    return [math.prod(info.shape) for info in infos if info.dtype.startswith("F")]
+
+
+def _first_round(pool: PoolClient, found: RoundResponse) -> str:
+    """Return the identifier of the first round of a series."""
+    while found.predecessor is not None:
+        found = pool.rounds.get(found.predecessor)
+    return found.round_id
 
 
 _BY_CONTRIBUTION: Mapping[ContributionKind, type[SitePart]] = {

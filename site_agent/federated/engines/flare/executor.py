@@ -23,9 +23,10 @@ from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
 from site_agent.federated.engines.flare.site_rules import SiteRules
 from site_agent.federated.leak_checks import require_safe
-from site_agent.federated.local_training import Privacy, train_contribution
-from site_agent.federated.plan import read_plan
-from site_agent.pool.profiles import privacy_folder
+from site_agent.federated.local_training import Privacy, train_at_site
+from site_agent.federated.personal import PersonalStore
+from site_agent.federated.plan import digest_run, read_plan
+from site_agent.pool.profiles import personal_folder, privacy_folder
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
@@ -74,14 +75,21 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         base, settings = cast("StateDict", decode_model(content)), plan.training
         require_safe(f"{number} of this job", base, self._samples, settings)
         self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
-        contribution = train_contribution(
+        store = PersonalStore(personal_folder())
+        series = f"live-{digest_run(plan, str(task[messages.FIRST_BASE]))[:16]}"
+        done = train_at_site(
             base,
             digest,
             self._samples,
             settings,
             site=site,
             round_number=number,
+            method=plan.method,
+            options=plan.own_options,
+            before=store.before(series, site, number),
             max_hours=self._rules.max_hours,
             privacy=Privacy(privacy_folder()),
         )
-        return bytes(encode_input(contribution)), contribution.samples
+        if done.part is not None:
+            store.keep(series, done.part)
+        return bytes(encode_input(done.contribution)), done.contribution.samples

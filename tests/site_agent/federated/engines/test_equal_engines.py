@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from aggregators import write_model
+from aggregators.errors import SiteOnlyError, UnknownFormatError
+from site_agent.errors import PoolRefusedFileError
 from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
+from site_agent.federated.personal import PersonalStore, assemble, read_part, site_only
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import new_network
 from site_agent.pool.cache import ModelCache
@@ -24,6 +28,8 @@ PLANS = (
     make_plan("fedavg", {"batch_size": 8, "seed": 5}, rounds=3),
     make_plan("fedadam", {"batch_size": 8, "seed": 5, "eta": 0.0005, "mean": "sites"}, rounds=3),
     make_plan("geometric-median", {"batch_size": 8, "seed": 5}, rounds=3),
+    make_plan("fedcpf", {"batch_size": 8, "seed": 5, "acc": 0.01}, rounds=2),
+    make_plan("fedper", {"batch_size": 8, "seed": 5}, rounds=2),
 )
 
 Digests = list[tuple[str, str | None, dict[str, str]]]
@@ -99,7 +105,32 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
         address = str(sites["site-a"].upload(base, "site-a/base").version.address)
         for plan, digests in zip(PLANS, expected, strict=True):
             held = through_pool(sites, address, plan, gaze)
-            assert len(held) == 3
+            assert len(held) == plan.rounds
             assert held == digests
+        found = PersonalStore(tmp_path / "home" / "personal").newest()
+        parts = [read_part(path) for paths in found.values() for path in paths]
+        assert sorted((part.method, part.site, part.round_number) for part in parts) == [
+            (method, site, 2) for method in ("fedcpf", "fedper") for site in SITES
+        ]
+        # What is personal is nowhere in the pool's storage and database.
+        marks = [
+            part.values["fc2.weight"].tobytes()[:64] for part in parts if part.method == "fedper"
+        ]
+        stored = [path for path in (tmp_path / "pool").rglob("*") if path.is_file()]
+        assert len(stored) > 20
+        for path in stored:
+            content = path.read_bytes()
+            assert not any(mark in content for mark in marks), path
+        whole = tmp_path / "mine.safetensors"
+        write_model(site_only(assemble(new_network("gaze-lenet", 5), parts[0])), whole)
+        with pytest.raises(SiteOnlyError, match="stays at its site"):
+            sites["site-a"].upload(whole, "site-a/mine")
+        for paths in found.values():
+            with pytest.raises(UnknownFormatError, match="a personal part"):
+                sites["site-a"].upload(paths[0], "site-a/mine")
+        # A program that does not look for the mark gets no further.
+        monkeypatch.setattr("site_agent.pool.client._refuse_site_only", lambda _file: None)
+        with pytest.raises(PoolRefusedFileError, match="site-only"):
+            sites["site-a"].upload(whole, "site-a/mine")
     assert expected[0][0][2] == expected[1][0][2], "the first updates know no method"
     assert expected[0][0][0] != expected[1][0][0]

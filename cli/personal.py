@@ -1,0 +1,142 @@
+"""``poolctl personal``: what a site keeps of the networks of rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import model_file
+from cli.frame.errors import InputMissingError
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from site_agent.pool.profiles import personal_folder
+from site_agent.tables import Column
+
+if TYPE_CHECKING:
+    from site_agent.federated.personal import PersonalPart
+
+
+app = group("Show and export what your site keeps of the networks of rounds.")
+
+PartArgument = Annotated[
+    str,
+    typer.Argument(metavar="SERIES|FILE", help="A series of 'personal ls', or a part's own file."),
+]
+
+
+@command(app, "ls", examples=["personal ls"])
+def ls(_invocation: Invocation) -> Reply:
+    """List the personal parts of this site.
+
+    A part never leaves the site: uploads, bundles and the pool refuse it.
+    """
+    from site_agent.federated.personal import PersonalStore, read_part
+
+    found = PersonalStore(personal_folder()).newest()
+    parts = [(series, path, read_part(path)) for series, each in found.items() for path in each]
+    data = [_facts(part) | {"series": series, "file": path} for series, path, part in parts]
+    columns: list[str | Column] = [
+        Column("series", priority=3), "site", Column("method", priority=2), "round",
+        Column("kept", priority=1), Column("file", priority=-1),
+    ]  # fmt: skip
+    rows = [
+        [series, part.site, part.method, str(part.round_number), f"{part.share:.0%}", str(path)]
+        for series, path, part in parts
+    ]
+    empty = "no personal parts: your site has taken part in no personalised rounds"
+    return Reply(data, TableText(columns, rows, empty=empty), [each["series"] for each in data])
+
+
+@command(app, "show", examples=["personal show 3f2a9c1e0b7d4a65"])
+def show(_invocation: Invocation, part: PartArgument) -> Reply:
+    """Show which numbers of each layer are personal, and the site's score at home."""
+    series, path, found = _find(part)
+    verdict = (
+        f"{found.site} keeps {found.share:.0%} of the numbers to itself after round "
+        f"{found.round_number} of {found.method} ({series})"
+    )
+    if found.score == found.score:
+        verdict += f"; score at home {found.score:.2f} of 1"
+    rows = [
+        [name, str(mask.size), f"{int(mask.sum())}", f"{mask.mean():.0%}"]
+        for name, mask in found.chosen.items()
+    ]
+    columns: list[str | Column] = [
+        Column("layer", priority=1),
+        "numbers",
+        "personal",
+        Column("share", priority=1),
+    ]
+    return Reply(
+        _facts(found) | {"file": path, "layers": {row[0]: int(row[2]) for row in rows}},
+        [verdict, TableText(columns, rows)],
+        [str(path)],
+    )
+
+
+@command(
+    app,
+    "export",
+    examples=["personal export 3f2a9c1e0b7d4a65 --network alder/gaze -o mine.safetensors"],
+)
+def export(
+    invocation: Invocation,
+    part: PartArgument,
+    *,
+    network: Annotated[
+        str,
+        typer.Option(metavar="FILE|ADDRESS", help="The result of the round, which all sites have."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Your network.")],
+    force: ForceOption = False,
+) -> Reply:
+    """Write your site's whole network: the round's result with your own numbers in it.
+
+    It works wherever a network does, and is marked as site-only: it cannot be uploaded.
+    """
+    from aggregators.formats import write_model
+    from site_agent.federated.personal import assemble, site_only
+    from site_agent.networks import read_network
+
+    require_free(output, force=force)
+    _, _, found = _find(part)
+    shared = read_network(model_file(invocation, network).path)
+    digest = write_model(site_only(assemble(shared, found)), output, format_name="safetensors")
+    text = (
+        f"{output} is the network of {found.site} after round {found.round_number}; it stays here"
+    )
+    return Reply({"file": output, "digest": digest, **_facts(found)}, text, [str(output)])
+
+
+@command(app, "rm", examples=["personal rm 3f2a9c1e0b7d4a65"])
+def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) -> Reply:
+    """Remove a personal part: the site's next round begins with the network of all."""
+    series, path, found = _find(part)
+    invocation.confirm(f"Remove what {found.site} keeps of {series}?", assume_yes=yes)
+    for each in path.parent.glob("*.safetensors"):
+        each.unlink()
+    return Reply({"removed": series}, f"removed the part of {found.site} in {series}")
+
+
+def _find(words: str) -> tuple[str, Path, PersonalPart]:
+    """Return a part by its series or its file."""
+    from site_agent.federated.personal import PersonalStore, read_part
+
+    file = Path(words)
+    if file.is_file():
+        return file.parent.name, file, read_part(file)
+    for series, paths in PersonalStore(personal_folder()).newest().items():
+        if series.startswith(words):
+            return series, paths[0], read_part(paths[0])
+    raise InputMissingError(f"{words}: no such personal part; 'poolctl personal ls' lists them")
+
+
+def _facts(part: PersonalPart) -> dict[str, Any]:
+    return {
+        "site": part.site, "method": part.method, "round": part.round_number,
+        "personal_share": part.share, "base": part.base_digest,
+        "score": part.score if part.score == part.score else None,
+    }  # fmt: skip
