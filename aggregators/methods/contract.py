@@ -143,7 +143,9 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     def not_summable(self) -> str:
         """Say why the method cannot work from a secure sum; empty if it can."""
         if self.needs_each:
-            return "compares the contributions with one another, and a secure sum shows none"
+            return (
+                "compares the contributions with one another, and a secure sum shows none of them"
+            )
         if self.personal:
             return "needs to know which site shares which number, and a secure sum shows none"
         return ""

@@ -410,4 +410,8 @@ def _known_keys(steps: tuple[int | str, ...]) -> list[str]:
 
 
 def _methods_of(kind: AgentKind) -> list[str]:
-    return [name for name, m in METHODS.items() if m.kind == kind and m.contribution is None]
+    return [
+        name
+        for name, method in METHODS.items()
+        if method.kind == kind and method.contribution is None and not method.personal
+    ]

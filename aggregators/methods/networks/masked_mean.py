@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from aggregators.errors import OptionError
 from aggregators.methods.contract import Combined, OptionsT, Progress
 from aggregators.methods.networks.fedavg import (
     FedAvg,
@@ -183,8 +182,7 @@ class Local(MaskedMean[MeanOptions]):
     summary = "every site trains alone and shares nothing; for simulations and studies"
     options_type = MeanOptions
 
-    def require_sites(self, _sites: int, _options: MeanOptions) -> None:
-        raise OptionError("local shares nothing, so that no round can be held: simulate it")
+    contribution = None
 
 
 class ProxOptions(MeanOptions):

@@ -14,14 +14,14 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import IncompatibleModelsError
 from aggregators.formats.safetensors_file import SITE_ONLY
-from aggregators.methods.contract import AggregationMethod, OptionsT
+from aggregators.methods.contract import AggregationMethod, ContributionKind, OptionsT
 from aggregators.methods.sub_models import SubModel, SubModels
 from aggregators.models import (
     Float64,
@@ -40,7 +40,7 @@ class NetworkMethod(AggregationMethod[OptionsT]):
     """Base of the methods for networks, whose rounds all collect network updates."""
 
     kind = "network"
-    contribution = "network-update"
+    contribution: ClassVar[ContributionKind | None] = "network-update"
     output_formats = ("safetensors",)
 
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
