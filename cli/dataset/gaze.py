@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -164,6 +164,50 @@ def synth_eyes(
     data = {"dataset": table, "persons": person_count, "samples": count}
     words = f"{count_words(person_count, 'person')}, {count_words(count, 'sample')}"
     return Reply(data, f"{table}  ({words})", [str(table)])
+
+
+@command(
+    app,
+    "synth-egocentric",
+    examples=[
+        "dataset synth-egocentric clips/",
+        "dataset synth-egocentric alike/ --heterogeneity 0 --person-count 5",
+        "dataset synth-egocentric egtea/ --layout egtea",
+    ],
+)
+def synth_egocentric(
+    invocation: Invocation,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.")
+    ],
+    *,
+    person_count: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 8,
+    video_count: Annotated[int, typer.Option(min=1, help="Videos of each person.")] = 20,
+    seconds: Annotated[float, typer.Option(min=0.5, max=600, help="Of a video.")] = 4.0,
+    heterogeneity: Annotated[
+        float,
+        typer.Option(min=0, max=2, help="How much persons differ in what they look at; 0: none."),
+    ] = 1.0,
+    layout: Annotated[
+        Literal["generic", "egtea", "ego4d"],
+        typer.Option(help="Files as this program, EGTEA Gaze+ or Ego4D has them."),
+    ] = "generic",
+    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same files.")] = 0,
+) -> Reply:
+    """Draw clips of head-mounted cameras whose wearers' gaze is known.
+
+    Persons look at objects by their own preferences, which no picture shows. A fifth of each
+    person's videos is for tests, another for validation. The layout 'generic' has the true gaze
+    beside the tracked one.
+    """
+    from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
+
+    settings = ClipSettings(person_count, video_count, seconds, heterogeneity, seed)
+    with invocation.progress("draw clips") as report:
+        count = write_clips(folder, settings, layout, report)
+    data = {"dataset": folder, "layout": layout, "persons": person_count, "videos": count}
+    words = f"{count_words(person_count, 'person')}, {count_words(count, 'video')}"
+    return Reply(data, f"{folder}  ({words}, layout {layout})", [str(folder)])
 
 
 def check(

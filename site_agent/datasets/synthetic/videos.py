@@ -37,7 +37,7 @@ from site_agent.errors import SyntheticFaceError
 from site_agent.tables import Column, Table, columns_of
 
 # Fine enough that any frame rate, constant or not, keeps its times to 11 microseconds.
-_TICKS_PER_S = 90_000
+TICKS_PER_S = 90_000
 _Drawn = tuple[UInt8, tuple[float, float]]
 _Region = tuple[slice, slice]
 FRAMES = Table(
@@ -132,7 +132,7 @@ def write_blink_video(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FRAMES.open_csv(table) as write:
-            ticks = np.round(times * _TICKS_PER_S).astype(int)
+            ticks = np.round(times * TICKS_PER_S).astype(int)
 
             def counted() -> Iterator[tuple[int, UInt8]]:
                 for index, (image, ears) in enumerate(_drawn_ahead(frames)):
@@ -143,7 +143,7 @@ def write_blink_video(
                     write([[index, float(times[index]), *eyes]])
                     yield int(ticks[index]), image
 
-            _encode(path, counted(), size, frame_rate_hz)
+            encode_video(path, counted(), size, frame_rate_hz)
         settings = {
             "seconds": seconds,
             "frame_rate_hz": frame_rate_hz,
@@ -190,7 +190,7 @@ def _frame_times(
     kept = rng.random(count) >= lost
     kept[0] = True
     # What is written is what the container can hold.
-    return np.round(times[kept] * _TICKS_PER_S) / _TICKS_PER_S
+    return np.round(times[kept] * TICKS_PER_S) / TICKS_PER_S
 
 
 def _frames(
@@ -306,9 +306,10 @@ def _gazes(times: Float64, rng: np.random.Generator) -> Float64:
     return chosen
 
 
-def _encode(
+def encode_video(
     path: Path, frames: Iterator[tuple[int, UInt8]], size: tuple[int, int], frame_rate_hz: float
 ) -> None:
+    """Write frames, each with its time in `TICKS_PER_S`, as an mp4 file."""
     import av
 
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
@@ -320,13 +321,13 @@ def _encode(
             assert isinstance(stream, av.VideoStream)
             stream.width, stream.height = size
             stream.pix_fmt = "yuv420p"
-            stream.codec_context.time_base = Fraction(1, _TICKS_PER_S)
+            stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
             if codec == "mpeg4":
                 stream.bit_rate = 8_000_000
             for ticks, image in frames:
                 frame = av.VideoFrame.from_ndarray(planes_of_video(image), format="yuv420p")
                 frame.pts = ticks
-                frame.time_base = Fraction(1, _TICKS_PER_S)
+                frame.time_base = Fraction(1, TICKS_PER_S)
                 container.mux(stream.encode(frame))
             container.mux(stream.encode(None))
     except av.FFmpegError as error:

@@ -1,0 +1,493 @@
+"""Clips of head-mounted cameras with gaze: samples, and the three layouts that they are read from.
+
+===========  ============================================================================
+layout       files
+===========  ============================================================================
+``generic``  ``clips.csv`` (clip, file, client, split) and ``gaze.csv`` (clip, frame, x, y,
+             kind): x and y in widths and heights of the picture from its upper left corner,
+             kind ``fixation``, ``moving`` or ``untracked``; ``truth.csv`` (clip, frame, x,
+             y) where the true gaze is known
+``egtea``    EGTEA Gaze+: ``cropped_clips/SESSION/...-Ffirst-Flast.mp4`` at 24 frames a
+             second, and ``gaze_data/SESSION.txt`` of BeGaze in either version of its
+             header; the client is the part of SESSION before ``-R``
+``ego4d``    ``full_scale.gaze/UID.mp4`` and ``gaze/UID.csv``, read by its header; clients
+             from ``clients.csv`` (uid, client) if it is there, else each video is one
+===========  ============================================================================
+
+Frames are counted from 0 and read one after the other, never by seeking. Where a layout names no
+split, the last fifth of a client's videos is for tests, and the fifth before for validation.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.errors import AnnotationFileError, InvalidInputError, VideoFileError
+
+Float64 = NDArray[np.float64]
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+KINDS = ("fixation", "moving", "untracked")
+"""Of a frame's gaze; a fixation may follow a moving object. Their numbers are `GazeClip.kind`."""
+
+FIXATION, MOVING, UNTRACKED = range(3)
+CLIPS_TABLE, GAZE_TABLE, TRUTH_TABLE = "clips.csv", "gaze.csv", "truth.csv"
+EGTEA_RATE_HZ = 24
+EGTEA_SIZE_PX = (1280, 960)
+EGTEA_HEADER_LINES = 34
+_EGTEA_CLIP = re.compile(r"F(\d+)-F(\d+)$")
+_LEAST_CONFIDENCE = 0.6
+"""Of Ego4D's trackers: what Pupil Labs recommends for use."""
+
+_FEW_VIDEOS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class GazeClip:
+    """One video with the gaze in each of its frames.
+
+    Attributes
+    ----------
+    gaze : float64, shape (frames, 2)
+        x and y in widths and heights of the picture, from the upper left corner.
+    kind : uint8, shape (frames,)
+        `FIXATION`, `MOVING` or `UNTRACKED`; gaze outside the picture is untracked.
+    truth : float64, shape (frames, 2), optional
+        Where a drawn person really looked.
+    most_frames, fewest_frames : int
+        Of the video; another number means that frames and gaze do not belong together.
+    """
+
+    name: str
+    path: Path
+    client: str
+    split: Split
+    gaze: Float64
+    kind: NDArray[np.uint8]
+    fewest_frames: int
+    most_frames: int
+    truth: Float64 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ClipSamples:
+    """Clips of a few frames, as networks take them.
+
+    Attributes
+    ----------
+    frames : uint8, shape (n, frames, size, size, 3)
+        RGB, squeezed to a square.
+    gaze : float64, shape (n, frames, 2)
+        x and y, 0 to 1.
+    kind : uint8, shape (n, frames)
+    truth : float64, shape (n, frames, 2)
+        NaN where unknown.
+    person : str, shape (n,)
+        The client.
+    video : str, shape (n,)
+    split : str, shape (n,)
+    """
+
+    frames: NDArray[np.uint8]
+    gaze: Float64
+    kind: NDArray[np.uint8]
+    truth: Float64
+    person: NDArray[np.str_]
+    video: NDArray[np.str_]
+    split: NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, index: Any) -> ClipSamples:
+        """Return the clips of a slice, a mask or an array of numbers."""
+        return ClipSamples(*(values[index] for values in vars(self).values()))
+
+    def of(self, split: Split) -> ClipSamples:
+        """Return the clips of a split."""
+        return self[self.split == split]
+
+
+@dataclass(frozen=True, eq=False)
+class EgocentricDataset:
+    """Videos with gaze, in any of the layouts."""
+
+    path: Path
+    layout: str
+    clips: tuple[GazeClip, ...]
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return tuple(sorted({clip.client for clip in self.clips}))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of names, splits and gaze; the pictures are not read."""
+        found = hashlib.sha256()
+        for clip in self.clips:
+            found.update(f"{clip.name}|{clip.client}|{clip.split}|".encode())
+            found.update(np.ascontiguousarray(clip.gaze).tobytes() + clip.kind.tobytes())
+        return found.hexdigest()
+
+    def read(
+        self,
+        clients: Sequence[str] = (),
+        *,
+        frames: int = 8,
+        every: int = 4,
+        size_px: int = 64,
+        progress: Callable[[float, str], None] | None = None,
+    ) -> ClipSamples:
+        """Return clips of `frames` frames, of which `every`-th ones are taken, without overlap.
+
+        Raises
+        ------
+        VideoFileError
+            A video cannot be read.
+        AnnotationFileError
+            A video has another number of frames than its gaze.
+        """
+        chosen = [clip for clip in self.clips if not clients or clip.client in clients]
+        if missing := sorted(set(clients) - {clip.client for clip in chosen}):
+            raise InvalidInputError(
+                f"{self.path}: has no client {missing[0]}; it has {', '.join(self.clients)}"
+            )
+        parts = []
+        for number, clip in enumerate(chosen):
+            if progress is not None:
+                progress(number / len(chosen), clip.name)
+            parts.append(_cut(clip, frames, every, size_px))
+        return join_clips(parts)
+
+
+def join_clips(parts: Sequence[ClipSamples]) -> ClipSamples:
+    """Return the clips of all parts, in their order."""
+    return ClipSamples(
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ClipSamples.__dataclass_fields__
+        )
+    )
+
+
+def _cut(clip: GazeClip, frames: int, every: int, size_px: int) -> ClipSamples:
+    pictures, count = [], 0
+    for picture in decode_video(clip.path, size_px):
+        if count % every == 0:
+            pictures.append(picture)
+        count += 1
+    if not clip.fewest_frames <= count <= clip.most_frames:
+        raise AnnotationFileError(
+            clip.path, 0, f"the video has {count} frames, and its gaze is for {clip.most_frames}"
+        )
+    windows = len(pictures) // frames
+    shape = (windows, frames)
+    numbers = np.arange(windows * frames) * every
+    truth = np.full_like(clip.gaze, np.nan) if clip.truth is None else clip.truth
+    inside = np.minimum(numbers, len(clip.gaze) - 1)
+    kind = np.where(numbers < len(clip.kind), clip.kind[inside], UNTRACKED).astype(np.uint8)
+    return ClipSamples(
+        np.array(pictures[: windows * frames], np.uint8).reshape(*shape, size_px, size_px, 3),
+        clip.gaze[inside].reshape(*shape, 2),
+        kind.reshape(shape),
+        truth[inside].reshape(*shape, 2),
+        np.full(windows, clip.client),
+        np.full(windows, clip.name),
+        np.full(windows, clip.split),
+    )
+
+
+def decode_video(path: Path, size_px: int | None = None) -> Iterator[NDArray[np.uint8]]:
+    """Yield the frames of a video in RGB, squeezed to a square if a size is given.
+
+    Raises
+    ------
+    VideoFileError
+        It cannot be read to its end.
+    """
+    import av
+
+    try:
+        with av.open(str(path)) as container:
+            for frame in container.decode(video=0):
+                picture = np.asarray(frame.to_ndarray(format="rgb24"), dtype=np.uint8)
+                yield picture if size_px is None else _squeezed(picture, size_px)
+    except (av.error.FFmpegError, IndexError) as error:
+        raise VideoFileError(f"{path}: cannot be read as a video: {error}") from error
+
+
+def _squeezed(picture: NDArray[np.uint8], size_px: int) -> NDArray[np.uint8]:
+    import cv2
+
+    small = cv2.resize(picture, (size_px, size_px), interpolation=cv2.INTER_AREA)
+    return np.asarray(small, dtype=np.uint8)
+
+
+def open_egocentric(path: Path | str) -> EgocentricDataset:
+    """Open a data set of egocentric clips, in the layout that its files show.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder has none of the layouts.
+    AnnotationFileError
+        A table of gaze is damaged; names file, line, what was found and what was expected.
+    """
+    folder = Path(path)
+    layouts: tuple[tuple[str, Path, Callable[[Path], list[GazeClip]]], ...] = (
+        ("generic", folder / CLIPS_TABLE, _read_generic),
+        ("egtea", folder / "cropped_clips", _read_egtea),
+        ("ego4d", folder / "full_scale.gaze", _read_ego4d),
+    )
+    for layout, mark, read in layouts:
+        if mark.exists():
+            clips = read(folder)
+            if not clips:
+                raise InvalidInputError(f"{folder}: holds no clips in the layout {layout}")
+            return EgocentricDataset(folder, layout, tuple(_with_splits(clips)))
+    raise InvalidInputError(
+        f"{folder}: is no data set of egocentric clips; expected {CLIPS_TABLE} with {GAZE_TABLE}, "
+        "cropped_clips/ (EGTEA Gaze+) or full_scale.gaze/ (Ego4D)"
+    )
+
+
+def _with_splits(clips: list[GazeClip]) -> Iterator[GazeClip]:
+    """Give each clip a split that names none; whole videos, never frames of one video apart."""
+    by_client: dict[str, list[GazeClip]] = {}
+    for clip in clips:
+        by_client.setdefault(clip.client, []).append(clip)
+    for own in by_client.values():
+        groups = sorted({_group(clip) for clip in own})
+        share = max(1, round(0.2 * len(groups))) if len(groups) >= _FEW_VIDEOS else 0
+        names: dict[str, Split] = dict.fromkeys(groups, "train")
+        names |= dict.fromkeys(groups[len(groups) - 2 * share : len(groups) - share], "validation")
+        names |= dict.fromkeys(groups[len(groups) - share :] if share else [], "test")
+        for clip in own:
+            yield clip if clip.split else replace(clip, split=names[_group(clip)])
+
+
+def _group(clip: GazeClip) -> str:
+    """Return what must not be divided: the session of a clip, or the clip itself."""
+    return clip.path.parent.name if _EGTEA_CLIP.search(clip.path.stem) else clip.name
+
+
+def _checked(gaze: Float64, kind: NDArray[np.uint8]) -> tuple[Float64, NDArray[np.uint8]]:
+    """Mark gaze outside the picture, or none, as untracked, and put it into the middle."""
+    with np.errstate(invalid="ignore"):
+        inside = (gaze >= 0).all(1) & (gaze <= 1).all(1)
+    gone = ~inside | (kind == UNTRACKED)
+    gaze, kind = gaze.copy(), kind.copy()
+    kind[gone], gaze[gone] = UNTRACKED, 0.5
+    return gaze, kind
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the lines of a CSV file that has these columns, with their numbers."""
+    if not path.is_file():
+        raise AnnotationFileError(path, 0, "found no such file")
+    with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
+        reader = csv.DictReader(file)
+        found = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = found
+        if missing := [name for name in columns if name not in found]:
+            raise AnnotationFileError(
+                path, 1, f"found columns {', '.join(found) or 'none'}, expected {missing[0]}, too"
+            )
+        for line, row in enumerate(reader, start=2):
+            if any(row.get(name) is None for name in columns):
+                raise AnnotationFileError(path, line, f"ends early, expected {len(found)} values")
+            yield line, row
+
+
+def _number(text: str, path: Path, line: int, what: str, most: float = math.inf) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= most:
+        limit = "a number of at least 0" if most == math.inf else f"0 to {most:g}"
+        raise AnnotationFileError(path, line, f"{what} is {text.strip()[:40]!r}, expected {limit}")
+    return value
+
+
+_MOST_FRAMES = 10_000_000
+
+
+def _read_generic(folder: Path) -> list[GazeClip]:
+    table = folder / GAZE_TABLE
+    gaze: dict[str, dict[int, tuple[float, float, int]]] = {}
+    for line, row in _rows(table, ("clip", "frame", "x", "y", "kind")):
+        if row["kind"] not in KINDS:
+            expected = ", ".join(KINDS)
+            raise AnnotationFileError(table, line, f"kind {row['kind']!r}, expected {expected}")
+        kind = KINDS.index(row["kind"])
+        frame = int(_number(row["frame"], table, line, "frame", _MOST_FRAMES))
+        x, y = 0.5, 0.5
+        if kind != UNTRACKED:
+            x, y = (_number(row[name], table, line, name, 1) for name in ("x", "y"))
+        frames = gaze.setdefault(row["clip"], {})
+        if frame in frames:
+            raise AnnotationFileError(table, line, f"frame {frame} of {row['clip']} comes twice")
+        frames[frame] = (x, y, kind)
+    truth: dict[str, list[tuple[float, float]]] = {}
+    if (folder / TRUTH_TABLE).is_file():
+        for _, row in _rows(folder / TRUTH_TABLE, ("clip", "frame", "x", "y")):
+            truth.setdefault(row["clip"], []).append((float(row["x"]), float(row["y"])))
+    clips, listed = [], folder / CLIPS_TABLE
+    for line, row in _rows(listed, ("clip", "file", "client", "split")):
+        if row["split"] not in (*SPLITS, ""):
+            expected = ", ".join(SPLITS)
+            raise AnnotationFileError(listed, line, f"split {row['split']!r}, expected {expected}")
+        path = (folder / row["file"]).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise AnnotationFileError(listed, line, f"{row['file']!r} lies outside the folder")
+        known = gaze.get(row["clip"], {})
+        if sorted(known) != list(range(len(known))) or not known:
+            raise AnnotationFileError(
+                listed, line, f"{row['clip']}: {GAZE_TABLE} has {len(known)} frames, expected all "
+                "from 0 to the last",
+            )  # fmt: skip
+        values = np.array([known[number] for number in range(len(known))], dtype=np.float64)
+        points, kinds = _checked(values[:, :2], values[:, 2].astype(np.uint8))
+        true = truth.get(row["clip"])
+        clips.append(
+            GazeClip(
+                row["clip"], path, row["client"], row["split"], points, kinds,  # type: ignore[arg-type]
+                len(known), len(known),
+                None if true is None else np.array(true, dtype=np.float64),
+            )
+        )  # fmt: skip
+    return clips
+
+
+def _read_egtea(folder: Path) -> list[GazeClip]:
+    clips = []
+    for session in sorted(path for path in (folder / "cropped_clips").iterdir() if path.is_dir()):
+        table = folder / "gaze_data" / f"{session.name}.txt"
+        gaze, kind = read_begaze(table)
+        for path in sorted(session.glob("*.mp4")):
+            found = _EGTEA_CLIP.search(path.stem)
+            if found is None:
+                raise AnnotationFileError(path, 0, "expected a name that ends in -Ffirst-Flast.mp4")
+            first, last = int(found[1]), int(found[2])
+            if not first < last <= len(gaze):
+                raise AnnotationFileError(
+                    table, 0, f"{path.name}: has frames {first} to {last}, and the gaze of the "
+                    f"session ends at {len(gaze)}",
+                )  # fmt: skip
+            # Whether the last frame is in the clip differs between cuts of the data set.
+            upto = min(last + 1, len(gaze))
+            points, kinds = _checked(gaze[first:upto], kind[first:upto])
+            client = session.name.partition("-R")[0]
+            clips.append(
+                GazeClip(path.stem, path, client, "", points, kinds, last - first,  # type: ignore[arg-type]
+                         last - first + 1)
+            )  # fmt: skip
+    return clips
+
+
+def read_begaze(path: Path) -> tuple[Float64, NDArray[np.uint8]]:
+    """Read a text file of BeGaze: gaze and kind of each frame of a session at 24 frames a second.
+
+    The tracker has more samples than the video frames: of a frame that has fixations their mean
+    counts, else that of its other tracked samples.
+
+    Raises
+    ------
+    AnnotationFileError
+        The file is missing, cut off, or a line is not as in either version of the header.
+    """
+    if not path.is_file():
+        raise AnnotationFileError(path, 0, "found no such file")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if len(lines) <= EGTEA_HEADER_LINES:
+        raise AnnotationFileError(
+            path, len(lines), f"ends in its header of {EGTEA_HEADER_LINES} lines"
+        )
+    first_version = "Number of Samples" in lines[9]
+    samples: dict[int, list[tuple[int, float, float]]] = {}
+    for number, line in enumerate(lines[EGTEA_HEADER_LINES:], start=EGTEA_HEADER_LINES + 1):
+        if not line.strip():
+            continue
+        values = line.split("\t") if "\t" in line else line.split()
+        fewest = 7 if first_version else 26
+        if len(values) < fewest:
+            raise AnnotationFileError(
+                path, number, f"found {len(values)} values, expected {fewest}; the file is cut off"
+            )
+        texts = values[3:5] if first_version else values[5:7]
+        try:
+            x, y = (float(text) for text in texts)
+        except ValueError as error:
+            raise AnnotationFileError(path, number, f"gaze {texts}, expected pixels") from error
+        frame = (
+            int(_number(values[5], path, number, "frame", _MOST_FRAMES))
+            if first_version
+            else _frame_of(values[-2], path, number)
+        )
+        word = (values[6] if first_version else values[-1]).strip().lower()
+        kind = FIXATION if word == "fixation" else MOVING if word == "saccade" else UNTRACKED
+        samples.setdefault(frame, []).append((kind, x / EGTEA_SIZE_PX[0], y / EGTEA_SIZE_PX[1]))
+    count = max(samples) + 1
+    gaze, kinds = np.full((count, 2), 0.5), np.full(count, UNTRACKED, dtype=np.uint8)
+    for frame, found in samples.items():
+        best = min(kind for kind, _, _ in found)
+        kinds[frame] = best
+        gaze[frame] = np.mean([(x, y) for kind, x, y in found if kind == best], axis=0)
+    return gaze, kinds
+
+
+def _frame_of(text: str, path: Path, line: int) -> int:
+    """Return the frame of a time code HH:MM:SS:FF."""
+    found = re.fullmatch(r"\s*(\d{1,3}):(\d\d):(\d\d):(\d\d)\s*", text)
+    if found is None:
+        raise AnnotationFileError(path, line, f"time {text[:40]!r}, expected HH:MM:SS:FF")
+    hours, minutes, seconds, frames = (int(part) for part in found.groups())
+    return ((hours * 60 + minutes) * 60 + seconds) * EGTEA_RATE_HZ + frames
+
+
+def _read_ego4d(folder: Path) -> list[GazeClip]:
+    clients: Mapping[str, str] = {}
+    if (folder / "clients.csv").is_file():
+        rows = _rows(folder / "clients.csv", ("uid", "client"))
+        clients = {row["uid"]: row["client"] for _, row in rows}
+    clips = []
+    for path in sorted((folder / "full_scale.gaze").glob("*.mp4")):
+        table = folder / "gaze" / f"{path.stem}.csv"
+        samples: dict[int, list[tuple[float, float]]] = {}
+        columns = ("world_index", "confidence", "norm_pos_x", "norm_pos_y")
+        for line, row in _rows(table, columns):
+            frame = int(_number(row["world_index"], table, line, "world_index", _MOST_FRAMES))
+            sure = _number(row["confidence"], table, line, "confidence", 1)
+            here = samples.setdefault(frame, [])
+            if sure >= _LEAST_CONFIDENCE:
+                try:
+                    # Its origin is the lower left corner.
+                    here.append((float(row["norm_pos_x"]), 1 - float(row["norm_pos_y"])))
+                except ValueError as error:
+                    words = "norm_pos_x and norm_pos_y are not numbers"
+                    raise AnnotationFileError(table, line, words) from error
+        if not samples:
+            raise AnnotationFileError(table, 1, "holds no gaze")
+        count = max(samples) + 1
+        gaze, kind = np.full((count, 2), np.nan), np.full(count, UNTRACKED, dtype=np.uint8)
+        for frame, found in samples.items():
+            if found:
+                gaze[frame], kind[frame] = np.mean(found, axis=0), FIXATION
+        points, kinds = _checked(gaze, kind)
+        client = clients.get(path.stem, path.stem)
+        # The tracker may stop before the camera; it cannot go on after it.
+        clips.append(
+            GazeClip(path.stem, path, client, "", points, kinds, count, _MOST_FRAMES)  # type: ignore[arg-type]
+        )
+    return clips

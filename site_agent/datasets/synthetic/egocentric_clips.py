@@ -1,0 +1,402 @@
+"""Drawn clips of head-mounted cameras: persons who look at objects by their own preferences.
+
+The camera is a window over a panorama with textured objects, some of which move, and two hands.
+It drifts, shakes with the steps, and turns after the gaze. The gaze rests on an object (250 to 400
+ms, or follows it), and jumps to the next one with a probability of ``exp(theta . features)``, less
+where it has just been. Persons differ in `theta` alone: ``theta = common + h N(0, sigma)``, and the
+heterogeneity ``h`` is 0 for persons who all choose alike. Nothing in a picture shows whose it is:
+scenes are drawn without knowledge of the person.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.datasets.egocentric import (
+    CLIPS_TABLE,
+    EGTEA_HEADER_LINES,
+    EGTEA_SIZE_PX,
+    FIXATION,
+    GAZE_TABLE,
+    KINDS,
+    MOVING,
+    SPLITS,
+    TRUTH_TABLE,
+    UNTRACKED,
+    Float64,
+    Split,
+)
+from site_agent.datasets.synthetic.canvas import cloud
+from site_agent.datasets.synthetic.videos import TICKS_PER_S, encode_video
+from site_agent.errors import InvalidInputError
+from site_agent.tables import Column, Table, columns_of
+
+UInt8 = NDArray[np.uint8]
+Layout = Literal["generic", "egtea", "ego4d"]
+
+WIDTH_PX, HEIGHT_PX, RATE_HZ = 160, 120, 24
+PANORAMA_PX = (300, 190)
+FIELD_OF_VIEW_DEG = 60.0
+
+FEATURES = ("red", "green", "blue", "size", "moving", "striped", "round")
+_COMMON = np.array([0.3, 0.3, 0.3, 0.6, 0.8, 0.4, 0.2])
+_SPREAD = np.array([2.5, 2.5, 2.5, 1.0, 1.5, 2.0, 2.0])
+_RETURN_COST, _RETURN_FADES_S = 1.5, 1.2
+_DISTANCE_COST = 1.5
+"""Of a jump across the whole picture."""
+
+
+@dataclass(frozen=True)
+class ClipSettings:
+    """The amounts of a drawn data set.
+
+    Attributes
+    ----------
+    people, videos : int
+        Videos of each person; the last fifth is for tests, the fifth before for validation.
+    seconds : float
+        Of a video.
+    heterogeneity : float
+        0: all persons choose what they look at alike; 1: as different as here is meant by that.
+    """
+
+    people: int = 8
+    videos: int = 20
+    seconds: float = 4.0
+    heterogeneity: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnClip:
+    """A drawn video: its pictures, the tracked gaze, and the true one.
+
+    Attributes
+    ----------
+    gaze, truth : float64, shape (frames, 2)
+        In widths and heights of the picture.
+    kind : uint8, shape (frames,)
+    """
+
+    client: str
+    number: int
+    split: Split
+    frames: list[UInt8]
+    gaze: Float64
+    truth: Float64
+    kind: UInt8
+
+    @property
+    def name(self) -> str:
+        return f"{self.client}-{self.number:02}"
+
+
+def preferences(settings: ClipSettings, person: int) -> Float64:
+    """Return what a person likes to look at: weights of `FEATURES`."""
+    random = np.random.default_rng([0xE60, settings.seed, person])
+    return _COMMON + settings.heterogeneity * _SPREAD * random.standard_normal(len(_COMMON))
+
+
+def draw_clip(settings: ClipSettings, person: int, number: int) -> DrawnClip:
+    """Draw one video of a person; the same arguments give the same pictures."""
+    random = np.random.default_rng([0xE61, settings.seed, person, number])
+    count = max(2, round(settings.seconds * RATE_HZ))
+    scene = _Scene(random)
+    looked, moving, camera = _look(scene, preferences(settings, person), count, random)
+    frames = [scene.draw(frame / RATE_HZ, camera[frame]) for frame in range(count)]
+    truth = (looked - camera) / (WIDTH_PX, HEIGHT_PX)
+    # The tracker: an offset of the whole video, noise, and spells in which it loses the eye.
+    offset = np.clip(random.normal(0, 0.02, 2), -0.04, 0.04)
+    noise_deg = random.uniform(0.5, 1.0)
+    noise = random.normal(0, noise_deg / FIELD_OF_VIEW_DEG, (count, 2))
+    noise[:, 1] *= WIDTH_PX / HEIGHT_PX
+    gaze = truth + offset + noise
+    kind = np.where(moving, MOVING, FIXATION).astype(np.uint8)
+    lost = round(count * random.uniform(0.03, 0.08))
+    first = int(random.integers(0, count - lost + 1))
+    kind[first : first + lost] = UNTRACKED
+    kind[((gaze < 0) | (gaze > 1)).any(1)] = UNTRACKED
+    share = max(1, round(0.2 * settings.videos)) if settings.videos > len(SPLITS) - 1 else 0
+    left = settings.videos - number
+    split: Split = "test" if left <= share else "validation" if left <= 2 * share else "train"
+    return DrawnClip(f"P{person + 1:02}", number, split, frames, gaze, truth, kind)
+
+
+class _Object:
+    """One thing to look at: a picture with its cover, and where it is at any time."""
+
+    def __init__(self, random: np.random.Generator, place: Float64, moves: bool) -> None:
+        hue = int(random.integers(3))
+        size = float(random.uniform(0, 1))
+        striped, is_round = bool(random.random() < 0.5), bool(random.random() < 0.5)
+        self.features = np.array(
+            [hue == 0, hue == 1, hue == 2, size, moves, striped, is_round], dtype=np.float64
+        )
+        self.radius = 9 + round(9 * size)
+        self._place, self._phase = place, random.uniform(0, 2 * math.pi, 2)
+        self._swing = random.uniform(14, 26, 2) * moves
+        self._rate = random.uniform(0.15, 0.35)
+        self.picture, self.cover = self._paint(random, hue, striped, is_round)
+
+    def _paint(
+        self, random: np.random.Generator, hue: int, striped: bool, is_round: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the picture (side, side, 3) from 0 to 255, and its cover (side, side, 1)."""
+        side = 2 * self.radius + 1
+        colour = random.uniform(30, 90, 3)
+        colour[hue] = random.uniform(170, 240)
+        picture = np.tile(colour, (side, side, 1)).astype(np.float32)
+        down, across = np.mgrid[:side, :side] - self.radius
+        if striped:
+            angle = random.uniform(0, math.pi)
+            wave = np.sin((across * math.cos(angle) + down * math.sin(angle)) * 1.3)
+            picture += 55 * np.sign(wave)[..., None].astype(np.float32)
+        picture *= (1 - 0.25 * (down + across) / side)[..., None].astype(np.float32)
+        mask = np.zeros((side, side), np.uint8)
+        centre = (self.radius, self.radius)
+        if is_round:
+            axes = (self.radius, int(self.radius * random.uniform(0.7, 1.0)))
+            cv2.ellipse(mask, centre, axes, random.uniform(0, 180), 0, 360, 255, -1, cv2.LINE_AA)
+        else:
+            corners = cv2.boxPoints(
+                (centre, (1.5 * self.radius, 1.1 * self.radius), random.uniform(0, 90))
+            )
+            cv2.fillPoly(mask, [np.round(corners).astype(np.int32)], 255, cv2.LINE_AA)
+        cover: NDArray[np.float32] = (mask / 255).astype(np.float32)[..., None]
+        return np.clip(picture, 0, 255).astype(np.float32), cover
+
+    def at(self, time_s: float) -> Float64:
+        """Return the centre in pixels of the panorama."""
+        turn = 2 * math.pi * self._rate * time_s + self._phase
+        where: Float64 = self._place + self._swing * np.sin(turn)
+        return where
+
+
+class _Scene:
+    """A panorama with objects and two hands."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        width, height = PANORAMA_PX
+        ground = random.uniform(70, 150, 3)
+        picture = ground + 14 * cloud(random, (height, width), 40)[..., None]
+        picture = picture + 8 * cloud(random, (height, width), 9)[..., None]
+        for _ in range(int(random.integers(4, 9))):  # shelves, boards, doors
+            x, y = int(random.integers(width)), int(random.integers(height))
+            size = random.integers(20, 90, 2)
+            tone = ground + random.normal(0, 25, 3)
+            picture[y : y + int(size[1]), x : x + int(size[0])] = tone
+        self._ground = np.clip(picture, 0, 255).astype(np.float32)
+        count = int(random.integers(5, 10))
+        places: list[Float64] = []
+        while len(places) < count:
+            place = random.uniform((22, 22), (width - 22, height - 22))
+            near = [float(np.hypot(*(place - other))) for other in places]
+            if min(near, default=math.inf) > 34 or random.random() < 0.05:
+                places.append(place)
+        self.objects = [_Object(random, place, bool(random.random() < 0.3)) for place in places]
+        self._skin = random.uniform((170, 110, 80), (235, 190, 165))
+        self._hands = random.uniform(0, 2 * math.pi, 4)
+
+    def draw(self, time_s: float, camera: Float64) -> UInt8:
+        """Return the picture, RGB, of a camera whose upper left corner is at `camera`."""
+        x, y = round(float(camera[0])), round(float(camera[1]))
+        view = self._ground[y : y + HEIGHT_PX, x : x + WIDTH_PX].copy()
+        for each in self.objects:
+            _paste(view, each, each.at(time_s) - (x, y))
+        for side in range(2):
+            sway = 6 * np.sin(2 * math.pi * 0.4 * time_s + self._hands[2 * side : 2 * side + 2])
+            centre = (int(45 + 70 * side + sway[0]), int(HEIGHT_PX + 4 + sway[1]))
+            tone = tuple(float(part) for part in self._skin)
+            cv2.ellipse(view, centre, (15, 22), -12 + 24 * side, 0, 360, tone, -1, cv2.LINE_AA)
+        return np.clip(view, 0, 255).astype(np.uint8)
+
+
+def _paste(view: NDArray[np.float32], thing: _Object, centre: Float64) -> None:
+    left, top = (round(float(part)) - thing.radius for part in centre)
+    side = 2 * thing.radius + 1
+    x0, y0, x1, y1 = (
+        max(left, 0),
+        max(top, 0),
+        min(left + side, WIDTH_PX),
+        min(top + side, HEIGHT_PX),
+    )
+    if x0 >= x1 or y0 >= y1:
+        return
+    part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
+    cover = thing.cover[part]
+    view[y0:y1, x0:x1] += cover * (thing.picture[part] - view[y0:y1, x0:x1])
+
+
+def _look(
+    scene: _Scene, theta: Float64, count: int, random: np.random.Generator
+) -> tuple[Float64, NDArray[np.bool_], Float64]:
+    """Return gaze in the panorama (frames, 2), whether it jumps, and the camera's corners."""
+    size = np.array([WIDTH_PX, HEIGHT_PX], dtype=np.float64)
+    room = np.array(PANORAMA_PX) - size
+    corner = room * random.uniform(0.2, 0.8, 2)
+    drift, shake = random.uniform(0, 2 * math.pi, 2), random.uniform(1.4, 2.2)
+    gaze, camera = np.empty((count, 2)), np.empty((count, 2))
+    moving = np.zeros(count, dtype=np.bool_)
+    costs = np.zeros(len(scene.objects))
+    likes = np.array([each.features @ theta for each in scene.objects])
+    target, aim, ends_s, begun = -1, np.zeros(2), 0.0, corner + size / 2
+    for frame in range(count):
+        time_s = frame / RATE_HZ
+        places = np.array([each.at(time_s) for each in scene.objects])
+        if time_s >= ends_s:
+            begun = gaze[frame - 1] if frame else corner + size / 2
+            if target >= 0:
+                costs[target] += _RETURN_COST
+            target = _choose(likes - costs, places, corner, begun, random)
+            aim = random.normal(0, 0.15, 2) * scene.objects[target].radius
+            ends_s = time_s + random.gamma(16, random.uniform(0.25, 0.4) / 16)
+            moving[frame] = frame > 0
+        there = places[target] + aim
+        # A jump lasts less than a frame or two: in its first frame the gaze is half-way.
+        gaze[frame] = (begun + there) / 2 if moving[frame] else there
+        costs *= math.exp(-1 / RATE_HZ / _RETURN_FADES_S)
+        off = (gaze[frame] - corner - size / 2) / size
+        corner = corner + 0.09 * size * off * (np.abs(off) > 0.12)
+        corner = corner + 0.35 * np.sin(2 * math.pi * 0.13 * time_s + drift)
+        steps = 0.8 * np.sin(2 * math.pi * shake * time_s + np.array([0, 1.2]))
+        corner = np.clip(corner, 0, room)
+        camera[frame] = np.round(np.clip(corner + steps, 0, room))
+    return gaze, moving, camera
+
+
+def _choose(
+    likes: Float64, places: Float64, corner: Float64, now: Float64, random: np.random.Generator
+) -> int:
+    """Return the next object to look at, of those well within the picture.
+
+    `likes`, shape (objects,), says how much the person wants to look at each.
+    """
+    where = (places - corner) / (WIDTH_PX, HEIGHT_PX)
+    seen = ((where > 0.04) & (where < 0.96)).all(1)
+    if not seen.any():
+        seen = np.arange(len(places)) == np.abs(where - 0.5).sum(1).argmin()
+    wish = likes - _DISTANCE_COST * np.hypot(*((places - now) / WIDTH_PX).T)
+    wish = np.where(seen, wish, -np.inf)
+    odds = np.exp(wish - wish.max())
+    return int(random.choice(len(odds), p=odds / odds.sum()))
+
+
+_CLIPS = Table("clips", tuple(Column(name) for name in ("clip", "file", "client", "split")))
+_POINTS = (Column("clip"), Column("frame"), *columns_of(("x", "y"), ".6f"))
+_GAZE = Table("gaze", (*_POINTS, Column("kind")))
+_TRUTH = Table("truth", _POINTS)
+
+
+def write_clips(
+    folder: Path,
+    settings: ClipSettings,
+    layout: Layout = "generic",
+    progress: Callable[[float, str], None] | None = None,
+) -> int:
+    """Write a data set of drawn clips, and return the number of videos.
+
+    The layout ``generic`` has the true gaze, too.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder is not empty.
+    SyntheticFaceError
+        A video cannot be written.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidInputError(f"{folder}: holds other files; choose a new or empty folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write = {"generic": _write_generic, "egtea": _write_egtea, "ego4d": _write_ego4d}[layout]
+    total = settings.people * settings.videos
+
+    def drawn() -> Iterator[DrawnClip]:
+        for done in range(total):
+            person, number = divmod(done, settings.videos)
+            if progress is not None:
+                progress(done / total, f"person {person + 1} of {settings.people}")
+            yield draw_clip(settings, person, number)
+
+    write(folder, drawn())
+    return total
+
+
+def _video(path: Path, clip: DrawnClip) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ticks = Fraction(TICKS_PER_S, RATE_HZ)
+    frames = ((int(number * ticks), frame) for number, frame in enumerate(clip.frames))
+    encode_video(path, frames, (WIDTH_PX, HEIGHT_PX), RATE_HZ)
+
+
+def _write_generic(folder: Path, clips: Iterator[DrawnClip]) -> None:
+    listed = []
+    with (
+        _GAZE.open_csv(folder / GAZE_TABLE) as write_gaze,
+        _TRUTH.open_csv(folder / TRUTH_TABLE) as write_truth,
+    ):
+        for clip in clips:
+            file = f"videos/{clip.name}.mp4"
+            _video(folder / file, clip)
+            listed.append((clip.name, file, clip.client, clip.split))
+            points = enumerate(zip(clip.gaze.tolist(), clip.kind.tolist(), strict=True))
+            write_gaze((clip.name, n, *xy, KINDS[kind]) for n, (xy, kind) in points)
+            write_truth((clip.name, n, *xy) for n, xy in enumerate(clip.truth.tolist()))
+    # Last: a folder without it is no data set.
+    _CLIPS.write_csv(folder / CLIPS_TABLE, listed)
+
+
+def _write_egtea(folder: Path, clips: Iterator[DrawnClip]) -> None:
+    words = {FIXATION: "Fixation", MOVING: "Saccade", UNTRACKED: "Blink"}
+    for clip in clips:
+        session = f"{clip.client}-R{clip.number + 1:02}-Drawn"
+        first, last = 24, 24 + len(clip.kind)
+        name = f"{session}-F{first:06}-F{last:06}.mp4"
+        _video(folder / "cropped_clips" / session / name, clip)
+        header = [f"## [header line {line + 1}]" for line in range(EGTEA_HEADER_LINES)]
+        header[9] = f"## Number of Samples:\t{2 * len(clip.kind)}"
+        lines = header
+        for number, (xy, kind) in enumerate(zip(clip.gaze, clip.kind, strict=True)):
+            x, y = xy * EGTEA_SIZE_PX
+            frame = first + number
+            row = f"{frame * 41667}\tSMP\t1\t{x:.2f}\t{y:.2f}\t{frame}\t{words[int(kind)]}"
+            lines += [row, row]  # the tracker is faster than the camera
+        table = folder / "gaze_data" / f"{session}.txt"
+        table.parent.mkdir(exist_ok=True)
+        table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _write_ego4d(folder: Path, clips: Iterator[DrawnClip]) -> None:
+    clients = []
+    for clip in clips:
+        _video(folder / "full_scale.gaze" / f"{clip.name}.mp4", clip)
+        clients.append((clip.name, clip.client))
+        rows = (
+            (n / RATE_HZ, n, 0.0 if kind == UNTRACKED else 0.95, x, 1 - y)
+            for n, ((x, y), kind) in enumerate(zip(clip.gaze.tolist(), clip.kind, strict=True))
+        )
+        _EGO4D.write_csv(_made(folder / "gaze") / f"{clip.name}.csv", rows)
+    _CLIENTS.write_csv(folder / "clients.csv", clients)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+_EGO4D = Table(
+    "gaze",
+    (
+        Column("gaze_timestamp", format=".6f"), Column("world_index"),
+        *columns_of(("confidence", "norm_pos_x", "norm_pos_y"), ".6f"),
+    ),
+)  # fmt: skip
+_CLIENTS = Table("clients", (Column("uid"), Column("client")))

@@ -1,0 +1,189 @@
+"""Egocentric clips: drawn data in three layouts, and files written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from site_agent.datasets.egocentric import (
+    EGTEA_HEADER_LINES,
+    FIXATION,
+    MOVING,
+    SPLITS,
+    UNTRACKED,
+    decode_video,
+    open_egocentric,
+    read_begaze,
+)
+from site_agent.datasets.synthetic.egocentric_clips import (
+    FEATURES,
+    HEIGHT_PX,
+    WIDTH_PX,
+    ClipSettings,
+    draw_clip,
+    preferences,
+    write_clips,
+)
+from site_agent.errors import AnnotationFileError, InvalidInputError
+
+SETTINGS = ClipSettings(people=2, videos=5, seconds=1.5)
+
+
+@pytest.mark.parametrize("layout", ["generic", "egtea", "ego4d"])
+def test_a_drawn_layout_is_read_back_to_one_pixel_and_frame_exact(
+    layout: str, tmp_path: Path
+) -> None:
+    write_clips(tmp_path / "clips", SETTINGS, layout)  # type: ignore[arg-type]
+    dataset = open_egocentric(tmp_path / "clips")
+    assert dataset.layout == layout
+    assert dataset.clients == ("P01", "P02")
+    samples = dataset.read(every=1, size_px=120)
+    assert [int((samples.split == split).sum()) for split in SPLITS] == [24, 8, 8]
+    for person in range(2):
+        for number in range(SETTINGS.videos):
+            drawn = draw_clip(SETTINGS, person, number)
+            own = samples[np.char.startswith(samples.person, drawn.client)]
+            read = own[4 * number : 4 * number + 4]  # 36 frames: 4 clips of 8, and a rest
+            count = 8 * len(read)
+            assert set(read.split) == {drawn.split}
+            tracked = drawn.kind[:count] != UNTRACKED
+            assert np.array_equal(read.kind.reshape(-1) != UNTRACKED, tracked)
+            off = np.abs(read.gaze.reshape(-1, 2) - drawn.gaze[:count]) * (WIDTH_PX, HEIGHT_PX)
+            assert off[tracked].max() < 1
+            # The frames are those, not their neighbours.
+            stem = _stem(layout, number, drawn.client)
+            path = next(clip.path for clip in dataset.clips if clip.path.stem == stem)
+            pictures = list(decode_video(path))
+            assert len(pictures) == len(drawn.frames)
+            for index in (1, 17, 34):
+                errors = [
+                    np.abs(pictures[index].astype(float) - drawn.frames[index + step]).mean()
+                    for step in (-1, 0, 1)
+                ]
+                assert errors[1] < 5
+                assert errors[1] <= min(errors)
+
+
+def _stem(layout: str, number: int, client: str) -> str:
+    session = f"{client}-R{number + 1:02}-Drawn-F000024-F000060"
+    return session if layout == "egtea" else f"{client}-{number:02}"
+
+
+def test_the_true_gaze_is_beside_the_tracked_one_and_differs_by_the_trackers_errors(
+    tmp_path: Path,
+) -> None:
+    write_clips(tmp_path / "clips", SETTINGS)
+    samples = open_egocentric(tmp_path / "clips").read(every=1)
+    tracked = samples.kind != UNTRACKED
+    off = np.abs(samples.gaze - samples.truth)[tracked]
+    assert 0.005 < off.mean() < 0.05
+    assert 0.02 < 1 - tracked.mean() < 0.2
+
+
+def test_the_gaze_depends_on_preferences() -> None:
+    like = ClipSettings(heterogeneity=0)
+    assert np.array_equal(preferences(like, 0), preferences(like, 1))
+    assert preferences(ClipSettings(), 0).shape == (len(FEATURES),)
+    assert not np.allclose(preferences(ClipSettings(), 0), preferences(ClipSettings(), 1))
+    one, other = (draw_clip(ClipSettings(heterogeneity=h), 0, 3) for h in (0.0, 1.0))
+    assert not np.allclose(one.truth, other.truth)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "problem"),
+    [
+        ("gaze.csv", lambda text: text.replace("clip,frame", "clip,number", 1), "expected frame"),
+        ("gaze.csv", lambda text: text.replace(",fixation", ",looking", 1), "kind 'looking'"),
+        ("gaze.csv", lambda text: text[: len(text) // 2], "."),
+        ("gaze.csv", lambda text: text.replace("0.", "7.", 1), "expected 0 to 1"),
+        ("gaze.csv", lambda text: _without(text, "P01-00,7,"), "has 35 frames, expected all"),
+        ("gaze.csv", lambda text: _without(text, "P01-00,35,"), "has 36 frames, and its gaze"),
+        ("clips.csv", lambda text: text.replace("videos/", "../", 1), "outside the folder"),
+        ("clips.csv", lambda text: text.replace(",train", ",other", 1), "split 'other'"),
+    ],
+)
+def test_damaged_tables_are_refused_with_their_line(
+    table: str, change: Callable[[str], str], problem: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "clips"
+    write_clips(folder, ClipSettings(people=1, videos=1, seconds=1.5))
+    path = folder / table
+    path.write_text(change(path.read_text()))
+    with pytest.raises(AnnotationFileError, match=problem) as caught:
+        open_egocentric(folder).read()
+    assert str(folder) in str(caught.value)
+
+
+def _without(text: str, start: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(start))
+
+
+def begaze(path: Path, rows: list[str], *, first_version: bool) -> Path:
+    header = ["## header"] * EGTEA_HEADER_LINES
+    if first_version:
+        header[9] = "## Number of Samples:\t4"
+    path.write_text("\n".join([*header, *rows]) + "\n")
+    return path
+
+
+def test_both_versions_of_begaze_are_read(tmp_path: Path) -> None:
+    first = begaze(
+        tmp_path / "one.txt",
+        ["1\tSMP\t1\t640\t480\t2\tFixation", "2\tSMP\t1\t660\t480\t2\tFixation",
+         "3\tSMP\t1\t10\t10\t2\tSaccade", "4\tSMP\t1\t320\t240\t3\tSaccade",
+         "5\tSMP\t1\t0\t0\t4\tBlink"],
+        first_version=True,
+    )  # fmt: skip
+    gaze, kind = read_begaze(first)
+    assert kind.tolist() == [UNTRACKED, UNTRACKED, FIXATION, MOVING, UNTRACKED]
+    assert gaze[2] == pytest.approx([650 / 1280, 0.5])
+    assert gaze[3] == pytest.approx([0.25, 0.25])
+    filler = "\t".join(["-"] * 17)
+    second = begaze(
+        tmp_path / "two.txt",
+        [f"1\tSMP\t1\ta\tb\t640\t480\t{filler}\t00:00:01:02\tFixation"],
+        first_version=False,
+    )
+    gaze, kind = read_begaze(second)
+    assert len(kind) == 24 + 2 + 1
+    assert kind[-1] == FIXATION
+    assert gaze[-1] == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([], "ends in its header"),
+        (["1\tSMP\t1\t640"], "found 4 values, expected 7"),
+        (["1\tSMP\t1\tx\t480\t2\tFixation"], "expected pixels"),
+        (["1\tSMP\t1\t640\t480\t-2\tFixation"], "frame is '-2'"),
+    ],
+)
+def test_damaged_begaze_files_are_refused(rows: list[str], problem: str, tmp_path: Path) -> None:
+    path = begaze(tmp_path / "gaze.txt", rows, first_version=True)
+    if not rows:
+        path.write_text("\n".join(["## header"] * EGTEA_HEADER_LINES))
+    with pytest.raises(AnnotationFileError, match=problem):
+        read_begaze(path)
+
+
+def test_gaze_outside_the_picture_is_untracked(tmp_path: Path) -> None:
+    write_clips(tmp_path, ClipSettings(people=1, videos=1, seconds=1.5), "ego4d")
+    table = next((tmp_path / "gaze").glob("*.csv"))
+    lines = table.read_text().splitlines()
+    lines[1] = "0.0,0,0.95,1.7,0.5"
+    table.write_text("\n".join(lines) + "\n")
+    assert open_egocentric(tmp_path).clips[0].kind[0] == UNTRACKED
+
+
+def test_a_folder_without_a_layout_and_unknown_clients_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="is no data set of egocentric clips"):
+        open_egocentric(tmp_path)
+    write_clips(tmp_path / "clips", ClipSettings(people=1, videos=1, seconds=1.5))
+    with pytest.raises(InvalidInputError, match="has no client P09; it has P01"):
+        open_egocentric(tmp_path / "clips").read(["P09"])
+    with pytest.raises(InvalidInputError, match="holds other files"):
+        write_clips(tmp_path / "clips", SETTINGS)
