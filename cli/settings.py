@@ -19,6 +19,7 @@ _COMMANDS = {
     "train hog-svm": "cli.vision.train:HOG_SVM_SETTINGS",
     "train ert": "cli.vision.train:ERT_SETTINGS",
     "train gaze": "cli.vision.train_gaze:GAZE_SETTINGS",
+    "train saliency": "cli.vision.train_saliency:SALIENCY_SETTINGS",
     "refine": "cli.merge.refine:REFINEMENT_SETTINGS",
     "study landmarks": "cli.vision.study:LANDMARK_SETTINGS",
     "study detectors": "cli.vision.study:DETECTOR_SETTINGS",

@@ -20,7 +20,7 @@ from cli.options.data import (
     read_joined_faces,
     reading_from,
 )
-from cli.vision import train_gaze
+from cli.vision import train_gaze, train_saliency
 from cli.vision.train_gaze import (
     Afterwards,
     UploadOption,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 app = group("Train a face detector, a landmark model or a gaze network.")
 app.add_typer(train_gaze.app)
+app.add_typer(train_saliency.app)
 
 HOG_SVM_SETTINGS = SettingsOptions(
     HogSvmSettings(),

@@ -110,13 +110,16 @@ def evaluate_networks(
         A file holds no network that this program runs.
     """
     from site_agent.networks import predict_gaze, read_network, to_module
+    from site_agent.networks.architectures import require_kind
 
     if not len(samples):
         raise EvaluationError("there are no samples to score networks on")
     scores = []
     for done, path in enumerate(networks):
         progress(done / len(networks), path.name)
-        module = to_module(read_network(path), str(path))
+        network = read_network(path)
+        module = to_module(network, str(path))
+        require_kind(network.metadata["architecture"], "gaze", str(path))
         found = predict_gaze(module, samples.patches, samples.head)
         scores.append(score_gaze(found, samples, resamples=resamples, seed=seed))
     return scores

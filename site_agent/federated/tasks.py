@@ -14,7 +14,7 @@ from torch import nn
 
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg
 from site_agent.networks import predict_gaze
-from site_agent.networks.architectures import find_architecture
+from site_agent.networks.architectures import require_kind
 from site_agent.training.gaze.loop import to_tensors, train_epoch
 
 HOME_SHARE = 0.2
@@ -83,7 +83,7 @@ def task_of(architecture: str) -> Task:
     Raises
     ------
     InvalidInputError
-        There is no such architecture.
+        There is no such architecture, or rounds cannot be held with it.
     """
-    find_architecture(architecture)
+    require_kind(architecture, "gaze", "the base")
     return GazeTask()

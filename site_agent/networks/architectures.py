@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from site_agent.errors import InvalidInputError
 
@@ -27,12 +27,16 @@ class Architecture:
         Number of trained parameters.
     build : callable
         Returns a module with torch's random initial parameters.
+    kind : str
+        ``gaze``: eye patches and head angles in, yaw and pitch out. ``saliency``: clips in, maps of
+        where the gaze is out.
     """
 
     name: str
     version: int
     parameters: int
     build: Callable[[], nn.Module]
+    kind: Literal["gaze", "saliency"] = "gaze"
 
 
 # Functions, as importing the modules loads torch, which takes seconds.
@@ -64,6 +68,37 @@ GAZE_ARCHITECTURES: Mapping[str, Architecture] = {
 }
 
 
+def _glc(name: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from site_agent.networks.glc import GLC_LAYOUTS, Glc
+
+        return Glc(GLC_LAYOUTS[name])
+
+    return build
+
+
+SALIENCY_ARCHITECTURES: Mapping[str, Architecture] = {
+    name: Architecture(name, 1, parameters, _glc(name), "saliency")
+    for name, parameters in (
+        ("glc-tiny", 388_385),
+        ("glc-small", 1_993_921),
+        ("glc-8", 55_941_601),
+        ("glc-paper", 70_181_857),
+    )
+}
+_ARCHITECTURES = {**GAZE_ARCHITECTURES, **SALIENCY_ARCHITECTURES}
+
+
+def require_kind(name: str, kind: str, where: str) -> None:
+    """Raise `InvalidInputError` unless an architecture is of a kind; `where` names the network."""
+    found = find_architecture(name)
+    if found.kind != kind:
+        fitting = [each.name for each in _ARCHITECTURES.values() if each.kind == kind]
+        raise InvalidInputError(
+            f"{where}: {name} is a {found.kind} network; expected one of {', '.join(fitting)}"
+        )
+
+
 def find_architecture(name: str, version: str | int | None = None) -> Architecture:
     """Return the architecture of this name, and of this version if one is given.
 
@@ -72,11 +107,11 @@ def find_architecture(name: str, version: str | int | None = None) -> Architectu
     InvalidInputError
         There is no such architecture, or this program has another version of it.
     """
-    if name not in GAZE_ARCHITECTURES:
+    if name not in _ARCHITECTURES:
         raise InvalidInputError(
-            f"unknown architecture {name!r}; expected one of {', '.join(GAZE_ARCHITECTURES)}"
+            f"unknown architecture {name!r}; expected one of {', '.join(_ARCHITECTURES)}"
         )
-    found = GAZE_ARCHITECTURES[name]
+    found = _ARCHITECTURES[name]
     if version is not None and str(version) != str(found.version):
         raise InvalidInputError(
             f"architecture {name} has version {version}; this program runs version {found.version}"

@@ -89,8 +89,9 @@ def to_module(network: StateDict, name: str = "the network") -> nn.Module:
         raise InvalidInputError(f"{name}: {found.name} has no entry {extra[0]!r}")
     values = {key: torch.from_numpy(np.array(network.tensors[key])) for key in network.infos}
     module.load_state_dict(values)
-    # Convolutions and pooling are a third faster with the channels last.
-    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if found.kind == "gaze":
+        # Convolutions and pooling are a third faster with the channels last.
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.eval()
 
 

@@ -169,7 +169,10 @@ def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
         As `train_gaze`.
     """
     from site_agent.networks import new_network, read_network
+    from site_agent.networks.architectures import require_kind
 
+    if settings.architecture is not None:
+        require_kind(settings.architecture, "gaze", "architecture")
     if base is None:
         return new_network(settings.architecture or "gaze-lenet", settings.seed)
     network = read_network(base)

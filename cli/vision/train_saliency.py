@@ -1,0 +1,100 @@
+"""``poolctl train saliency``: networks that say where in a clip a person looks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.frame.addresses import count_words
+from cli.frame.errors import InputMissingError, goes_on_when_repeated
+from cli.frame.options import ForceOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import SettingsOptions
+from cli.vision.train_gaze import (
+    UploadOption,
+    prepare_follow_up,
+    require_same_training,
+    upload_trained,
+)
+from site_agent.tables import Column
+from site_agent.training.saliency import SaliencySettings
+
+app = single()
+
+SALIENCY_SETTINGS = SettingsOptions(
+    SaliencySettings(),
+    "settings train saliency",
+    ("architecture", "clients", "epochs", "learning_rate", "seed"),
+)
+
+
+@command(
+    app,
+    "saliency",
+    examples=[
+        "train saliency clips/ -o look.safetensors",
+        "train saliency clips/ -o p01.safetensors --clients P01 --epochs 30",
+        "train saliency clips/ -o small.safetensors --architecture glc-small",
+    ],
+    parameters=SALIENCY_SETTINGS.parameters(),
+)
+def saliency(
+    invocation: Invocation,
+    dataset: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CLIPS", help="A folder with clips.csv, or as EGTEA Gaze+ or Ego4D has it."
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Default: CLIPS.safetensors.")
+    ] = None,
+    upload: UploadOption = None,
+    force: ForceOption = False,
+    **settings: Any,
+) -> Reply:
+    """Train a network that finds where a person looks in clips of a head-mounted camera.
+
+    The network of the best validation score is kept, and scored on the test clips beside maps that
+    know no picture: the client's own mean, the centre, and the uniform one. Run an interrupted
+    training again to go on. 'poolctl dataset synth-egocentric' draws clips to try it with.
+    """
+    from site_agent.datasets.egocentric import open_egocentric
+    from site_agent.training.saliency import score_rows, train_saliency
+
+    chosen = SALIENCY_SETTINGS.take(settings)
+    if not dataset.is_dir():
+        raise InputMissingError(f"{dataset}: no such folder; expected egocentric clips")
+    data = open_egocentric(dataset)
+    target = output or Path(f"{dataset.resolve().name}.safetensors")
+    recorded = json.loads(json.dumps(asdict(chosen)))
+    require_same_training(target, recorded, lambda: data.digest, force=force)
+    after = prepare_follow_up(invocation, None, None, upload)
+    with goes_on_when_repeated(), invocation.progress("train saliency") as report:
+        result, scores = train_saliency(data, target, chosen, report)
+    record = result.record
+    words = [
+        f"{result.model_path}  ({record.details['architecture']}, "
+        f"{count_words(record.data.persons, 'client')}, {record.data.images} frames, "
+        f"{count_words(record.details['epochs'], 'epoch')}, {record.duration_s:.0f} s)"
+    ]
+    text: list[str | TableText] = list(words)
+    if scores is not None:
+        ours, bar = scores.scores["network"].f1, scores.scores["client-mean"].f1
+        comparison = "better" if ours > bar else "no better"
+        text.insert(
+            0,
+            f"F1 {ours:.3f} on test clips: {comparison} than the client's mean map ({bar:.3f})",
+        )
+        columns: list[str | Column] = [
+            Column("maps", priority=3), Column("F1", priority=3), Column("95 %", priority=1),
+            Column("recall", priority=2), Column("precision", priority=2), "AAE (deg)", "AUC",
+        ]  # fmt: skip
+        text.append(TableText(columns, score_rows(scores)))
+    plain = {"model": result.model_path, "test_scores": record.details["test_scores"]}
+    return upload_trained(invocation, result, after, plain, text)

@@ -1,0 +1,106 @@
+"""Saliency networks are trained, scored beside maps that know no picture, and go on when killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aggregators.formats import file_digest, read_model
+from site_agent.datasets.egocentric import ClipSamples, open_egocentric
+from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
+from site_agent.errors import InvalidInputError
+from site_agent.federated.tasks import task_of
+from site_agent.networks import new_network, to_module
+from site_agent.runs.progress import Progress
+from site_agent.training.gaze.settings import GazeSettings
+from site_agent.training.gaze.training import start_network
+from site_agent.training.saliency import (
+    SaliencySettings,
+    evaluate_saliency,
+    predict_maps,
+    read_clips,
+    saliency_loss,
+    to_tensors,
+    train_saliency,
+)
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("egocentric") / "clips"
+    write_clips(folder, ClipSettings(people=2, videos=5, seconds=1.5))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def samples(clips: Path) -> ClipSamples:
+    return read_clips(open_egocentric(clips), SaliencySettings())
+
+
+def test_the_loss_is_the_cross_entropy_and_smallest_at_the_target(samples: ClipSamples) -> None:
+    targets = to_tensors(samples).targets
+    assert targets.sum(dim=(2, 3)).numpy() == pytest.approx(1, abs=1e-5)
+    flat = torch.zeros_like(targets)
+    assert float(saliency_loss(flat, targets)) == pytest.approx(np.log(16 * 16), rel=1e-5)
+    best = torch.log(targets + 1e-9)
+    for loss in ("ce", "kl-reverse"):
+        right, wrong = best * (2 if loss == "kl-reverse" else 1), torch.roll(best, 5, dims=3)
+        assert float(saliency_loss(right, targets, loss)) < float(
+            saliency_loss(wrong, targets, loss)
+        )
+
+
+def test_a_network_is_scored_beside_maps_that_know_no_picture(samples: ClipSamples) -> None:
+    module = to_module(new_network("glc-tiny"))
+    found = evaluate_saliency(module, samples)
+    assert list(found.scores) == ["network", "client-mean", "centre", "uniform", "oracle"]
+    assert found.scores["uniform"].auc == pytest.approx(0.5)
+    assert found.scores["oracle"].f1 > 0.5 > found.scores["uniform"].f1
+    low, high = found.intervals["oracle"]
+    assert low <= found.scores["oracle"].f1 <= high
+    maps = predict_maps(module, samples.frames[:3])
+    assert maps.shape == (3, 8, 64, 64)
+    assert maps.sum((2, 3)) == pytest.approx(1, abs=1e-4)
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _killed_in(epoch: int) -> Progress:
+    def progress(_share: float | None, words: str) -> None:
+        if words.startswith(f"epoch {epoch}"):
+            raise _KilledError
+
+    return progress
+
+
+def test_a_killed_training_goes_on_and_gives_the_same_network(clips: Path, tmp_path: Path) -> None:
+    dataset, settings = open_egocentric(clips), SaliencySettings(epochs=2, batch_size=4)
+    whole, scores = train_saliency(dataset, tmp_path / "whole.safetensors", settings)
+    assert scores is not None
+    assert whole.record.details["test_scores"]["network"]["f1"] == scores.scores["network"].f1
+    assert whole.record.details["losses"][1] < whole.record.details["losses"][0]
+    again = tmp_path / "again.safetensors"
+    with pytest.raises(_KilledError):
+        train_saliency(dataset, again, settings, _killed_in(2))
+    assert not again.exists()
+    resumed, _ = train_saliency(dataset, again, settings)
+    assert resumed.record.details["resumed_at_epoch"] == 1
+    assert file_digest(again) == file_digest(whole.model_path)
+    network = read_model(again)
+    assert network.metadata["architecture"] == "glc-tiny"  # type: ignore[union-attr]
+
+
+def test_networks_of_one_kind_are_refused_for_the_other(clips: Path) -> None:
+    with pytest.raises(
+        InvalidInputError, match="gaze-lenet is a gaze network; expected one of glc"
+    ):
+        read_clips(open_egocentric(clips), SaliencySettings(architecture="gaze-lenet"))
+    with pytest.raises(InvalidInputError, match="glc-tiny is a saliency network"):
+        start_network(GazeSettings(architecture="glc-tiny"), None)
+    with pytest.raises(InvalidInputError, match="glc-tiny is a saliency network"):
+        task_of("glc-tiny")
