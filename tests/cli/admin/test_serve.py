@@ -29,7 +29,7 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "pool"
     with serving() as (process, said):
         assert said["data_folder"] == str(folder)
-        assert httpx.get(f"{said['url']}/readyz", trust_env=False).status_code == 200
+        assert httpx.get(f"{said['url']}/readyz", trust_env=False, timeout=60).status_code == 200
         identity = run_process(
             "auth", "whoami", "--json", POOL_ENDPOINT=said["url"], POOL_TOKEN=said["admin_token"]
         )

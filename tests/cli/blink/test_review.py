@@ -31,7 +31,7 @@ def test_a_review_ends_well_with_ctrl_c(results: Path) -> None:
     assert data["url"].startswith("http://127.0.0.1:")
     assert data["reviewer"] == "Ada"
     token = data["url"].split("/")[3]
-    with httpx.Client(base_url=data["url"], trust_env=False) as client:
+    with httpx.Client(base_url=data["url"], trust_env=False, timeout=60) as client:
         body = {"revision": 0, "action": {"action": "delete", "blink_id": 3}}
         done = client.post("api/actions", json=body, headers={"x-review-token": token})
         assert done.status_code == 200

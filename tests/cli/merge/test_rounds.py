@@ -398,7 +398,7 @@ def test_a_forced_contribution_is_for_the_pool_alone(
     assert "not one that you trust" in poolctl(*words).error["message"]
     sent = poolctl(*words, "--approve-base", "site-a/disguised@1", "--yes").data
     assert sent["sent_bytes"] > 0
-    with httpx.Client(base_url=pool.url) as other:
+    with httpx.Client(base_url=pool.url, timeout=60) as other:
         other.headers["Authorization"] = f"Bearer {pool.tokens['site-a']}"
         for path in (f"rounds/{key}/contributions/site-b/content", f"rounds/{key}/contributions"):
             assert other.get(f"/api/v1/{path}").status_code in {404, 405}

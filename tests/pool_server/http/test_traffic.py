@@ -79,7 +79,7 @@ def ask_until_not_ready(url: str) -> httpx.Response:
     end = time.monotonic() + 20
     while True:
         # By a connection of its own each time, as whoever looks from outside.
-        answer = httpx.get(f"{url}/readyz", trust_env=False)
+        answer = httpx.get(f"{url}/readyz", trust_env=False, timeout=60)
         if answer.status_code != 200:
             return answer
         assert time.monotonic() < end, "still ready"

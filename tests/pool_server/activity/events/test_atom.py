@@ -81,7 +81,7 @@ def test_the_client_makes_the_token_and_the_address(pool: PoolDriver) -> None:
         address = client.events.feed_address(made.secret)
     assert made.kind == "feed"
     assert made.expires_at is not None
-    parse(httpx.get(address))
+    parse(httpx.get(address, timeout=60))
 
 
 @pytest.mark.both_shapes

@@ -73,7 +73,7 @@ def test_the_page_needs_nothing_from_outside(trace_page: Served) -> None:
 def test_the_address_needs_the_secret(trace_page: Served) -> None:
     client, token, _ = trace_page
     base = str(client.base_url).removesuffix(f"{token}/")
-    with httpx.Client(trust_env=False) as stranger:
+    with httpx.Client(trust_env=False, timeout=60) as stranger:
         for path in ("", "api/session", "x/api/session", f"{token[:-1]}/", f"{token}x/"):
             assert stranger.get(base + path).status_code == 404, path
         assert stranger.get(f"{base}{token}/api/session").status_code == 200
