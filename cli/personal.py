@@ -43,7 +43,7 @@ def ls(_invocation: Invocation) -> Reply:
         Column("kept", priority=1), Column("file", priority=-1),
     ]  # fmt: skip
     rows = [
-        [series, part.site, part.method, str(part.round_number), f"{part.share:.0%}", str(path)]
+        [series, part.site, part.method, str(part.round_number), f"{part.share:.1%}", str(path)]
         for series, path, part in parts
     ]
     empty = "no personal parts: your site has taken part in no personalised rounds"
@@ -55,7 +55,7 @@ def show(_invocation: Invocation, part: PartArgument) -> Reply:
     """Show which numbers of each layer are personal, and the site's score at home."""
     series, path, found = _find(part)
     verdict = (
-        f"{found.site} keeps {found.share:.0%} of the numbers to itself after round "
+        f"{found.site} keeps {found.share:.1%} of the numbers to itself after round "
         f"{found.round_number} of {found.method} ({series})"
     )
     if found.score == found.score:

@@ -112,8 +112,10 @@ def upload(
     given = _Description(said["labels"], read_metrics(metric), terms=said["terms"])
     given.card = "" if card is None else read_card_file(card)
     from aggregators.formats import file_digest, recognise
+    from site_agent.pool.client import refuse_site_only
 
     model_format = recognise(file)
+    refuse_site_only(file)
     digest = file_digest(file)
     if sidecars_read:
         _add_sidecars(given, file, digest)

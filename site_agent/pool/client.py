@@ -50,7 +50,7 @@ from site_agent.runs.progress import Progress, no_progress
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
 
 
-def _refuse_site_only(file: Path) -> None:
+def refuse_site_only(file: Path) -> None:
     """Raise `SiteOnlyError` for a network that must not leave its site, before anything is sent."""
     with file.open("rb") as content:
         if not recognises_safetensors(content.read(9)):
@@ -233,7 +233,7 @@ class PoolClient:
         # Most often the output of a command that failed.
         if size_bytes == 0:
             raise PoolRefusedRequestError(f"{file}: the file is empty")
-        _refuse_site_only(file)
+        refuse_site_only(file)
         request = build_request(
             UploadRequest,
             site=where.site,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators import encode_model
+from aggregators import encode_model, merge
 from aggregators.errors import OptionError, SiteOnlyError, UnknownFormatError
 from aggregators.formats import read_model
 from aggregators.formats.safetensors_file import SITE_ONLY, require_shareable
@@ -142,6 +142,9 @@ def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
     whole = StateDict(base.tensors, base.infos, {**base.metadata, **SITE_ONLY})
     with pytest.raises(SiteOnlyError, match="site-only"):
         require_shareable(whole, path.name)
+    merged = merge("fedavg", [whole, base]).model
+    with pytest.raises(SiteOnlyError):
+        require_shareable(merged, "what was merged from it")
     other = StateDict(
         {"w": np.zeros(3, np.float32)}, {"w": base.infos["fc2.bias"]}, dict(base.metadata)
     )

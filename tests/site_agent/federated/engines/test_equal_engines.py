@@ -129,7 +129,7 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
             with pytest.raises(UnknownFormatError, match="a personal part"):
                 sites["site-a"].upload(paths[0], "site-a/mine")
         # A program that does not look for the mark gets no further.
-        monkeypatch.setattr("site_agent.pool.client._refuse_site_only", lambda _file: None)
+        monkeypatch.setattr("site_agent.pool.client.refuse_site_only", lambda _file: None)
         with pytest.raises(PoolRefusedFileError, match="site-only"):
             sites["site-a"].upload(whole, "site-a/mine")
     assert expected[0][0][2] == expected[1][0][2], "the first updates know no method"
