@@ -7,7 +7,8 @@ half decides (`site_agent.federated.personal`); the options of both halves are d
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from aggregators.methods.networks.updates import (
     collect_updates,
     find_differing_counters,
     pick_first,
+    require_base,
     stream_network,
     warn_of_lone_mover,
 )
@@ -44,12 +46,14 @@ class MaskedMean(NetworkMethod[OptionsT]):
     personal: ClassVar[bool] = True
     trains_plainly: ClassVar[bool] = False
 
+    def merge_key(self, _fingerprint: Mapping[str, Any]) -> None:
+        """Return None: networks without a base have no masks, and `fedavg` merges them."""
+
     def combine(
         self, sub_models: SubModels[MergeInput], options: OptionsT, _progress: Progress, /
     ) -> Combined:
+        require_base(sub_models, self.name)
         updates = collect_updates(sub_models, self.name)
-        if updates.base is None:
-            return FedAvg().combine(sub_models, MeanOptions(mean="sites"), _progress)
         weights = site_weights(updates, options)  # type: ignore[arg-type]
 
         def combine(name: str, block: slice, rows: Float64) -> Float64:
@@ -204,3 +208,6 @@ class FedProx(FedAvg):
     trains_plainly = False
     summary = "fedavg; sites are held near to the round's network while they train"
     options_type = ProxOptions
+
+    def merge_key(self, _fingerprint: Mapping[str, Any]) -> None:
+        """Return None: `mu` is for training, and `fedavg` merges trained networks."""

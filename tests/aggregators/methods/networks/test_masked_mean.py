@@ -16,7 +16,7 @@ from aggregators.methods.networks.round_files import check_network_contribution
 from aggregators.models import NetworkContribution, StateDict
 from tests.aggregators.methods.networks.small_rounds import difference, make_base, write_base
 
-METHODS = ["fedper", "fedselect", "fedcpf", "cpf-random", "local"]
+METHODS = ["fedprox", "fedper", "fedselect", "fedcpf", "cpf-random", "local"]
 MASKED = "conv.weight"
 
 
@@ -60,6 +60,8 @@ def test_without_masks_the_result_has_the_bytes_of_fedavg(
     sites = [write(tmp_path, site, samples=7 * site + 3) for site in range(1, 5)]
     expected = encode_model(combined("fedavg", base, sites, mean=mean))
     assert encode_model(combined(method, base, sites, mean=mean)) == expected
+    if method == "fedprox":
+        return
     # A mask in which all is shared alters nothing either.
     everything = np.ones((3, 4), dtype=np.bool_)
     sites = [write(tmp_path, site, everything, samples=7 * site + 3) for site in range(1, 5)]
