@@ -33,9 +33,9 @@ def ls(_invocation: Invocation) -> Reply:
 
     A part never leaves the site: uploads, bundles and the pool refuse it.
     """
-    from site_agent.federated.personal import PersonalStore, read_part
+    from site_agent.federated.personal import newest_parts, read_part
 
-    found = PersonalStore(personal_folder()).newest()
+    found = newest_parts(personal_folder())
     parts = [(series, path, read_part(path)) for series, each in found.items() for path in each]
     data = [_facts(part) | {"series": series, "file": path} for series, path, part in parts]
     columns: list[str | Column] = [
@@ -123,12 +123,12 @@ def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) ->
 
 def _find(words: str) -> tuple[str, Path, PersonalPart]:
     """Return a part by its series or its file."""
-    from site_agent.federated.personal import PersonalStore, read_part
+    from site_agent.federated.personal import newest_parts, read_part
 
     file = Path(words)
     if file.is_file():
         return file.parent.name, file, read_part(file)
-    for series, paths in PersonalStore(personal_folder()).newest().items():
+    for series, paths in newest_parts(personal_folder()).items():
         if series.startswith(words):
             return series, paths[0], read_part(paths[0])
     raise InputMissingError(f"{words}: no such personal part; 'poolctl personal ls' lists them")

@@ -39,41 +39,48 @@ Masks = Mapping[str, Bits]
 
 @dataclass(frozen=True)
 class PersonalStore:
-    """The folder in which a site keeps its personal parts: ``<series>/<site>/<round>.safetensors``.
+    """The personal parts of the sites of one series of rounds: ``<site>/<round>.safetensors``.
 
-    `series` names the rounds that follow one another: the first round on a pool, or the digest of
-    a live run. The two newest parts of a site stay, as the last round may be held again.
+    A series is named by its first round on a pool, or by the digest of a live run. The two
+    newest parts of a site stay, as the last round may be held again.
     """
 
     folder: Path
 
-    def path(self, series: str, site: str, round_number: int) -> Path:
+    def path(self, site: str, round_number: int) -> Path:
         """Return the file of a part."""
-        return self.folder / series / quote(site, safe="") / f"{round_number:04}.safetensors"
+        return self.folder / quote(site, safe="") / f"{round_number:04}.safetensors"
 
-    def before(self, series: str, site: str, round_number: int) -> PersonalPart | None:
+    def before(self, site: str, round_number: int) -> PersonalPart | None:
         """Return what a site has kept of its last round before this one, if anything."""
-        files = sorted(self.path(series, site, 0).parent.glob("*.safetensors"))
-        known = [path for path in files if int(path.stem) < round_number]
+        known = [path for path in self._files(site) if int(path.stem) < round_number]
         return read_part(known[-1]) if known else None
 
-    def keep(self, series: str, part: PersonalPart) -> Path:
-        """Write a part, for the owner of the folder alone, and return its path."""
-        path = self.path(series, part.site, part.round_number)
-        write_part(part, path)
-        for folder in (self.folder, path.parent.parent, path.parent):
-            folder.chmod(0o700)
-        for old in sorted(path.parent.glob("*.safetensors"))[:-2]:
-            old.unlink()
-        return path
+    def newest(self, site: str) -> PersonalPart | None:
+        """Return what a site keeps, if anything."""
+        files = self._files(site)
+        return read_part(files[-1]) if files else None
 
-    def newest(self) -> dict[str, list[Path]]:
-        """Return the newest part of each site, by series."""
-        found: dict[str, list[Path]] = {}
-        for site in sorted(self.folder.glob("*/*")):
-            if files := sorted(site.glob("*.safetensors")):
-                found.setdefault(site.parent.name, []).append(files[-1])
-        return found
+    def keep(self, part: PersonalPart) -> None:
+        """Write a part, for the owner of the folder alone."""
+        path = self.path(part.site, part.round_number)
+        write_part(part, path)
+        for folder in (self.folder, path.parent):
+            folder.chmod(0o700)
+        for old in self._files(part.site)[:-2]:
+            old.unlink()
+
+    def _files(self, site: str) -> list[Path]:
+        return sorted(self.path(site, 0).parent.glob("*.safetensors"))
+
+
+def newest_parts(folder: Path) -> dict[str, list[Path]]:
+    """Return the newest part of each site, by series."""
+    found: dict[str, list[Path]] = {}
+    for site in sorted(folder.glob("*/*")):
+        if files := sorted(site.glob("*.safetensors")):
+            found.setdefault(site.parent.name, []).append(files[-1])
+    return found
 
 
 PERSONAL_PART = "poolctl-personal-part"

@@ -234,7 +234,7 @@ class NetworkPart(SitePart):
         network = cast("StateDict", read_model(base))
         require_safe(self.found.round_id, network, self.samples, self.settings)
         progress(None, f"training on {len(self.samples)} samples")
-        store, number = PersonalStore(personal_folder()), self.found.number
+        store, number = PersonalStore(personal_folder() / self.series), self.found.number
         done = train_at_site(
             network,
             self.found.base_digest,
@@ -244,13 +244,13 @@ class NetworkPart(SitePart):
             round_number=number,
             method=self.found.method,
             options=split_options(self.found.method, self.found.options).own,
-            before=store.before(self.series, self.site, number) if self.series else None,
+            before=store.before(self.site, number) if self.series else None,
             max_hours=rules.max_hours,
             privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),
         )
         contribution = done.contribution
         if done.part is not None:
-            store.keep(self.series, done.part)
+            store.keep(done.part)
         if rules.clip_norm is not None:
             contribution = clip_update(contribution, rules.clip_norm)
         write_network_contribution(contribution, output)

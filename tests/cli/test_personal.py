@@ -24,7 +24,7 @@ def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sites = dict(list(small_sites().items())[:2])
     plan = make_plan("fedper", {"batch_size": 8}, rounds=2)
     last = list(run_rounds(new_network("gaze-lenet"), sites, plan))[-1]
-    PersonalStore(tmp_path / "home" / "personal").keep(SERIES, last.parts["site-0"])
+    PersonalStore(tmp_path / "home" / "personal" / SERIES).keep(last.parts["site-0"])
     path = tmp_path / "result.safetensors"
     write_model(last.model.network, path)
     return path

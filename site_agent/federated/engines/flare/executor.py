@@ -75,8 +75,8 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         base, settings = cast("StateDict", decode_model(content)), plan.training
         require_safe(f"{number} of this job", base, self._samples, settings)
         self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
-        store = PersonalStore(personal_folder())
         series = f"live-{digest_run(plan, str(task[messages.FIRST_BASE]))[:16]}"
+        store = PersonalStore(personal_folder() / series)
         done = train_at_site(
             base,
             digest,
@@ -86,10 +86,10 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             round_number=number,
             method=plan.method,
             options=plan.own_options,
-            before=store.before(series, site, number),
+            before=store.before(site, number),
             max_hours=self._rules.max_hours,
             privacy=Privacy(privacy_folder()),
         )
         if done.part is not None:
-            store.keep(series, done.part)
+            store.keep(done.part)
         return bytes(encode_input(done.contribution)), done.contribution.samples

@@ -7,8 +7,7 @@ trains in one thread, and keeps the samples that it has read.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -34,7 +33,7 @@ from site_agent.federated.engines.simulator.folder import (
     read_history,
 )
 from site_agent.federated.local_training import train_at_site
-from site_agent.federated.personal import assemble, read_part, write_part
+from site_agent.federated.personal import PersonalStore, assemble
 from site_agent.federated.plan import FederationPlan, combine_files
 from site_agent.networks import read_network
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
@@ -100,14 +99,13 @@ def _hold(
     sites = plan.sites_in(number, data.sites)
     sent = {site: folder.contribution(number, site) for site in sites}
     there = frozenset(site for site, target in sent.items() if target.exists())
-    personal = find_method(plan.method).personal
+    store = folder.personal if find_method(plan.method).personal else None
 
     def train(job: Job) -> Task:
         own = data.sites[job.key]
         payload = SiteRound(
             job.key, own, base, base_digest, number, plan, sent[job.key],
-            folder.part_before(number, job.key) if personal else None,
-            folder.part(number, job.key) if personal else None,
+            store,
         )  # fmt: skip
         return Task(job.key, train_site, payload)
 
@@ -126,7 +124,7 @@ def _hold(
     output = merged.recipe.output
     errors = {}
     if data.held_out is not None:
-        errors = _score(read_network(result), data, folder if personal else None)
+        errors = _score(read_network(result), data, store)
     return Round(
         number=number,
         base=base_digest,
@@ -135,24 +133,27 @@ def _hold(
         updates={site: file_digest(path) for site, path in sent.items()},
         warnings=merged.warnings,
         errors_deg=errors,
-        personal_share={}
-        if not personal
-        else {site: read_part(folder.part(number, site)).share for site in sites},
+        personal_share=_shares(store, sites),
     )
 
 
-def _score(network: StateDict, data: DividedData, folder: MethodFolder | None) -> dict[str, float]:
+def _shares(store: PersonalStore | None, sites: Iterable[str]) -> dict[str, float]:
+    """Return the share of the numbers that each of these sites keeps."""
+    parts = {} if store is None else {site: store.newest(site) for site in sites}
+    return {site: part.share for site, part in parts.items() if part is not None}
+
+
+def _score(network: StateDict, data: DividedData, store: PersonalStore | None) -> dict[str, float]:
     """Return the error of each held-out person, with the personal parts of its site if any."""
     assert data.held_out is not None, "the caller has looked"
-    if folder is None:
+    if store is None:
         return dict(score_network(network, data.held_out).by_person)
     errors: dict[str, float] = {}
     left = np.ones(len(data.held_out), dtype=np.bool_)
     for site, own in data.sites.items():
         is_own = np.isin(data.held_out.person, own.persons)
         if is_own.any():
-            path = folder.part_before(sys.maxsize, site)
-            assembled = assemble(network, read_part(path) if path else None)
+            assembled = assemble(network, store.newest(site))
             errors.update(score_network(assembled, data.held_out[is_own]).by_person)
             left &= ~is_own
     if left.any():
@@ -164,7 +165,7 @@ def _score(network: StateDict, data: DividedData, folder: MethodFolder | None) -
 class SiteRound:
     """One site's training in one round, and where its contribution goes.
 
-    `before` is what the site has kept of the rounds before, `part` what it keeps of this one.
+    `store` has what the site keeps from round to round, of methods with personal parts.
     """
 
     site: str
@@ -174,8 +175,7 @@ class SiteRound:
     round_number: int
     plan: FederationPlan
     target: Path
-    before: Path | None = None
-    part: Path | None = None
+    store: PersonalStore | None = None
 
 
 def train_site(job: SiteRound, _progress: Progress) -> str:
@@ -189,11 +189,11 @@ def train_site(job: SiteRound, _progress: Progress) -> str:
         round_number=job.round_number,
         method=job.plan.method,
         options=job.plan.own_options,
-        before=None if job.before is None else read_part(job.before),
+        before=None if job.store is None else job.store.before(job.site, job.round_number),
     )
-    if job.part is not None and done.part is not None:
+    if job.store is not None and done.part is not None:
         # Before the contribution: where that is, nothing is computed again.
-        write_part(done.part, job.part)
+        job.store.keep(done.part)
     return write_network_contribution(done.contribution, job.target)
 
 

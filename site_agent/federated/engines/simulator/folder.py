@@ -9,8 +9,8 @@ file                               content
 ``METHOD/round-001.safetensors``   each round's result, with its recipe
 ``METHOD/round-001...state``       the state of the last round, if the method has one
 ``METHOD/round-002/``              contributions to a round that has not ended
-``METHOD/personal/SITE/002...``    what a site keeps, of methods with personal parts: after the last
-                                   ended round and, while one is held, after this one
+``METHOD/personal/SITE/0002...``   what a site keeps, of methods with personal parts, of its last
+                                   two rounds
 ``errors.png``                     errors over rounds of all methods
 =================================  =============================================================
 
@@ -35,6 +35,7 @@ from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.engines.simulator.data import DividedData, PersonErrors
+from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, first_model, read_plan
 from site_agent.runs.files import locked
 
@@ -71,24 +72,13 @@ class MethodFolder:
     def contribution(self, number: int, site: str) -> Path:
         return self.contributions(number) / f"{quote(site, safe='')}.contribution"
 
-    def part(self, number: int, site: str) -> Path:
-        """Return the file of what a site keeps after round `number`."""
-        folder = self.path / "personal" / quote(site, safe="")
-        return folder / f"{number:03}.safetensors"
-
-    def part_before(self, number: int, site: str) -> Path | None:
-        """Return what a site has kept of its last round before `number`, if anything."""
-        files = sorted(self.part(0, site).parent.glob("*.safetensors"))
-        return next((path for path in reversed(files) if int(path.stem) < number), None)
+    @property
+    def personal(self) -> PersonalStore:
+        """What the sites keep, of methods with personal parts."""
+        return PersonalStore(self.path / "personal")
 
     def tidy(self, ended: int) -> None:
         """Remove what no later round needs: contributions, states but the last, cut files."""
-        for site in self.path.glob("personal/*"):
-            kept = sorted(site.glob("*.safetensors"))
-            over = [path for path in kept if int(path.stem) > ended]
-            # A site of a cohort may have sat out: its newest part stays, whatever its round.
-            for path in over + [each for each in kept if each not in over][:-1]:
-                path.unlink()
         for cut in self.path.glob(".*.partial"):
             cut.unlink()
         for number in range(1, ended + 1):

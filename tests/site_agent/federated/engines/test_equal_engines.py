@@ -12,7 +12,7 @@ from aggregators import write_model
 from aggregators.errors import SiteOnlyError, UnknownFormatError
 from site_agent.errors import PoolRefusedFileError
 from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
-from site_agent.federated.personal import PersonalStore, assemble, read_part, site_only
+from site_agent.federated.personal import assemble, newest_parts, read_part, site_only
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import new_network
 from site_agent.pool.cache import ModelCache
@@ -107,7 +107,7 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
             held = through_pool(sites, address, plan, gaze)
             assert len(held) == plan.rounds
             assert held == digests
-        found = PersonalStore(tmp_path / "home" / "personal").newest()
+        found = newest_parts(tmp_path / "home" / "personal")
         parts = [read_part(path) for paths in found.values() for path in paths]
         assert sorted((part.method, part.site, part.round_number) for part in parts) == [
             (method, site, 2) for method in ("fedcpf", "fedper") for site in SITES

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aggregators import write_model
-from site_agent.federated.engines.simulator import divide
+from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
@@ -109,3 +109,33 @@ def test_simulations_that_are_killed_20_times_give_the_same_digests(tmp_path: Pa
         for _ in range(5):
             federation.kill(draw)
         assert federation.finish() == federation.in_memory()
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def test_a_round_with_personal_parts_goes_on_after_the_sites_that_have_trained(
+    tmp_path: Path,
+) -> None:
+    sites = [samples_of(name, 12, seed) for seed, name in enumerate(("p0", "p1"))]
+    data = divide(folder_of(tmp_path / "gaze", *sites), holdout="none")
+    plan = make_plan("fedcpf", {"batch_size": 8, "acc": 0.01}, rounds=2)
+    base = new_network("gaze-lenet")
+
+    def stop(_share: float | None, words: str) -> None:
+        if "round 2" in words and "1 of 2" in words:
+            raise _StoppedError
+
+    found = []
+    with simulator_workers(2) as workers, open_run(tmp_path / "stopped", data, base) as run:
+        with pytest.raises(_StoppedError):
+            simulate(plan, run, data, workers, stop)
+        assert list((tmp_path / "stopped" / "fedcpf" / "personal").rglob("*002.safetensors"))
+    with simulator_workers(2) as workers:
+        for name in ("stopped", "whole"):
+            with open_run(tmp_path / name, data, base) as run:
+                rounds = simulate(plan, run, data, workers).rounds
+                found.append([(each.result, each.updates, each.personal_share) for each in rounds])
+    assert found[0] == found[1]
+    assert list(found[0][-1][2].values()) == pytest.approx([0.1, 0.1], abs=1e-5)
