@@ -203,6 +203,7 @@ def train_at_site(
                 half, options, method=method, site=site, base_digest=base_digest,
                 round_number=round_number, before=before, personal=masks, start=start,
                 trained=trained, score=score,
+                seed=seed_of(settings.seed, f"personal part of {site}", round_number),
             )  # fmt: skip
     contribution = NetworkContribution(
         network=StateDict(differences, dict(base.infos)),

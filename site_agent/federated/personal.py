@@ -2,7 +2,7 @@
 
 Before a round a site puts its own numbers into the round's network (`assemble`), and trains all of
 it. It sends the differences of the numbers that it shares, and the mask of these; after training
-it chooses what becomes personal from the next round on (`choose_next`). The personal part stays in
+it chooses what becomes personal from the next round on (`next_part`). The personal part stays in
 the workspace of the site: its file is marked as site-only, and uploads, bundles and the pool refuse
 it by that mark. What the mask gives away, which numbers changed much at a site, is not hidden.
 
@@ -12,7 +12,6 @@ names them.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -103,9 +102,10 @@ class PersonalPart:
     chosen : mapping of str to bool array
         Which are from the next round on; all of `personal` among them.
     changes : mapping of str to float32 array
-        How much numbers have changed since the site's score last reached a step.
+        How much numbers have changed since they were last counted anew; empty for methods that
+        do not choose by changes.
     step : int
-        The next step, in units of the option ``acc``; the round's number for FedSelect.
+        Of FedCPF: the next score at which changes are counted anew, in units of ``acc``.
     score : float
         At home after the round, 0 to 1; NaN for methods that measure none.
     """
@@ -177,8 +177,8 @@ class Choice:
     ----------
     personal : mapping
         Of the round that was trained.
-    changes : mapping of str to float64 array
-        Since the last step, or since the last choice.
+    changes : mapping of str to float32 array
+        As `PersonalPart.changes`.
     seed : int
         Of site and round.
     """
@@ -200,12 +200,17 @@ class ClientHalf:
         Takes names and shapes of the entries, and those of the last layer; returns the first masks.
     choose : callable, optional
         Returns the next masks.
+    counts_from : callable, optional
+        Takes options and a round's number; returns whether changes are counted anew from this
+        round on. Without it, changes are not counted.
     scores_at_home : bool
-        Part of the site's samples measures its score, and does not train.
+        Part of the site's samples measures its score, and does not train; changes are counted anew
+        when it reaches a step.
     """
 
     begins_with: Callable[[Mapping[str, tuple[int, ...]], frozenset[str]], dict[str, Bits]]
     choose: Callable[[Choice], dict[str, Bits]] | None = None
+    counts_from: Callable[[Any, int], bool] | None = None
     scores_at_home: bool = False
 
 
@@ -275,8 +280,12 @@ def _with_largest(mask: Bits, ranks: NDArray[Any], count: int) -> Bits:
 CLIENT_HALVES: Mapping[str, ClientHalf] = {
     "local": ClientHalf(_all),
     "fedper": ClientHalf(_head),
-    "fedselect": ClientHalf(_nothing, _each_entry),
-    "fedcpf": ClientHalf(_nothing, _most_changed, scores_at_home=True),
+    "fedselect": ClientHalf(
+        _nothing, _each_entry, lambda options, number: (number - 1) % options.every == 0
+    ),
+    "fedcpf": ClientHalf(
+        _nothing, _most_changed, lambda _options, _number: False, scores_at_home=True
+    ),
     "cpf-random": ClientHalf(_nothing, _at_random),
 }
 """By the name of the method; the others keep nothing at home."""
@@ -302,6 +311,7 @@ def next_part(
     start: StateDict,
     trained: StateDict,
     score: float,
+    seed: int,
 ) -> PersonalPart:
     """Return what a site keeps after it has trained in a round.
 
@@ -315,24 +325,24 @@ def next_part(
         The network before and after training.
     score : float
         At home, 0 to 1.
+    seed : int
+        Of what is drawn.
     """
-    step, changes, chosen = 1 if before is None else before.step, {}, dict(personal)
-    if half.choose is not None:
-        begun_anew = before is None
-        if half.scores_at_home:
-            # FedCPF counts changes anew whenever the site has become better by a step. The number
-            # of rounds by which the paper divides them does not alter their order.
-            while score >= step * options.acc:
-                step, begun_anew = step + 1, True
-        elif half.choose is _each_entry and (round_number - 1) % options.every == 0:
-            begun_anew = True
+    step = 1 if before is None else before.step
+    changes: dict[str, NDArray[Any]] = {}
+    if half.counts_from is not None:
+        anew = before is None or half.counts_from(options, round_number)
+        # FedCPF counts changes anew whenever the site has become better by a step. The number of
+        # rounds by which the paper divides them does not alter their order.
+        while half.scores_at_home and score >= step * options.acc:
+            step, anew = step + 1, True
         for name, mask in personal.items():
             moved = np.subtract(trained.tensors[name], start.tensors[name], dtype=np.float32)
             changes[name] = np.abs(moved) * ~mask
-            if not begun_anew and before is not None:
-                changes[name] = before.changes[name] + changes[name]
-        text = f"poolctl-personal/1|{site}|{round_number}"
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+            if not anew and before is not None:
+                changes[name] += before.changes[name]
+    chosen = personal
+    if half.choose is not None:
         chosen = half.choose(Choice(options, personal, changes, round_number, seed))
     values = {
         name: np.where(mask, trained.tensors[name], 0).astype(np.float32)

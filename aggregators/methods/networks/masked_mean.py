@@ -151,9 +151,7 @@ class SelectOptions(SitesOptions):
     grow: float = Field(
         default=0.25, gt=0, le=1, description="Share of each entry's rest that becomes personal."
     )
-    rho: float = Field(
-        default=0.8, ge=0, le=1, description="Largest personal share of a site's numbers."
-    )
+    rho: float = Field(default=0.8, ge=0, le=1, description="Largest personal share of each entry.")
 
 
 class FedSelect(MaskedMean[SelectOptions]):

@@ -77,6 +77,11 @@ def test_random_masks_have_the_size_of_fedcpfs_and_hardly_overlap() -> None:
     assert overlap_of(by_change.chosen, drawn.chosen) < 0.1
 
 
+def test_random_masks_follow_the_seed_of_the_rounds() -> None:
+    first, other = (hold("cpf-random", rounds=1, seed=seed)[0].parts["site-0"] for seed in (0, 1))
+    assert overlap_of(first.chosen, other.chosen) < 0.1
+
+
 def test_fedselect_takes_a_share_of_each_entry_every_few_rounds() -> None:
     held = hold("fedselect", rounds=2, every=2)
     assert held[0].parts["site-0"].share == 0
