@@ -8,6 +8,7 @@ half decides (`site_agent.federated.personal`); the options of both halves are d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -56,9 +57,14 @@ class MaskedMean(NetworkMethod[OptionsT]):
         updates = collect_updates(sub_models, self.name)
         weights = site_weights(updates, options)  # type: ignore[arg-type]
 
+        # An entry is combined block by block, and its bits are unpacked as a whole.
+        @lru_cache(maxsize=1)
+        def entry_masks(name: str) -> list[NDArray[np.bool_] | None]:
+            return _entry_masks(updates, name)
+
         def combine(name: str, block: slice, rows: Float64) -> Float64:
             require_numbers(updates, name, rows)
-            masks = _masks(updates, name, block)
+            masks = _block_masks(entry_masks(name), block)
             return weighted_mean(rows, weights) if masks is None else _mean(rows, masks, weights)
 
         network = stream_network(updates, combine, pick_first(updates))
@@ -66,19 +72,23 @@ class MaskedMean(NetworkMethod[OptionsT]):
         return Combined(network, warnings)
 
 
-def _masks(updates: Updates, name: str, block: slice) -> NDArray[np.bool_] | None:
-    """Return which numbers the sites share, shape (sites, numbers); None if they share all."""
+def _entry_masks(updates: Updates, name: str) -> list[NDArray[np.bool_] | None]:
+    """Return which numbers of an entry each site shares, flattened; None: all."""
     masks = [
         site.model.shared.get(name) if isinstance(site.model, NetworkContribution) else None
         for site in updates.sites
     ]
+    return [None if mask is None else mask.reshape(-1) for mask in masks]
+
+
+def _block_masks(masks: list[NDArray[np.bool_] | None], block: slice) -> NDArray[np.bool_] | None:
+    """Return a part of the masks, shape (sites, numbers); None if the sites share all of it."""
     if all(mask is None for mask in masks):
         return None
-    size = block.stop - block.start
-    rows = np.ones((len(masks), size), dtype=np.bool_)
-    for number, mask in enumerate(masks):
+    rows = np.ones((len(masks), block.stop - block.start), dtype=np.bool_)
+    for row, mask in zip(rows, masks, strict=True):
         if mask is not None:
-            rows[number] = mask.reshape(-1)[block]
+            row[:] = mask[block]
     return None if rows.all() else rows
 
 
