@@ -284,8 +284,6 @@ class NetworkContribution:
     shared : mapping of str to bool array, optional
         By floating-point entry, in its shape: which numbers the site shares. The others are
         personal, and zeros in `network`. Entries that are not named are shared in full.
-    statistics : mapping of str to float32 array
-        What else a method sums over samples, by name (FedPAC's prototypes).
     """
 
     network: StateDict
@@ -294,7 +292,6 @@ class NetworkContribution:
     base_digest: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     shared: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
-    statistics: Mapping[str, Float32] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

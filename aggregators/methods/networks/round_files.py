@@ -14,7 +14,6 @@ metadata ``settings``   JSON object of texts, numbers, true, false and null
 each tensor             as in the base: same name, type and shape
 ``shared/NAME``         U8, of personalised methods: a bit for each number of the entry NAME, the
                         highest bit first; 1: shared, 0: personal, and then the difference is 0
-``statistic/NAME``      F32, of methods that need statistics of the samples
 ======================  ================================================================
 
 Numbers in it may be infinite or NaN for `merge`, where each method decides what becomes of such a
@@ -67,8 +66,7 @@ MOST_SAMPLES = 2**53
 _VERSION = "1"
 _CONTRIBUTION_FIELDS = frozenset({"format", "version", "base", "holds", "samples", "settings"})
 _LONGEST_SETTINGS = 16 * 1024
-_SHARED, _STATISTIC = "shared/", "statistic/"
-_BESIDE = (_SHARED, _STATISTIC)
+_SHARED = "shared/"
 
 
 def write_network_contribution(contribution: NetworkContribution, path: Path | str) -> str:
@@ -120,16 +118,14 @@ def contribution_as_network(contribution: NetworkContribution) -> StateDict:
             dict(contribution.settings), sort_keys=True, separators=(",", ":"), ensure_ascii=False
         ),
     }
-    if not contribution.shared and not contribution.statistics:
-        return StateDict(contribution.network.tensors, contribution.network.infos, metadata)
-    tensors, infos = dict(contribution.network.tensors), dict(contribution.network.infos)
+    network = contribution.network
+    if not contribution.shared:
+        return StateDict(network.tensors, network.infos, metadata)
+    tensors, infos = dict(network.tensors), dict(network.infos)
     for name, bits in contribution.shared.items():
         packed = np.packbits(np.ascontiguousarray(bits).reshape(-1))
         tensors[_SHARED + name] = packed
         infos[_SHARED + name] = TensorInfo("U8", packed.shape)
-    for name, values in contribution.statistics.items():
-        tensors[_STATISTIC + name] = values
-        infos[_STATISTIC + name] = TensorInfo("F32", tuple(values.shape))
     return StateDict(tensors, infos, metadata)
 
 
@@ -141,7 +137,7 @@ def _parse(network: StateDict) -> NetworkContribution:
     holds = metadata["holds"]
     if holds not in ("values", "differences"):
         raise header_error("metadata holds", repr(holds)[:80], "values or differences")
-    own = {name: info for name, info in network.infos.items() if not name.startswith(_BESIDE)}
+    own = {name: info for name, info in network.infos.items() if not name.startswith(_SHARED)}
     return NetworkContribution(
         network=StateDict(_Chosen(network.tensors, own), own),
         holds=cast('Literal["values", "differences"]', holds),
@@ -149,11 +145,6 @@ def _parse(network: StateDict) -> NetworkContribution:
         base_digest=digest_in_metadata(metadata, "base"),
         settings=_parse_settings(metadata["settings"]),
         shared=_parse_shared(network, own),
-        statistics={
-            name.removeprefix(_STATISTIC): network.tensors[name].astype(np.float32)
-            for name in network.infos
-            if name.startswith(_STATISTIC)
-        },
     )
 
 
@@ -364,9 +355,6 @@ def check_network_contribution(
         personal = contribution.shared.get(name)
         if personal is not None and bool(difference[~personal.reshape(-1)].any()):
             raise ContributionError(f"entry {name!r} holds personal numbers, expected zeros there")
-    for name, values in contribution.statistics.items():
-        if not np.isfinite(values).all():
-            raise ContributionError(f"statistic {name!r} holds infinities or NaN")
     if not changed:
         # Whoever sends zeros takes no part, but makes the sum that of one site fewer.
         raise ContributionError("every difference is 0, expected those of a trained network")

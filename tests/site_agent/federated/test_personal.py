@@ -175,4 +175,3 @@ def test_methods_without_parts_send_what_they_did() -> None:
         base, "ab" * 32, TWO_SITES["site-0"], plan.training, site="a", round_number=1
     )
     assert not made.shared
-    assert not made.statistics
