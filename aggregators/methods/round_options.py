@@ -14,7 +14,7 @@ from aggregators.methods.registry import METHODS, find_method
 
 
 class LocalTraining(MethodOptions):
-    """Settings of one site's training in a round: SGD with Nesterov momentum.
+    """Settings of one site's training in a round: SGD with Nesterov momentum, or AdamW.
 
     The learning rate of round r, counted from 1, is ``learning_rate / (1 + learning_rate_decay
     (r - 1))``. By default it stays: on drawn eyes and real ones, few rounds of many small steps
@@ -28,7 +28,10 @@ class LocalTraining(MethodOptions):
     learning_rate_decay: float = Field(
         default=0.0, ge=0, le=10, description="inverse decay of the learning rate over rounds"
     )
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum")
+    optimiser: Literal["sgd", "adamw"] = Field(
+        default="sgd", description="adamw is for saliency networks, with a rate of about 0.001"
+    )
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum, of sgd")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="L2 penalty")
     seed: int = Field(default=0, ge=0, lt=2**53, description="of the order of samples")
     dp_epsilon: float | None = Field(

@@ -5,7 +5,7 @@ A new network and the rounds on one machine are here; the processes of live roun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,8 +19,9 @@ from cli.frame.output import Invocation, Reply, Report, TableText
 
 if TYPE_CHECKING:
     from aggregators.models import StateDict
-    from site_agent.federated.engines.simulator import DividedData, History, PersonErrors
+    from site_agent.federated.engines.simulator import DividedData, History
     from site_agent.federated.plan import FederationPlan
+    from site_agent.federated.tasks import PersonScores
 
 
 app = group("Train networks together with other sites.")
@@ -33,7 +34,8 @@ ArchitectureOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Of the new network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.",
+        help="Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; for clips glc-tiny, "
+        "glc-small, glc-8 or glc-paper.",
     ),
 ]
 
@@ -76,7 +78,7 @@ def init(
 
 
 # ``poolctl federated simulate``: the rounds of several sites on one machine.
-PLOT_NAME = "errors.png"
+PLOT_NAME = "scores.png"
 
 
 @command(
@@ -91,7 +93,10 @@ PLOT_NAME = "errors.png"
 def simulate(
     invocation: Invocation,
     dataset: Annotated[
-        Path, typer.Argument(metavar="GAZE", help="Eye patches with gaze.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="DATA", help="Eye patches with gaze, or egocentric clips.", show_default=False
+        ),
     ],
     *,
     method: Annotated[
@@ -131,7 +136,10 @@ def simulate(
     ] = 1.0,
     holdout: Annotated[
         Literal["sessions", "persons", "none"],
-        typer.Option(help="What no site trains with, to score on: a fifth of sessions or persons."),
+        typer.Option(
+            help="What no site trains with, to score on: sessions (of clips: the test clips), "
+            "or a fifth of the persons."
+        ),
     ] = "sessions",
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the network, of training and of cohorts.")
@@ -141,33 +149,35 @@ def simulate(
     """Hold the rounds of several sites on this machine, to choose a method before a federation.
 
     Each person is a site. The table compares the methods after the last round, on samples with
-    which no site has trained. Rounds of real sites with these names,
-    data and options give the same networks.
+    which no site has trained, each person with the network of her site. Rounds of real sites with
+    these names, data and options give the same networks.
 
     FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
     run the same command again to continue; with more rounds or other methods, it adds them.
     """
-    from site_agent.federated.engines.simulator import divide, score_constant
+    from site_agent.federated.engines.simulator import divide
+    from site_agent.federated.tasks import task_of_network
     from site_agent.networks import new_network, read_network
 
     plans = _plans(
         method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
     )
     network = new_network(architecture, seed) if base is None else read_network(base)
-    with invocation.progress("read patches") as report:
-        data = divide(dataset, site_count=site_count, holdout=holdout, seed=seed, progress=report)
+    task = task_of_network(network)
+    with invocation.progress("read data") as report:
+        data = divide(
+            dataset, task, site_count=site_count, holdout=holdout, seed=seed, progress=report
+        )
     if dry_run:
         return _describe_plan(plans, data)
     with goes_on_when_repeated(), invocation.progress("simulate") as report:
         done = _simulate(plans, output, data, network, report)
-    constant = None
-    if data.held_out is not None:
-        constant = score_constant(data.mean_gaze, data.held_out)
-        _plot(done, constant, output / PLOT_NAME)
+    if data.reference is not None:
+        _plot(done, data.reference, output / PLOT_NAME)
     for history in done:
         for warning in history.rounds[-1].warnings:
             invocation.warn(f"{history.plan.method}, round {len(history.rounds)}: {warning}")
-    return _reply(done, output, data, constant)
+    return _reply(done, output, data)
 
 
 def _plans(
@@ -210,15 +220,16 @@ def _simulate(
     return done
 
 
-def _plot(done: Sequence[History], constant: PersonErrors, path: Path) -> None:
-    from site_agent.evaluation.plots import plot_errors_over_rounds
+def _plot(done: Sequence[History], reference: PersonScores, path: Path) -> None:
+    from site_agent.evaluation.plots import plot_scores_over_rounds
+    from site_agent.federated.tasks import PersonScores
 
-    curves = []
+    measure, curves = reference.measure, []
     for each in done:
-        errors = [held.errors for held in each.rounds if held.errors]
-        means, worst = [e.mean_deg for e in errors], [e.worst_deg for e in errors]
-        curves.append((each.plan.method, means, worst))
-    plot_errors_over_rounds(curves, constant.mean_deg, path)
+        scores = [PersonScores(held.scores, measure) for held in each.rounds]
+        curves.append((each.plan.method, [s.mean for s in scores], [s.worst_score for s in scores]))
+    words = f"{measure.name} ({measure.unit})" if measure.unit else measure.name
+    plot_scores_over_rounds(curves, (measure.reference, reference.mean), path, measure=words)
 
 
 def _describe_plan(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
@@ -238,40 +249,59 @@ def _describe_plan(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
     )
 
 
-def _reply(
-    done: Sequence[History], output: Path, data: DividedData, constant: PersonErrors | None
-) -> Reply:
-    rows = [_row(each.plan.method, each.rounds[-1].errors, constant) for each in done]
-    if constant is not None:
-        rows.append(_row("constant mean", constant, constant))
-    columns = ["method", "mean (deg)", "worst person", "best person", "against constant"]
+def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
+    from site_agent.federated.tasks import PersonScores
+
     networks = [
         output / each.plan.method / f"round-{len(each.rounds):03}.safetensors" for each in done
     ]
+    reference = data.reference
     facts = {
         "folder": output,
         "sites": {site: each.samples for site, each in data.sites.items()},
-        "constant_errors_deg": None if constant is None else constant.by_person,
+        "measure": data.task.measure,
+        "reference_scores": None if reference is None else reference.by_person,
         "methods": [
             {"plan": each.plan.model_dump(), "network": network, "rounds": each.rounds}
             for each, network in zip(done, networks, strict=True)
         ],
     }
-    text: list[str | TableText] = [TableText(columns, rows)] if constant is not None else []
+    text: list[str | TableText] = []
+    if reference is not None:
+        measure = reference.measure
+        found = {each.plan.method: PersonScores(each.rounds[-1].scores, measure) for each in done}
+        text += [_verdict(found, reference), _table(found, reference)]
     text += [f"{network}" for network in networks]
-    if constant is not None:
+    if reference is not None:
         text.append(f"{output / PLOT_NAME}")
     return Reply(facts, text, [str(network) for network in networks])
 
 
-def _row(name: str, errors: PersonErrors | None, constant: PersonErrors | None) -> list[str]:
-    if errors is None or constant is None:
-        return [name, "", "", "", ""]
-    change = 100 * (errors.mean_deg / constant.mean_deg - 1)
-    return [
-        name,
-        f"{errors.mean_deg:.2f}",
-        f"{errors.worst_deg:.2f} ({errors.worst})",
-        f"{errors.best_deg:.2f}",
-        f"{change:+.0f} %" if errors is not constant else "",
-    ]
+def _verdict(found: Mapping[str, PersonScores], reference: PersonScores) -> str:
+    """Say which method is best, and whether it is better than knowing no picture."""
+    measure, sign = reference.measure, 1 if reference.measure.larger_is_better else -1
+    best = max(found, key=lambda name: sign * found[name].mean)
+    better = sign * found[best].mean > sign * reference.mean
+    return (
+        f"{best}: {measure.name} {found[best].mean:.2f} {measure.unit}".rstrip()
+        + f", {'better' if better else 'no better'} than the {measure.reference} "
+        + f"({reference.mean:.2f})"
+    )
+
+
+def _table(found: Mapping[str, PersonScores], reference: PersonScores) -> TableText:
+    rows = []
+    for name, scores in {**found, reference.measure.reference: reference}.items():
+        change = 100 * (scores.mean / reference.mean - 1) if reference.mean else 0.0
+        rows.append(
+            [
+                name,
+                f"{scores.mean:.2f}",
+                f"{scores.worst_score:.2f} ({scores.worst})",
+                f"{scores.best_score:.2f}",
+                "" if scores is reference else f"{change:+.0f} %",
+            ]
+        )
+    mean = f"mean ({reference.measure.unit})" if reference.measure.unit else "mean"
+    columns = ["method", mean, "worst person", "best person", "against the last row"]
+    return TableText(columns, rows)

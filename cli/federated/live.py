@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import is_address, model_file
+from cli.frame.addresses import count_words, is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -135,7 +135,7 @@ def site(
     server. It refuses jobs that hold code. After an interruption it takes part again from the next
     block of rounds.
     """
-    from site_agent.datasets.gaze import open_gaze
+    from site_agent.datasets.network_data import digest_data, open_network_data
     from site_agent.federated.engines.flare.kits import read_kit
     from site_agent.federated.engines.flare.site_rules import LEDGER_NAME, SiteRules
 
@@ -143,7 +143,7 @@ def site(
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
     names = tuple(name.strip() for name in persons.split(",") if name.strip())
-    samples = len(open_gaze(data).read(names or None))
+    count = len(digest_data(open_network_data(data), names))
     rules = SiteRules(
         data.resolve(),
         names,
@@ -152,7 +152,7 @@ def site(
         least_others,
         max_hours,
     )
-    title = f"{found.name}: {samples} samples, server at {found.address}"
+    title = f"{found.name}: {count_words(count, 'person')}, server at {found.address}"
     return _run(invocation, found, rules.environment(), title)
 
 

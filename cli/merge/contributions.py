@@ -29,7 +29,7 @@ from cli.options.methods import LeastOthersOption, MaxHoursOption
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse
     from site_agent.datasets import FaceDataset
-    from site_agent.datasets.gaze import GazeDataset
+    from site_agent.datasets.network_data import NetworkData
     from site_agent.rounds.contract import DataChoice
     from site_agent.rounds.contributing import Contributed
 
@@ -236,9 +236,9 @@ def trust(
 
 def _read_data(
     found: RoundResponse, data: Sequence[Path], images: Path | None, choice: DataChoice
-) -> FaceDataset | GazeDataset:
+) -> FaceDataset | NetworkData:
     """Read what the method of a round is computed from."""
-    from site_agent.datasets.gaze import open_gaze
+    from site_agent.datasets.network_data import open_network_data
     from site_agent.rounds.kinds import find_site_part
 
     if find_site_part(found.method).data == "faces":
@@ -251,7 +251,7 @@ def _read_data(
         raise UsageError("--data: expected one folder with gaze data; --persons chooses from it")
     if not data[0].exists():
         raise InputMissingError(f"{data[0]}: no such folder; expected gaze data")
-    return open_gaze(data[0])
+    return open_network_data(data[0])
 
 
 def _describe_sending(done: Contributed, endpoint: str, least_others: int) -> list[str]:

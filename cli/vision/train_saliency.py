@@ -28,7 +28,7 @@ app = single()
 SALIENCY_SETTINGS = SettingsOptions(
     SaliencySettings(),
     "settings train saliency",
-    ("architecture", "clients", "epochs", "learning_rate", "seed"),
+    ("architecture", "persons", "epochs", "learning_rate", "seed"),
 )
 
 
@@ -37,7 +37,7 @@ SALIENCY_SETTINGS = SettingsOptions(
     "saliency",
     examples=[
         "train saliency clips/ -o look.safetensors",
-        "train saliency clips/ -o p01.safetensors --clients P01 --epochs 30",
+        "train saliency clips/ -o p01.safetensors --persons P01 --epochs 30",
         "train saliency clips/ -o small.safetensors --architecture glc-small",
     ],
     parameters=SALIENCY_SETTINGS.parameters(),
@@ -61,11 +61,12 @@ def saliency(
     """Train a network that finds where a person looks in clips of a head-mounted camera.
 
     The network of the best validation score is kept, and scored on the test clips beside maps that
-    know no picture: the client's own mean, the centre, and the uniform one. Run an interrupted
+    know no picture: each person's mean, the centre, and the uniform one. Run an interrupted
     training again to go on. 'poolctl dataset synth-egocentric' draws clips to try it with.
     """
     from site_agent.datasets.egocentric import open_egocentric
-    from site_agent.training.saliency import score_rows, train_saliency
+    from site_agent.evaluation.saliency import score_rows
+    from site_agent.training.saliency import train_saliency
 
     chosen = SALIENCY_SETTINGS.take(settings)
     if not dataset.is_dir():
@@ -80,17 +81,12 @@ def saliency(
     record = result.record
     words = [
         f"{result.model_path}  ({record.details['architecture']}, "
-        f"{count_words(record.data.persons, 'client')}, {record.data.images} frames, "
+        f"{count_words(record.data.persons, 'person')}, {record.data.images} frames, "
         f"{count_words(record.details['epochs'], 'epoch')}, {record.duration_s:.0f} s)"
     ]
     text: list[str | TableText] = list(words)
     if scores is not None:
-        ours, bar = scores.scores["network"].f1, scores.scores["client-mean"].f1
-        comparison = "better" if ours > bar else "no better"
-        text.insert(
-            0,
-            f"F1 {ours:.3f} on test clips: {comparison} than the client's mean map ({bar:.3f})",
-        )
+        text.insert(0, scores.verdict)
         columns: list[str | Column] = [
             Column("maps", priority=3), Column("F1", priority=3), Column("95 %", priority=1),
             Column("recall", priority=2), Column("precision", priority=2), "AAE (deg)", "AUC",

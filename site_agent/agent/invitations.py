@@ -10,7 +10,8 @@ from pool_server.wire.rounds import RoundResponse
 from site_agent.agent.config import RoundsConfig
 from site_agent.agent.workspace import CycleContext, RoundNote
 from site_agent.datasets import FaceDataset, dataset_digest, read_faces
-from site_agent.datasets.gaze import GazeDataset, gaze_digest, open_gaze
+from site_agent.datasets.gaze import join_digests
+from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
 from site_agent.errors import (
     ConflictError,
     ContributionWithheldError,
@@ -69,7 +70,7 @@ def refusal_condition(config: RoundsConfig) -> str:
     if config.data is not None:
         digests.append(dataset_digest(read_faces(config.data, config.reading)))
     if config.gaze is not None:
-        digests.append(gaze_digest(open_gaze(config.gaze)))
+        digests.append(join_digests(digest_data(open_network_data(config.gaze))))
     return f"{' '.join(digests)} {config.model_dump_json(include=names)}"
 
 
@@ -105,11 +106,11 @@ class RoundsRun:
         for key in list(self.notes)[:-_MOST_NOTES]:
             del self.notes[key]
 
-    def _data(self, found: RoundResponse) -> FaceDataset | GazeDataset:
+    def _data(self, found: RoundResponse) -> FaceDataset | NetworkData:
         if find_site_part(found.method).data == "faces" and self.config.data is not None:
             return read_faces(self.config.data, self.config.reading)
         assert self.config.gaze is not None, "_obstacle() lets no other round pass"
-        return open_gaze(self.config.gaze)
+        return open_network_data(self.config.gaze)
 
     def _answer(self, invitation: Invitation, data: str) -> None:
         key = invitation.round.round_id

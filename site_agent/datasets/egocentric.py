@@ -3,19 +3,19 @@
 ===========  ============================================================================
 layout       files
 ===========  ============================================================================
-``generic``  ``clips.csv`` (clip, file, client, split) and ``gaze.csv`` (clip, frame, x, y,
+``generic``  ``clips.csv`` (clip, file, person, split) and ``gaze.csv`` (clip, frame, x, y,
              kind): x and y in widths and heights of the picture from its upper left corner,
              kind ``fixation``, ``moving`` or ``untracked``; ``truth.csv`` (clip, frame, x,
              y) where the true gaze is known
 ``egtea``    EGTEA Gaze+: ``cropped_clips/SESSION/...-Ffirst-Flast.mp4`` at 24 frames a
              second, and ``gaze_data/SESSION.txt`` of BeGaze in either version of its
-             header; the client is the part of SESSION before ``-R``
-``ego4d``    ``full_scale.gaze/UID.mp4`` and ``gaze/UID.csv``, read by its header; clients
-             from ``clients.csv`` (uid, client) if it is there, else each video is one
+             header; the person is the part of SESSION before ``-R``
+``ego4d``    ``full_scale.gaze/UID.mp4`` and ``gaze/UID.csv``, read by its header; persons
+             from ``persons.csv`` (uid, person) if it is there, else each video is one
 ===========  ============================================================================
 
 Frames are counted from 0 and read one after the other, never by seeking. Where a layout names no
-split, the last fifth of a client's videos is for tests, and the fifth before for validation.
+split, the last fifth of a person's videos is for tests, and the fifth before for validation.
 """
 
 from __future__ import annotations
@@ -70,13 +70,30 @@ class GazeClip:
 
     name: str
     path: Path
-    client: str
+    person: str
     split: Split
     gaze: Float64
     kind: NDArray[np.uint8]
     fewest_frames: int
     most_frames: int
     truth: Float64 | None = None
+
+
+@dataclass(frozen=True)
+class ClipShape:
+    """How videos are cut into clips.
+
+    Attributes
+    ----------
+    frames, size_px : int
+        Of a clip: number of frames, and their width and height.
+    every : int
+        One frame of a clip stands for so many of the video.
+    """
+
+    frames: int = 8
+    size_px: int = 64
+    every: int = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +110,6 @@ class ClipSamples:
     truth : float64, shape (n, frames, 2)
         NaN where unknown.
     person : str, shape (n,)
-        The client.
     video : str, shape (n,)
     split : str, shape (n,)
     """
@@ -118,6 +134,9 @@ class ClipSamples:
         return self[self.split == split]
 
 
+_DEFAULT_SHAPE = ClipShape()
+
+
 @dataclass(frozen=True, eq=False)
 class EgocentricDataset:
     """Videos with gaze, in any of the layouts."""
@@ -127,28 +146,32 @@ class EgocentricDataset:
     clips: tuple[GazeClip, ...]
 
     @property
-    def clients(self) -> tuple[str, ...]:
-        return tuple(sorted({clip.client for clip in self.clips}))
+    def persons(self) -> tuple[str, ...]:
+        return tuple(sorted({clip.person for clip in self.clips}))
 
     @property
     def digest(self) -> str:
         """SHA-256 of names, splits and gaze; the pictures are not read."""
         found = hashlib.sha256()
         for clip in self.clips:
-            found.update(f"{clip.name}|{clip.client}|{clip.split}|".encode())
+            found.update(f"{clip.name}|{clip.person}|{clip.split}|".encode())
             found.update(np.ascontiguousarray(clip.gaze).tobytes() + clip.kind.tobytes())
         return found.hexdigest()
 
+    def only(self, persons: Sequence[str]) -> EgocentricDataset:
+        """Return the videos of some persons."""
+        chosen = tuple(each for each in self.clips if each.person in persons)
+        return EgocentricDataset(self.path, self.layout, chosen)
+
     def read(
         self,
-        clients: Sequence[str] = (),
+        persons: Sequence[str] = (),
+        shape: ClipShape = _DEFAULT_SHAPE,
         *,
-        frames: int = 8,
-        every: int = 4,
-        size_px: int = 64,
+        splits: Sequence[Split] = SPLITS,
         progress: Callable[[float, str], None] | None = None,
     ) -> ClipSamples:
-        """Return clips of `frames` frames, of which `every`-th ones are taken, without overlap.
+        """Return the clips of some persons, or of all, without overlap.
 
         Raises
         ------
@@ -157,16 +180,19 @@ class EgocentricDataset:
         AnnotationFileError
             A video has another number of frames than its gaze.
         """
-        chosen = [clip for clip in self.clips if not clients or clip.client in clients]
-        if missing := sorted(set(clients) - {clip.client for clip in chosen}):
+        if missing := sorted(set(persons) - set(self.persons)):
             raise InvalidInputError(
-                f"{self.path}: has no client {missing[0]}; it has {', '.join(self.clients)}"
+                f"{self.path}: has no person {missing[0]}; it has {', '.join(self.persons)}"
             )
+        names = set(persons or self.persons)
+        chosen = [each for each in self.clips if each.person in names and each.split in splits]
+        if not chosen:
+            raise InvalidInputError(f"{self.path}: has no clips for {' or '.join(splits)}")
         parts = []
         for number, clip in enumerate(chosen):
             if progress is not None:
                 progress(number / len(chosen), clip.name)
-            parts.append(_cut(clip, frames, every, size_px))
+            parts.append(cut_clip(clip, shape))
         return join_clips(parts)
 
 
@@ -180,7 +206,9 @@ def join_clips(parts: Sequence[ClipSamples]) -> ClipSamples:
     )
 
 
-def _cut(clip: GazeClip, frames: int, every: int, size_px: int) -> ClipSamples:
+def cut_clip(clip: GazeClip, clip_shape: ClipShape) -> ClipSamples:
+    """Return the clips of one video; raises as `EgocentricDataset.read`."""
+    frames, every, size_px = clip_shape.frames, clip_shape.every, clip_shape.size_px
     pictures, count = [], 0
     for picture in decode_video(clip.path, size_px):
         if count % every == 0:
@@ -201,7 +229,7 @@ def _cut(clip: GazeClip, frames: int, every: int, size_px: int) -> ClipSamples:
         clip.gaze[inside].reshape(*shape, 2),
         kind.reshape(shape),
         truth[inside].reshape(*shape, 2),
-        np.full(windows, clip.client),
+        np.full(windows, clip.person),
         np.full(windows, clip.name),
         np.full(windows, clip.split),
     )
@@ -233,6 +261,15 @@ def _squeezed(picture: NDArray[np.uint8], size_px: int) -> NDArray[np.uint8]:
     return np.asarray(small, dtype=np.uint8)
 
 
+_MARKS = {"generic": CLIPS_TABLE, "egtea": "cropped_clips", "ego4d": "full_scale.gaze"}
+"""What each layout is recognised by."""
+
+
+def is_egocentric(path: Path) -> bool:
+    """Return whether a folder holds egocentric clips, by the marks of the layouts."""
+    return any((path / mark).exists() for mark in _MARKS.values())
+
+
 def open_egocentric(path: Path | str) -> EgocentricDataset:
     """Open a data set of egocentric clips, in the layout that its files show.
 
@@ -244,14 +281,10 @@ def open_egocentric(path: Path | str) -> EgocentricDataset:
         A table of gaze is damaged; names file, line, what was found and what was expected.
     """
     folder = Path(path)
-    layouts: tuple[tuple[str, Path, Callable[[Path], list[GazeClip]]], ...] = (
-        ("generic", folder / CLIPS_TABLE, _read_generic),
-        ("egtea", folder / "cropped_clips", _read_egtea),
-        ("ego4d", folder / "full_scale.gaze", _read_ego4d),
-    )
-    for layout, mark, read in layouts:
-        if mark.exists():
-            clips = read(folder)
+    readers = {"generic": _read_generic, "egtea": _read_egtea, "ego4d": _read_ego4d}
+    for layout, mark in _MARKS.items():
+        if (folder / mark).exists():
+            clips = readers[layout](folder)
             if not clips:
                 raise InvalidInputError(f"{folder}: holds no clips in the layout {layout}")
             return EgocentricDataset(folder, layout, tuple(_with_splits(clips)))
@@ -263,10 +296,10 @@ def open_egocentric(path: Path | str) -> EgocentricDataset:
 
 def _with_splits(clips: list[GazeClip]) -> Iterator[GazeClip]:
     """Give each clip a split that names none; whole videos, never frames of one video apart."""
-    by_client: dict[str, list[GazeClip]] = {}
+    by_person: dict[str, list[GazeClip]] = {}
     for clip in clips:
-        by_client.setdefault(clip.client, []).append(clip)
-    for own in by_client.values():
+        by_person.setdefault(clip.person, []).append(clip)
+    for own in by_person.values():
         groups = sorted({_group(clip) for clip in own})
         share = max(1, round(0.2 * len(groups))) if len(groups) >= _FEW_VIDEOS else 0
         names: dict[str, Split] = dict.fromkeys(groups, "train")
@@ -344,7 +377,7 @@ def _read_generic(folder: Path) -> list[GazeClip]:
         for _, row in _rows(folder / TRUTH_TABLE, ("clip", "frame", "x", "y")):
             truth.setdefault(row["clip"], []).append((float(row["x"]), float(row["y"])))
     clips, listed = [], folder / CLIPS_TABLE
-    for line, row in _rows(listed, ("clip", "file", "client", "split")):
+    for line, row in _rows(listed, ("clip", "file", "person", "split")):
         if row["split"] not in (*SPLITS, ""):
             expected = ", ".join(SPLITS)
             raise AnnotationFileError(listed, line, f"split {row['split']!r}, expected {expected}")
@@ -362,7 +395,7 @@ def _read_generic(folder: Path) -> list[GazeClip]:
         true = truth.get(row["clip"])
         clips.append(
             GazeClip(
-                row["clip"], path, row["client"], row["split"], points, kinds,  # type: ignore[arg-type]
+                row["clip"], path, row["person"], row["split"], points, kinds,  # type: ignore[arg-type]
                 len(known), len(known),
                 None if true is None else np.array(true, dtype=np.float64),
             )
@@ -388,9 +421,9 @@ def _read_egtea(folder: Path) -> list[GazeClip]:
             # Whether the last frame is in the clip differs between cuts of the data set.
             upto = min(last + 1, len(gaze))
             points, kinds = _checked(gaze[first:upto], kind[first:upto])
-            client = session.name.partition("-R")[0]
+            person = session.name.partition("-R")[0]
             clips.append(
-                GazeClip(path.stem, path, client, "", points, kinds, last - first,  # type: ignore[arg-type]
+                GazeClip(path.stem, path, person, "", points, kinds, last - first,  # type: ignore[arg-type]
                          last - first + 1)
             )  # fmt: skip
     return clips
@@ -457,10 +490,10 @@ def _frame_of(text: str, path: Path, line: int) -> int:
 
 
 def _read_ego4d(folder: Path) -> list[GazeClip]:
-    clients: Mapping[str, str] = {}
-    if (folder / "clients.csv").is_file():
-        rows = _rows(folder / "clients.csv", ("uid", "client"))
-        clients = {row["uid"]: row["client"] for _, row in rows}
+    persons: Mapping[str, str] = {}
+    if (folder / "persons.csv").is_file():
+        rows = _rows(folder / "persons.csv", ("uid", "person"))
+        persons = {row["uid"]: row["person"] for _, row in rows}
     clips = []
     for path in sorted((folder / "full_scale.gaze").glob("*.mp4")):
         table = folder / "gaze" / f"{path.stem}.csv"
@@ -485,9 +518,9 @@ def _read_ego4d(folder: Path) -> list[GazeClip]:
             if found:
                 gaze[frame], kind[frame] = np.mean(found, axis=0), FIXATION
         points, kinds = _checked(gaze, kind)
-        client = clients.get(path.stem, path.stem)
+        person = persons.get(path.stem, path.stem)
         # The tracker may stop before the camera; it cannot go on after it.
         clips.append(
-            GazeClip(path.stem, path, client, "", points, kinds, count, _MOST_FRAMES)  # type: ignore[arg-type]
+            GazeClip(path.stem, path, person, "", points, kinds, count, _MOST_FRAMES)  # type: ignore[arg-type]
         )
     return clips

@@ -140,23 +140,25 @@ def plot_landmark_errors(
     save_png(figure, path)
 
 
-def plot_errors_over_rounds(
+def plot_scores_over_rounds(
     methods: Sequence[tuple[str, Sequence[float], Sequence[float]]],
-    constant_deg: float,
+    reference: tuple[str, float],
     path: Path,
     *,
-    title: str = "",
+    measure: str,
 ) -> None:
-    """Draw errors in degrees over rounds, from the first, for each method.
+    """Draw scores over rounds, from the first, for each method.
 
     Parameters
     ----------
-    methods : sequence of (name, mean error, error of the worst person)
+    methods : sequence of (name, mean score, score of the worst person)
         The mean is drawn as a thick line with marks, the worst person as a thin one.
-    constant_deg : float
-        Mean error of the constant predictor, drawn as a level.
+    reference : (name, score)
+        Of an answer that knows no picture, drawn as a level.
+    measure : str
+        Name of the score with its unit.
     """
-    figure, axes = titled_axes(title)
+    figure, axes = titled_axes("")
     for number, (name, mean, worst) in enumerate(methods):
         rounds = np.arange(1, len(mean) + 1)
         style = line_style(number)
@@ -164,9 +166,10 @@ def plot_errors_over_rounds(
         every = max(1, len(mean) // _MARKS_PER_LINE)
         axes.plot(rounds, mean, label=label, markevery=every, markersize=4, **style)
         axes.plot(rounds, worst, **{**style, "marker": "", "linewidth": 0.6})
-    label = f"constant mean  ({constant_deg:.2f})"
-    axes.axhline(constant_deg, color=REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label)
-    axes.set(xlabel="round", ylabel="error (degrees); thin: worst person")
+    name, level = reference
+    label = f"{name}  ({level:.2f})"
+    axes.axhline(level, color=REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label)
+    axes.set(xlabel="round", ylabel=f"{measure}; thin: worst person")
     whole_numbers(axes)
     axes.set_ylim(bottom=0.0)
     axes.legend(loc="best", fontsize=LEGEND_PT)

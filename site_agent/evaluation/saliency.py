@@ -10,11 +10,19 @@ score.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from site_agent.datasets.egocentric import FIXATION, ClipSamples, Split
+from site_agent.errors import InvalidInputError
+from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Float = NDArray[np.floating]
 
@@ -284,7 +292,7 @@ def reference_maps(training_gaze: Float, height: int, width: int) -> dict[str, N
     Parameters
     ----------
     training_gaze : float, shape (frames, 2)
-        Fixations in a client's training clips; their mean target is ``client-mean``.
+        Fixations in a person's training clips; their mean target is ``person-mean``.
     """
     y = (np.arange(height) + 0.5) / height - 0.5
     x = (np.arange(width) + 0.5) / width - 0.5
@@ -293,5 +301,122 @@ def reference_maps(training_gaze: Float, height: int, width: int) -> dict[str, N
     return {
         "uniform": np.full((height, width), 1 / (height * width), np.float32),
         "centre": (centre / centre.sum()).astype(np.float32),
-        "client-mean": mean.astype(np.float32),
+        "person-mean": mean.astype(np.float32),
     }
+
+
+@dataclass(frozen=True)
+class SaliencyEvaluation:
+    """Scores of a network's maps, and of those that stand beside them.
+
+    Attributes
+    ----------
+    scores : mapping of str to SaliencyScores
+        ``network``; ``person-mean``, ``centre``, ``uniform``; and ``oracle``, a Gaussian at the
+        true gaze, where that is known.
+    intervals : mapping of str to Interval
+        95 % interval of F1, from resampling videos.
+    by_person : mapping of str to float
+        F1 of the network.
+    """
+
+    scores: Mapping[str, SaliencyScores]
+    intervals: Mapping[str, Interval]
+    by_person: Mapping[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """Say in one sentence how good the network is."""
+        ours, bar = self.scores["network"].f1, self.scores["person-mean"].f1
+        better = "better" if ours > bar else "no better"
+        return f"F1 {ours:.3f} on test clips: {better} than each person's mean map ({bar:.3f})"
+
+
+def evaluate_saliency(
+    module: nn.Module, samples: ClipSamples, *, split: Split = "test", seed: int = 0
+) -> SaliencyEvaluation:
+    """Score a network on the fixations of a split, beside maps that know no picture.
+
+    Parameters
+    ----------
+    samples : ClipSamples
+        All splits: a person's mean map is made of her training clips, the threshold of pixel F1
+        of validation clips.
+
+    Raises
+    ------
+    InvalidInputError
+        The split has no fixations.
+    """
+    from site_agent.networks import predict_maps
+
+    test, validation = samples.of(split), samples.of("validation")
+    if not (test.kind == FIXATION).any():
+        raise InvalidInputError(f"there are no fixations in the {split} clips to score maps on")
+    threshold = 2.0
+    if (fixed := validation.kind == FIXATION).any():
+        maps = predict_maps(module, validation.frames)[fixed]
+        threshold = choose_pixel_threshold(maps, validation.gaze[fixed])
+    knows_truth = bool(np.isfinite(test.truth[test.kind == FIXATION]).all())
+    frames: dict[str, list[FrameScores]] = {}
+    videos, by_person = [], {}
+    for person in sorted(set(test.person.tolist())):
+        own = test[test.person == person]
+        chosen = own.kind == FIXATION
+        if not chosen.any():
+            continue
+        maps = predict_maps(module, own.frames)[chosen]
+        candidates = {"network": maps}
+        for name, each in _person_references(samples, person, maps.shape[1:]).items():
+            candidates[name] = np.broadcast_to(each, maps.shape)
+        if knows_truth:
+            candidates["oracle"] = gaze_targets(own.truth[chosen], *maps.shape[1:])
+        for name, found in candidates.items():
+            scored = score_maps(found, own.gaze[chosen], pixel_threshold=threshold)
+            frames.setdefault(name, []).append(scored)
+        by_person[person] = summarise_frames(frames["network"][-1]).f1
+        videos.append(np.repeat(own.video[:, None], own.kind.shape[1], axis=1)[chosen])
+    names, unit = np.unique(np.concatenate(videos), return_inverse=True)
+    scores, intervals = {}, {}
+    for name, parts in frames.items():
+        joined = FrameScores.join(parts)
+        scores[name] = summarise_frames(joined, threshold)
+        drawn = bootstrap_intervals(
+            _F1(joined, unit, len(names)), len(names), resamples=1000, seed=seed
+        )
+        intervals[name] = drawn["f1"]
+    return SaliencyEvaluation(scores, intervals, by_person)
+
+
+class _F1:
+    """F1 of resampled videos."""
+
+    def __init__(self, frames: FrameScores, unit: NDArray[np.intp], count: int) -> None:
+        self._sums = [np.bincount(unit, values, count) for values in (frames.hit, frames.overlap)]
+        self._counts = np.bincount(unit, minlength=count)
+
+    def __call__(self, times: NDArray[np.int64]) -> dict[str, float]:
+        total = (times * self._counts).sum()
+        recall, precision = (float((times * each).sum() / total) for each in self._sums)
+        both = recall + precision
+        return {"f1": 2 * recall * precision / both if both else 0.0}
+
+
+def _person_references(
+    samples: ClipSamples, person: str, shape: tuple[int, ...]
+) -> dict[str, NDArray[np.float32]]:
+    training = samples.of("train")
+    own = training[training.person == person]
+    found = reference_maps(own.gaze[own.kind == FIXATION], *shape)
+    return {name: found[name] for name in ("person-mean", "centre", "uniform")}
+
+
+def score_rows(found: SaliencyEvaluation) -> Sequence[Sequence[str]]:
+    """Return the rows of a table of scores, the network first."""
+    return [
+        [
+            name, f"{each.f1:.3f}", "{:.3f}-{:.3f}".format(*found.intervals[name]),
+            f"{each.recall:.3f}", f"{each.precision:.3f}", f"{each.aae_deg:.1f}", f"{each.auc:.3f}",
+        ]
+        for name, each in found.scores.items()
+    ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from aggregators.secure_sum.sharing import (
     share_from_seed,
     to_bytes,
 )
-from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalPart
@@ -67,7 +67,7 @@ def honest(
 
 def run_rounds(
     base: StateDict,
-    sites: Mapping[str, GazeSamples],
+    sites: Mapping[str, Any],
     plan: FederationPlan,
     *,
     corrupt: Corrupt = honest,
@@ -80,7 +80,7 @@ def run_rounds(
 
     Parameters
     ----------
-    sites : mapping of str to GazeSamples
+    sites : mapping of str to GazeSamples or ClipSamples
         At least 2 samples for each site.
     corrupt : callable, optional
         Alters what sites send, to study hostile updates.

@@ -24,7 +24,8 @@ shows the stare; `site_agent.attacks` measures what an update gives away.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,14 +33,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from site_agent.errors import ContributionWithheldError
+from site_agent.federated.tasks import task_of_network
 from site_agent.networks import to_module
-from site_agent.training.gaze.loop import to_tensors
 
 if TYPE_CHECKING:
     from aggregators.methods.round_options import LocalTraining
     from aggregators.models import StateDict
-    from site_agent.datasets.gaze import GazeSamples
-    from site_agent.training.gaze.loop import GazeTensors
 
 FEWEST_SAMPLES = 5
 """In a row that is sent: what `min_faces` is for leaf sums."""
@@ -60,14 +59,14 @@ LEAST_SHARE = 0.03
 FEWEST_STEPS, FEWEST_FOR_AN_UPDATE = 8, 32
 """Steps of a site's training, and samples below which it is warned."""
 
-MOST_OUTPUT_RAD = 10.0
 MOST_EPOCHS, MOST_LEARNING_RATE, MOST_MOMENTUM, FEWEST_IN_A_STEP = 100, 0.5, 0.99, 2
 
 _FEWEST_UNITS = 8
 """A layer with fewer units has too few rows to sort samples by."""
 
-_LOOKED_AT = 512
-"""Samples of the site that are compared with rows, evenly spaced: enough to see near copies."""
+_LOOKED_AT = {4: 512, 5: 16}
+"""Samples of the site that are compared with rows, evenly spaced, by dimensions of the input: of
+a clip, all its tokens are. It is enough to see near copies."""
 
 
 def objections_to_training(settings: LocalTraining) -> list[str]:
@@ -114,9 +113,7 @@ def _steps_in_a_pass(settings: LocalTraining, samples: int) -> int:
     return max(1, -(-samples // batch_size_for(settings, samples)))
 
 
-def require_safe(
-    round_name: str, base: StateDict, samples: GazeSamples, settings: LocalTraining
-) -> None:
+def require_safe(round_name: str, base: StateDict, samples: Any, settings: LocalTraining) -> None:
     """Refuse what a round asks for, before anything is computed for others.
 
     Raises
@@ -132,30 +129,28 @@ def require_safe(
         )
 
 
-def audit_base(base: StateDict, samples: GazeSamples) -> list[str]:
+def audit_base(base: StateDict, samples: Any) -> list[str]:
     """Return what a base has that training does not make; empty for honest ones.
 
     Parameters
     ----------
-    samples : GazeSamples
-        The site's own; 512 of them are looked at.
+    samples : GazeSamples or ClipSamples
+        The site's own; 512 patches or 16 clips of them are looked at.
     """
-    data = to_tensors(samples)
+    task = task_of_network(base)
     module = to_module(base, "the base").eval()
     inputs = _LayerInputs(module)
     with torch.no_grad():
-        output = inputs.run(module, _some(data))
-        found = []
-        if not bool(torch.isfinite(output).all()) or float(output.abs().max()) > MOST_OUTPUT_RAD:
-            found.append(
-                f"it answers with {float(output.abs().max()):.3g} radians, expected at most "
-                f"{MOST_OUTPUT_RAD:g}"
-            )
+        output = inputs.run(module, _some(task.to_tensors(samples)))
+        found, largest = [], float(output.abs().max())
+        if not bool(torch.isfinite(output).all()) or largest > task.most_output:
+            found.append(f"it answers with {largest:.3g}, expected at most {task.most_output:g}")
         for name, layer in dense_layers(module):
             if parallel := _parallel_rows(layer.weight):
                 found.append(
                     f"{parallel} of the {layer.out_features} units of {name} measure the same: "
-                    f"their weights have cosines above {MOST_COSINE:g}; trained networks do not"
+                    f"their weights have cosines above {_most_cosine(layer.in_features):.2g}; "
+                    "trained networks do not"
                 )
             share = _median_share(layer(inputs.of[name]))
             if share < max(LEAST_SHARE, 1.5 / len(output)):
@@ -177,7 +172,7 @@ class DenseRows:
         How often each sample will be seen.
     """
 
-    def __init__(self, module: nn.Module, data: GazeTensors, epochs: int) -> None:
+    def __init__(self, module: nn.Module, data: Any, epochs: int) -> None:
         self._epochs = epochs
         self._sums: dict[str, torch.Tensor] = {}
         self._squares: dict[str, torch.Tensor] = {}
@@ -191,7 +186,9 @@ class DenseRows:
 
     def _watch(self, name: str):  # type: ignore[no-untyped-def]
         def add(gradient: torch.Tensor) -> None:
-            size = gradient.detach().abs()
+            # Of a clip, a layer sees many tokens: a row has to rest on several clips.
+            size = gradient.detach().abs().flatten(1, -2).sum(1) if gradient.ndim > 2 else gradient
+            size = size.detach().abs()
             if name not in self._sums:
                 self._sums[name] = torch.zeros(size.shape[1])
                 self._squares[name] = torch.zeros(size.shape[1])
@@ -221,12 +218,14 @@ class DenseRows:
         for name, sums in self._sums.items():
             # As many equal gradients would have this ratio of sums (the participation ratio).
             effective = sums.square() / self._squares[name].clamp(min=1e-30) / self._epochs
-            weight = torch.from_numpy(differences[f"{name}.weight"])
-            bias = torch.from_numpy(differences[f"{name}.bias"])
-            shown = (effective < FEWEST_SAMPLES) | _readable(weight, bias, self._inputs.of[name])
             # In place: the arrays are those of `differences`.
+            weight = torch.from_numpy(differences[f"{name}.weight"])
+            shown = effective < FEWEST_SAMPLES
+            if f"{name}.bias" in differences:
+                bias = torch.from_numpy(differences[f"{name}.bias"])
+                shown |= _readable(weight, bias, self._inputs.of[name])
+                bias[shown] = 0
             weight[shown] = 0
-            bias[shown] = 0
             count += int((shown & (sums > 0)).sum())
         return count
 
@@ -247,12 +246,12 @@ class _LayerInputs:
         self.of: dict[str, torch.Tensor] = {}
         self._layers = dense_layers(module)
 
-    def run(self, module: nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def run(self, module: nn.Module, data: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Run a module, and return its output; `of` has the inputs afterwards."""
 
         def keep(name: str):  # type: ignore[no-untyped-def]
             def hook(_layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-                self.of[name] = inputs[0].detach()
+                self.of[name] = inputs[0].detach().flatten(0, -2)
 
             return hook
 
@@ -265,10 +264,10 @@ class _LayerInputs:
         return output
 
 
-def _some(data: GazeTensors) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return patches and head angles of at most 512 samples."""
-    chosen = torch.linspace(0, len(data) - 1, min(_LOOKED_AT, len(data))).long()
-    return data.patches[chosen], data.head[chosen]
+def _some(data: Any) -> tuple[torch.Tensor, ...]:
+    """Return what a network takes of at most 512 patches, or 16 clips."""
+    most = min(_LOOKED_AT[len(data.inputs(slice(0, 1))[0].shape)], len(data))
+    return tuple(data.inputs(torch.linspace(0, len(data) - 1, most).long()))
 
 
 def _parallel_rows(weight: torch.Tensor) -> int:
@@ -278,7 +277,13 @@ def _parallel_rows(weight: torch.Tensor) -> int:
     rows = rows / rows.norm(dim=1, keepdim=True)
     cosines = (rows @ rows.T).abs()
     cosines.fill_diagonal_(0)
-    return int(((cosines > MOST_COSINE).sum(dim=1) >= FEWEST_PARALLEL).sum())
+    most = _most_cosine(weight.shape[1])
+    return int(((cosines > most).sum(dim=1) >= FEWEST_PARALLEL).sum())
+
+
+def _most_cosine(inputs: int) -> float:
+    """Return the cosine between rows of so many inputs that chance does not give five times."""
+    return max(MOST_COSINE, 3.4 / math.sqrt(inputs))
 
 
 def _median_share(values: torch.Tensor) -> float:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from aggregators.methods.contract import MethodOptions
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import (
     ContributionWithheldError,
+    InvalidInputError,
     TrainingDataError,
     TrainingFailedError,
 )
@@ -46,7 +46,7 @@ def seed_of(seed: int, site: str, round_number: int) -> int:
 def train_contribution(
     base: StateDict,
     base_digest: str,
-    samples: GazeSamples,
+    samples: Any,
     settings: LocalTraining,
     *,
     site: str,
@@ -83,7 +83,7 @@ class SiteUpdate:
 def train_at_site(
     base: StateDict,
     base_digest: str,
-    samples: GazeSamples,
+    samples: Any,
     settings: LocalTraining,
     *,
     site: str,
@@ -105,6 +105,8 @@ def train_at_site(
     ----------
     base_digest : str
         SHA-256 of the base's file.
+    samples : GazeSamples or ClipSamples
+        As the base's task takes them.
     round_number : int
         From 1.
     method, options
@@ -137,7 +139,7 @@ def train_at_site(
     from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
     from site_agent.federated.tasks import task_of
     from site_agent.networks import from_module, to_module
-    from site_agent.training.gaze.loop import repeatable, sgd
+    from site_agent.training.gaze.loop import repeatable
 
     if len(samples) < 2:
         raise TrainingDataError(None, [(0, f"found {len(samples)} samples, expected at least 2")])
@@ -163,12 +165,7 @@ def train_at_site(
         if half.scores_at_home and getattr(options, "rho", 0) > 0:
             samples, home = task.split_home(samples)
     generator = torch.Generator().manual_seed(seed_of(settings.seed, site, round_number))
-    optimiser = sgd(
-        module,
-        settings.learning_rate_in(round_number),
-        settings.momentum,
-        settings.weight_decay,
-    )
+    optimiser = _optimiser(module, settings, round_number)
     with repeatable():
         data = task.to_tensors(samples)
         batch_size, epochs = settings.batch_size, settings.epochs
@@ -198,7 +195,7 @@ def train_at_site(
             rows.keep_back(differences)
         part = None
         if half is not None:
-            score = task.score(module, home, samples) if len(home) else math.nan
+            score = task.score_home(module, home, samples) if len(home) else math.nan
             part = own.next_part(
                 half, options, method=method, site=site, base_digest=base_digest,
                 round_number=round_number, before=before, personal=masks, start=start,
@@ -214,6 +211,17 @@ def train_at_site(
         shared={name: ~mask for name, mask in masks.items() if mask.any()},
     )
     return SiteUpdate(contribution, part)
+
+
+def _optimiser(
+    module: nn.Module, settings: LocalTraining, round_number: int
+) -> torch.optim.Optimizer:
+    from site_agent.training.gaze.loop import adamw, sgd
+
+    rate = settings.learning_rate_in(round_number)
+    if settings.optimiser == "adamw":
+        return adamw(module, rate, settings.weight_decay)
+    return sgd(module, rate, settings.momentum, settings.weight_decay)
 
 
 def _pull_to_start(module: nn.Module, mu: float) -> Callable[[], torch.Tensor] | None:
@@ -279,7 +287,7 @@ class Privacy:
 def _train_private_contribution(
     base: StateDict,
     base_digest: str,
-    samples: GazeSamples,
+    samples: Any,
     settings: LocalTraining,
     *,
     site: str,
@@ -290,6 +298,10 @@ def _train_private_contribution(
     from site_agent.networks import from_module, to_module
     from site_agent.training.gaze.loop import repeatable, to_tensors
 
+    if settings.optimiser != "sgd":
+        raise InvalidInputError(
+            f"dp_epsilon: the noise is counted for sgd; the round asks for {settings.optimiser}"
+        )
     module = to_module(base, "the base")
     architecture = base.metadata["architecture"]
     private.require_private_network(module, architecture)

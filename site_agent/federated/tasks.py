@@ -1,35 +1,154 @@
-"""What a network learns: how a site's samples train it and score it, whatever the method.
+"""What a network learns: the samples of a site, how they train a network, and how they score it.
 
-One entry a kind of network; the halves of the methods (`personal`, `local_training`) work with any.
+One entry a kind of network. The halves of the methods (`personal`, `local_training`), the checks
+of a site and all engines of rounds work with any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from site_agent.datasets.gaze import GazeSamples, angular_errors_deg
-from site_agent.networks import predict_gaze
-from site_agent.networks.architectures import require_kind
-from site_agent.training.gaze.loop import to_tensors, train_epoch
+from aggregators.models import StateDict
+from site_agent.datasets.egocentric import (
+    FIXATION,
+    ClipSamples,
+    ClipShape,
+    join_clips,
+)
+from site_agent.datasets.gaze import (
+    GazeSamples,
+    angular_errors_deg,
+    join_digests,
+    join_samples,
+    person_digests,
+)
+from site_agent.datasets.gaze.records import HELD_OUT_SHARE, held_out_sessions, person_digest
+from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
+from site_agent.errors import InvalidInputError
+from site_agent.evaluation.saliency import reference_maps, score_maps, summarise_frames
+from site_agent.networks import predict_gaze, predict_maps, to_module
+from site_agent.networks.architectures import find_architecture
+from site_agent.networks.files import MAP_PX
+from site_agent.runs.progress import Progress
+from site_agent.training import saliency
+from site_agent.training.gaze import loop
 
 HOME_SHARE = 0.2
 """Of a site's samples that measure its score at home: the last ones of each person."""
+
+Holdout = Literal["sessions", "persons", "none"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How networks of a kind are scored, person by person.
+
+    Attributes
+    ----------
+    name : str
+    unit : str
+        Empty for a share.
+    reference : str
+        What stands beside each network: an answer that knows no picture.
+    larger_is_better : bool
+    """
+
+    name: str
+    unit: str
+    reference: str
+    larger_is_better: bool
+
+
+@dataclass(frozen=True)
+class PersonScores:
+    """The score of each person; each counts the same in the mean."""
+
+    by_person: Mapping[str, float]
+    measure: Measure
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(list(self.by_person.values())))
+
+    @property
+    def worst(self) -> str:
+        """The person with the worst score."""
+        choose = min if self.measure.larger_is_better else max
+        return choose(self.by_person, key=lambda person: self.by_person[person])
+
+    @property
+    def worst_score(self) -> float:
+        return self.by_person[self.worst]
+
+    @property
+    def best_score(self) -> float:
+        return (max if self.measure.larger_is_better else min)(self.by_person.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """The data of a simulation before persons become sites.
+
+    Attributes
+    ----------
+    digest : str
+        Of all the data.
+    counts : mapping of str to int
+        Number of samples that train, by person.
+    held_out : samples or None
+        What no site trains with.
+    reference : PersonScores or None
+        Of the answer that knows no picture, on what is held out.
+    """
+
+    digest: str
+    counts: Mapping[str, int]
+    held_out: Any | None
+    reference: PersonScores | None
 
 
 class Task(Protocol):
     """What a network learns.
 
-    Laws: the same samples, module and generator give the same parameters; scores are from 0 (as
-    good as a constant answer) to 1 (perfect).
+    Laws: the same samples, module and generator give the same parameters; scores at home are from
+    0 (as good as a constant answer) to 1 (perfect). `most_output` is the largest number with which
+    a trained network answers.
     """
 
+    @property
+    def measure(self) -> Measure: ...
+
+    @property
+    def most_output(self) -> float: ...
+
+    def read(self, data: Any, persons: Sequence[str] = (), holdout: Holdout = "none") -> Any:
+        """Return the samples that train, of a folder or an open data set; no persons: of all."""
+
+    def digests(self, samples: Any) -> dict[str, str]:
+        """Return the digest of each person's samples."""
+
+    def divide(self, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
+        """Read all data of a simulation, and hold a part of it out.
+
+        Raises
+        ------
+        InvalidInputError
+            There are too few persons or sessions.
+        AnnotationFileError
+            The data cannot be read.
+        """
+
     def to_tensors(self, samples: Any) -> Any:
-        """Return samples as tensors, with a length."""
+        """Return samples as tensors with a length, and ``inputs(index)`` for a module."""
 
     def split_home(self, samples: Any) -> tuple[Any, Any]:
         """Return the samples that train, and those that measure the score at home."""
@@ -48,15 +167,64 @@ class Task(Protocol):
     ) -> float:
         """Train once on all samples, and return the mean loss."""
 
-    def score(self, module: nn.Module, home: Any, trained: Any) -> float:
-        """Return the score of a module on samples that did not train it."""
+    def score_home(self, module: nn.Module, home: Any, trained: Any) -> float:
+        """Return the score at home of a module, on samples that did not train it."""
+
+    def score_persons(self, module: nn.Module, samples: Any) -> dict[str, float]:
+        """Return the score of each person by the task's measure."""
 
 
+@dataclass(frozen=True)
 class GazeTask:
     """Directions of gaze in eye patches."""
 
-    to_tensors = staticmethod(to_tensors)
-    train_epoch = staticmethod(train_epoch)
+    measure: ClassVar[Measure] = Measure(
+        "angular error", "degrees", "constant mean", larger_is_better=False
+    )
+    most_output: ClassVar[float] = 10.0
+    digests = staticmethod(person_digests)
+    to_tensors = staticmethod(loop.to_tensors)
+    train_epoch = staticmethod(loop.train_epoch)
+
+    @staticmethod
+    def read(
+        data: Path | NetworkData, persons: Sequence[str] = (), holdout: Holdout = "none"
+    ) -> GazeSamples:
+        """Return all samples, or those outside the sessions that are held out."""
+        samples = gaze_of(data).read(sorted(set(persons)) or None)
+        return samples[~held_out_sessions(samples)] if holdout == "sessions" else samples
+
+    @classmethod
+    def divide(cls, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
+        """Hold out a fifth: sessions, as `held_out_sessions` chooses them, or drawn persons."""
+        dataset = gaze_of(path)
+        outside = draw_persons(dataset.persons, seed) if holdout == "persons" else frozenset()
+        digests, counts, held_out = {}, {}, []
+        total = np.zeros(2)
+        for number, person in enumerate(dataset.persons):
+            progress(number / len(dataset.persons), f"reading {person}")
+            samples = dataset.read_person(person)
+            digests[person] = person_digest(samples)
+            is_out = np.full(len(samples), person in outside)
+            if holdout == "sessions":
+                is_out = held_out_sessions(samples)
+            if is_out.any():
+                held_out.append(samples[is_out])
+            if person not in outside:
+                counts[person] = int((~is_out).sum())
+            total += samples.gaze[~is_out].sum(axis=0)
+        if holdout == "sessions" and not held_out:
+            raise InvalidInputError(
+                f"{path}: no person has two sessions, so that none can be held out",
+                hint="Hold out persons instead.",
+            )
+        digest = join_digests(digests)
+        if not held_out:
+            return Division(digest, counts, None, None)
+        outer = join_samples(held_out)
+        constant = np.tile(total / sum(counts.values()), (len(outer), 1))
+        reference = cls._by_person(constant, outer)
+        return Division(digest, counts, outer, PersonScores(reference, cls.measure))
 
     @staticmethod
     def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
@@ -68,13 +236,146 @@ class GazeTask:
         return samples[~is_home], samples[is_home]
 
     @staticmethod
-    def score(module: nn.Module, home: GazeSamples, trained: GazeSamples) -> float:
+    def score_home(module: nn.Module, home: GazeSamples, trained: GazeSamples) -> float:
         """Return by how much the angular error is smaller than that of the mean gaze."""
         found = predict_gaze(module, home.patches, home.head)
         constant = np.tile(trained.gaze.mean(axis=0), (len(home), 1))
         error = float(angular_errors_deg(found, home.gaze).mean())
         bar = float(angular_errors_deg(constant, home.gaze).mean())
         return max(0.0, 1.0 - error / bar) if bar > 0 else 0.0
+
+    @classmethod
+    def score_persons(cls, module: nn.Module, samples: GazeSamples) -> dict[str, float]:
+        """Return the mean angular error of each person in degrees."""
+        return cls._by_person(predict_gaze(module, samples.patches, samples.head), samples)
+
+    @staticmethod
+    def _by_person(found: NDArray[np.float64], samples: GazeSamples) -> dict[str, float]:
+        errors = angular_errors_deg(found, samples.gaze)
+        names = sorted({str(person) for person in samples.person})
+        return {name: float(errors[samples.person == name].mean()) for name in names}
+
+
+@dataclass(frozen=True)
+class SaliencyTask:
+    """Where persons look in clips of a head-mounted camera.
+
+    Sites train with the training clips of their data; the test clips are what is held out.
+    """
+
+    architecture: str
+    measure: ClassVar[Measure] = Measure("F1", "", "person-mean map", larger_is_better=True)
+    most_output: ClassVar[float] = 1000.0
+    to_tensors = staticmethod(saliency.to_tensors)
+    train_epoch = staticmethod(saliency.train_epoch)
+
+    def read(
+        self,
+        data: Path | NetworkData,
+        persons: Sequence[str] = (),
+        holdout: Holdout = "none",  # noqa: ARG002 (clips for tests never train)
+    ) -> ClipSamples:
+        """Return the training clips."""
+        return clips_of(data).read(sorted(set(persons)), self._clip, splits=("train",))
+
+    @property
+    def _clip(self) -> ClipShape:
+        return saliency.clip_shape(self.architecture)
+
+    @staticmethod
+    def digests(samples: ClipSamples) -> dict[str, str]:
+        """Hash pictures and gaze of each person."""
+        found = {}
+        for name in sorted(set(samples.person.tolist())):
+            own = samples[samples.person == name]
+            digest = hashlib.sha256(b"poolctl-clips/1")
+            for part in (own.frames, own.gaze, own.kind):
+                digest.update(np.ascontiguousarray(part).tobytes())
+            found[name] = digest.hexdigest()
+        return found
+
+    def divide(self, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
+        """Hold out the test clips, or all clips of drawn persons."""
+        dataset = clips_of(path)
+        outside = draw_persons(dataset.persons, seed) if holdout == "persons" else frozenset()
+        digests: dict[str, str] = {}
+        counts, held_out = {}, []
+        reference: dict[str, float] = {}
+        for number, person in enumerate(dataset.persons):
+            progress(number / len(dataset.persons), f"reading {person}")
+            samples = dataset.read([person], self._clip)
+            digests |= self.digests(samples)
+            training, test = samples.of("train"), samples.of("test")
+            if person in outside:
+                test = samples
+            else:
+                counts[person] = len(training)
+            if person in outside or holdout == "sessions":
+                held_out.append(test)
+                fixed = training.gaze[training.kind == FIXATION]
+                mean = reference_maps(fixed, MAP_PX, MAP_PX)["person-mean"]
+                maps = np.broadcast_to(mean, (*test.kind.shape, *mean.shape))
+                reference |= self._by_person(maps, test)
+        digest = join_digests(digests)
+        if holdout == "none":
+            return Division(digest, counts, None, None)
+        if not reference:
+            raise InvalidInputError(
+                f"{path}: has no clips for tests; expected at least three videos of a person, or "
+                "the split 'test' in clips.csv",
+                hint="Hold out persons instead.",
+            )
+        scores = PersonScores(reference, self.measure)
+        return Division(digest, counts, join_clips(held_out), scores)
+
+    @staticmethod
+    def split_home(samples: ClipSamples) -> tuple[ClipSamples, ClipSamples]:
+        """Hold back the last fifth of each person's videos, as far as she has two."""
+        is_home = np.zeros(len(samples), dtype=np.bool_)
+        for person in np.unique(samples.person):
+            own = samples.person == person
+            videos = list(dict.fromkeys(samples.video[own].tolist()))
+            count = max(1, int(HOME_SHARE * len(videos))) if len(videos) > 1 else 0
+            is_home |= own & np.isin(samples.video, videos[len(videos) - count :])
+        return samples[~is_home], samples[is_home]
+
+    @classmethod
+    def score_home(
+        cls,
+        module: nn.Module,
+        home: ClipSamples,
+        trained: ClipSamples,  # noqa: ARG003 (F1 is from 0 to 1 by itself)
+    ) -> float:
+        """Return the F1 of all fixations."""
+        chosen = home.kind == FIXATION
+        maps = predict_maps(module, home.frames)
+        return summarise_frames(score_maps(maps[chosen], home.gaze[chosen])).f1
+
+    @classmethod
+    def score_persons(cls, module: nn.Module, samples: ClipSamples) -> dict[str, float]:
+        """Return the F1 of each person's fixations."""
+        return cls._by_person(predict_maps(module, samples.frames), samples)
+
+    @staticmethod
+    def _by_person(maps: NDArray[np.float32], samples: ClipSamples) -> dict[str, float]:
+        found = {}
+        for name in sorted(set(samples.person.tolist())):
+            own = (samples.person == name)[:, None] & (samples.kind == FIXATION)
+            if own.any():
+                found[name] = summarise_frames(score_maps(maps[own], samples.gaze[own])).f1
+        return found
+
+
+def draw_persons(persons: Sequence[str], seed: int) -> frozenset[str]:
+    """Return a fifth of the persons, drawn by SHA-256 of the seed and their names."""
+    if len(persons) < 2:
+        raise InvalidInputError("there is one person, so that none can be held out")
+
+    def drawn(person: str) -> bytes:
+        return hashlib.sha256(f"poolctl-holdout/1|{seed}|{person}".encode()).digest()
+
+    count = max(1, round(HELD_OUT_SHARE * len(persons)))
+    return frozenset(sorted(persons, key=drawn)[:count])
 
 
 def task_of(architecture: str) -> Task:
@@ -83,7 +384,15 @@ def task_of(architecture: str) -> Task:
     Raises
     ------
     InvalidInputError
-        There is no such architecture, or rounds cannot be held with it.
+        There is no such architecture.
     """
-    require_kind(architecture, "gaze", "the base")
+    if find_architecture(architecture).kind == "saliency":
+        return SaliencyTask(architecture)
     return GazeTask()
+
+
+def task_of_network(network: StateDict) -> Task:
+    """Return what a network learns; raises as `to_module`."""
+    if "architecture" not in network.metadata:
+        to_module(network)
+    return task_of(network.metadata["architecture"])

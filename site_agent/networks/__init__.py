@@ -1,7 +1,8 @@
-"""Gaze networks: their architectures, their files, and running them. The door to torch.
+"""Networks: their architectures, their files, and running them. The door to torch.
 
-Every network takes grey eye patches and head angles, and returns yaw and pitch in radians, as
-`site_agent.datasets.gaze.GazeSamples` has them.
+Gaze networks take grey eye patches and head angles, and return yaw and pitch in radians, as
+`site_agent.datasets.gaze.GazeSamples` has them. Saliency networks take clips, and return a map of
+each frame.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from site_agent.networks.files import (
     from_module,
     new_network,
     predict_gaze,
+    predict_maps,
     read_network,
     to_module,
 )
@@ -22,6 +24,7 @@ __all__ = [
     "from_module",
     "new_network",
     "predict_gaze",
+    "predict_maps",
     "read_network",
     "to_module",
 ]

@@ -1,4 +1,4 @@
-"""Gaze networks between torch and safetensors files, and running them."""
+"""Networks between torch and safetensors files, and running them."""
 
 from __future__ import annotations
 
@@ -169,3 +169,41 @@ def predict_gaze(
             gaze = module(to_inputs(patches[part]).to(device), angles)
             found[part] = gaze.cpu().numpy()
     return found
+
+
+MAP_PX = 64
+"""Width and height of the maps that are scored; a network's own are resized to it."""
+_CLIPS_IN_A_BATCH = 8
+
+
+def clip_inputs(frames: torch.Tensor) -> torch.Tensor:
+    """Return pictures, uint8 (n, frames, size, size, 3), as float32 (n, 3, frames, size, size)."""
+    return (frames.float() / 255 - 0.45).div_(0.225).permute(0, 4, 1, 2, 3)
+
+
+def predict_maps(module: nn.Module, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return where a person looks: a map of each frame that sums to 1.
+
+    Parameters
+    ----------
+    module : torch module
+        Of a saliency network.
+    frames : uint8, shape (n, frames, size, size, 3)
+
+    Returns
+    -------
+    float32, shape (n, frames, 64, 64)
+    """
+    import torch
+    from torch.nn import functional
+
+    module.eval()
+    parts = []
+    with torch.inference_mode():
+        for first in range(0, len(frames), _CLIPS_IN_A_BATCH):
+            given = np.ascontiguousarray(frames[first : first + _CLIPS_IN_A_BATCH])
+            logits = module(clip_inputs(torch.from_numpy(given)))[:, 0]
+            larger = functional.interpolate(logits, size=(MAP_PX, MAP_PX), mode="bilinear")
+            maps = torch.softmax(larger.flatten(2), dim=2).reshape(larger.shape)
+            parts.append(maps.numpy())
+    return np.concatenate(parts)

@@ -28,8 +28,9 @@ class GlcLayout:
 
     Attributes
     ----------
-    frames, size_px : int
-        Of a clip: number of frames, and their width and height.
+    frames, size_px, every : int
+        Of a clip: number of frames, their width and height, and how many frames of the video one
+        of them stands for.
     width : int
         Width of tokens in the first block; it doubles at each stage, and so do the heads from 1.
     depth : int
@@ -50,6 +51,7 @@ class GlcLayout:
 
     frames: int
     size_px: int
+    every: int
     width: int
     depth: int
     stages: tuple[int, ...]
@@ -66,10 +68,10 @@ class GlcLayout:
 
 
 GLC_LAYOUTS = {
-    "glc-paper": GlcLayout(8, 256, 96, 16, (1, 3, 14), (8, 4, 4, 2), 8, 0.2, 0.4),
-    "glc-8": GlcLayout(8, 256, 96, 8, (1, 3, 6), (8, 4, 4, 2), 8, 0.2, 0.4),
-    "glc-small": GlcLayout(8, 64, 32, 8, (1, 4), (4, 2, 1), 4, groups=8),
-    "glc-tiny": GlcLayout(8, 64, 16, 4, (1, 2), (4, 2, 1), 4, groups=4),
+    "glc-paper": GlcLayout(8, 256, 8, 96, 16, (1, 3, 14), (8, 4, 4, 2), 8, 0.2, 0.4),
+    "glc-8": GlcLayout(8, 256, 8, 96, 8, (1, 3, 6), (8, 4, 4, 2), 8, 0.2, 0.4),
+    "glc-small": GlcLayout(8, 64, 4, 32, 8, (1, 4), (4, 2, 1), 4, groups=8),
+    "glc-tiny": GlcLayout(8, 64, 4, 16, 4, (1, 2), (4, 2, 1), 4, groups=4),
 }
 _PATCH_KERNEL, _PATCH_STRIDE = (3, 7, 7), (2, 4, 4)
 _BLOCK_EPSILON = 1e-6

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from aggregators.models import LeafContribution, ShapePredictor
     from site_agent.datasets import FaceDataset
-    from site_agent.datasets.gaze import GazeDataset
+    from site_agent.datasets.network_data import NetworkData
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.secure import RoundSums, SumVisit
 
-    SiteData = FaceDataset | GazeDataset | Path
+    SiteData = FaceDataset | NetworkData | Path
     """A data set, or where it is."""
 
 DataKind = Literal["faces", "gaze"]

@@ -1,8 +1,8 @@
 """A site's part in a round, for each kind of contribution that a method declares.
 
 `LeafRefitPart` fits the base's leaves to the site's faces; `NetworkPart` trains the base on its
-gaze data. An aggregation method names its kind (`aggregators.methods.contract`), so a new method
-of a known kind needs nothing here.
+gaze data or clips. An aggregation method names its kind (`aggregators.methods.contract`), so a new
+method of a known kind needs nothing here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aggregators.models import NetworkContribution, StateDict
     from pool_server.wire.rounds import RoundResponse
     from site_agent.datasets import FaceDataset
-    from site_agent.datasets.gaze import GazeDataset, GazeSamples
+    from site_agent.datasets.network_data import NetworkData
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.contract import ContributionRules, SiteData
     from site_agent.rounds.secure import RoundSums, SumVisit
@@ -187,7 +187,8 @@ class NetworkPart(SitePart):
 
     found: RoundResponse
     site: str
-    samples: GazeSamples
+    dataset: NetworkData
+    persons: tuple[str, ...]
     settings: LocalTraining
     series: str = ""
 
@@ -196,13 +197,12 @@ class NetworkPart(SitePart):
         cls, pool: PoolClient, found: RoundResponse, site: str, data: SiteData, choice: DataChoice
     ) -> NetworkPart:
         from aggregators.methods.round_options import split_options
-        from site_agent.datasets.gaze import open_gaze
+        from site_agent.datasets.network_data import open_network_data
 
-        dataset = open_gaze(data) if isinstance(data, Path) else cast("GazeDataset", data)
-        samples = dataset.read(sorted(set(choice.persons)) or None)
+        dataset = open_network_data(data) if isinstance(data, Path) else cast("NetworkData", data)
         settings = split_options(found.method, found.options).training
         series = _first_round(pool, found) if METHODS[found.method].personal else ""
-        return cls(found, site, samples, settings, series)
+        return cls(found, site, dataset, tuple(choice.persons), settings, series)
 
     @property
     def _honest_labs(self) -> int:
@@ -216,9 +216,9 @@ class NetworkPart(SitePart):
         return split_options(method, options).own.model_dump(mode="json")
 
     def inputs(self, rules: ContributionRules) -> list[Any]:
-        from site_agent.datasets.gaze import person_digests
+        from site_agent.datasets.network_data import digest_data
 
-        return [person_digests(self.samples), self.settings.shared(), rules.clip_norm]
+        return [digest_data(self.dataset, self.persons), self.settings.shared(), rules.clip_norm]
 
     def compute(
         self, base: Path, output: Path, rules: ContributionRules, progress: Progress
@@ -229,16 +229,18 @@ class NetworkPart(SitePart):
         from site_agent.federated.leak_checks import require_safe
         from site_agent.federated.local_training import Privacy, clip_update, train_at_site
         from site_agent.federated.personal import PersonalStore
+        from site_agent.federated.tasks import task_of_network
         from site_agent.pool.profiles import personal_folder, privacy_folder
 
         network = cast("StateDict", read_model(base))
-        require_safe(self.found.round_id, network, self.samples, self.settings)
-        progress(None, f"training on {len(self.samples)} samples")
+        samples = task_of_network(network).read(self.dataset, self.persons)
+        require_safe(self.found.round_id, network, samples, self.settings)
+        progress(None, f"training on {len(samples)} samples")
         store, number = PersonalStore(personal_folder() / self.series), self.found.number
         done = train_at_site(
             network,
             self.found.base_digest,
-            self.samples,
+            samples,
             self.settings,
             site=self.site,
             round_number=number,

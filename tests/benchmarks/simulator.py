@@ -25,15 +25,16 @@ _LOOP = """
 import sys
 from pathlib import Path
 from site_agent.federated.engines.simulator import divide
-from site_agent.federated.engines.simulator.scoring import score_network
+from site_agent.federated.engines.simulator.data import score_network
+from site_agent.federated.tasks import GazeTask
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
-data = divide(Path(sys.argv[1]))
+data = divide(Path(sys.argv[1]), GazeTask())
 sites = {site: each.read() for site, each in data.sites.items()}
 plan = make_plan("fedavg", {"seed": 0}, rounds=int(sys.argv[2]))
 for held in run_rounds(new_network("gaze-lenet", 0), sites, plan):
-    score_network(held.model.network, data.held_out)
+    score_network(held.model.network, data.held_out, data.task)
 print(held.model.digest)
 """
 

@@ -87,7 +87,7 @@ class DrawnClip:
     kind : uint8, shape (frames,)
     """
 
-    client: str
+    person: str
     number: int
     split: Split
     frames: list[UInt8]
@@ -97,7 +97,7 @@ class DrawnClip:
 
     @property
     def name(self) -> str:
-        return f"{self.client}-{self.number:02}"
+        return f"{self.person}-{self.number:02}"
 
 
 def preferences(settings: ClipSettings, person: int) -> Float64:
@@ -290,7 +290,7 @@ def _choose(
     return int(random.choice(len(odds), p=odds / odds.sum()))
 
 
-_CLIPS = Table("clips", tuple(Column(name) for name in ("clip", "file", "client", "split")))
+_CLIPS = Table("clips", tuple(Column(name) for name in ("clip", "file", "person", "split")))
 _POINTS = (Column("clip"), Column("frame"), *columns_of(("x", "y"), ".6f"))
 _GAZE = Table("gaze", (*_POINTS, Column("kind")))
 _TRUTH = Table("truth", _POINTS)
@@ -346,7 +346,7 @@ def _write_generic(folder: Path, clips: Iterator[DrawnClip]) -> None:
         for clip in clips:
             file = f"videos/{clip.name}.mp4"
             _video(folder / file, clip)
-            listed.append((clip.name, file, clip.client, clip.split))
+            listed.append((clip.name, file, clip.person, clip.split))
             points = enumerate(zip(clip.gaze.tolist(), clip.kind.tolist(), strict=True))
             write_gaze((clip.name, n, *xy, KINDS[kind]) for n, (xy, kind) in points)
             write_truth((clip.name, n, *xy) for n, xy in enumerate(clip.truth.tolist()))
@@ -357,7 +357,7 @@ def _write_generic(folder: Path, clips: Iterator[DrawnClip]) -> None:
 def _write_egtea(folder: Path, clips: Iterator[DrawnClip]) -> None:
     words = {FIXATION: "Fixation", MOVING: "Saccade", UNTRACKED: "Blink"}
     for clip in clips:
-        session = f"{clip.client}-R{clip.number + 1:02}-Drawn"
+        session = f"{clip.person}-R{clip.number + 1:02}-Drawn"
         first, last = 24, 24 + len(clip.kind)
         name = f"{session}-F{first:06}-F{last:06}.mp4"
         _video(folder / "cropped_clips" / session / name, clip)
@@ -375,16 +375,16 @@ def _write_egtea(folder: Path, clips: Iterator[DrawnClip]) -> None:
 
 
 def _write_ego4d(folder: Path, clips: Iterator[DrawnClip]) -> None:
-    clients = []
+    persons = []
     for clip in clips:
         _video(folder / "full_scale.gaze" / f"{clip.name}.mp4", clip)
-        clients.append((clip.name, clip.client))
+        persons.append((clip.name, clip.person))
         rows = (
             (n / RATE_HZ, n, 0.0 if kind == UNTRACKED else 0.95, x, 1 - y)
             for n, ((x, y), kind) in enumerate(zip(clip.gaze.tolist(), clip.kind, strict=True))
         )
         _EGO4D.write_csv(_made(folder / "gaze") / f"{clip.name}.csv", rows)
-    _CLIENTS.write_csv(folder / "clients.csv", clients)
+    _PERSONS.write_csv(folder / "persons.csv", persons)
 
 
 def _made(folder: Path) -> Path:
@@ -399,4 +399,4 @@ _EGO4D = Table(
         *columns_of(("confidence", "norm_pos_x", "norm_pos_y"), ".6f"),
     ),
 )  # fmt: skip
-_CLIENTS = Table("clients", (Column("uid"), Column("client")))
+_PERSONS = Table("persons", (Column("uid"), Column("person")))

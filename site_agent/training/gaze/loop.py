@@ -38,6 +38,10 @@ class GazeTensors:
     def __len__(self) -> int:
         return len(self.patches)
 
+    def inputs(self, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what a network takes of some samples."""
+        return (self.patches[index], self.head[index])
+
 
 def to_tensors(samples: GazeSamples, device: str = "cpu") -> GazeTensors:
     """Return samples as tensors on a device."""
@@ -46,6 +50,11 @@ def to_tensors(samples: GazeSamples, device: str = "cpu") -> GazeTensors:
         torch.from_numpy(samples.head.astype(np.float32)).to(device),
         torch.from_numpy(samples.gaze.astype(np.float32)).to(device),
     )
+
+
+def adamw(module: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+    """Return AdamW."""
+    return torch.optim.AdamW(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
 
 
 def sgd(

@@ -25,14 +25,15 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     shown = poolctl(*words, *both, "--rounds", "1")
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
-    assert [line.split()[0] for line in lines[:4]] == ["method", "fedavg", "fedadam", "constant"]
-    assert (tmp_path / "run/errors.png").read_bytes().startswith(b"\x89PNG")
+    assert "than the constant mean" in lines[0]
+    assert [line.split()[0] for line in lines[1:5]] == ["method", "fedavg", "fedadam", "constant"]
+    assert (tmp_path / "run/scores.png").read_bytes().startswith(b"\x89PNG")
 
     again = poolctl(*words, *both, "--rounds", "1", "--json").data
     assert [each["plan"]["method"] for each in again["methods"]] == ["fedavg", "fedadam"]
     for each in again["methods"]:
         (held,) = each["rounds"]
-        assert set(held["errors_deg"]) == set(again["constant_errors_deg"]) == {"a", "b", "c"}
+        assert set(held["scores"]) == set(again["reference_scores"]) == {"a", "b", "c"}
         assert held["result"] == file_digest(each["network"])
         assert held["base"] == file_digest(tmp_path / "run/base.safetensors")
 

@@ -14,6 +14,7 @@ from site_agent.datasets.egocentric import (
     MOVING,
     SPLITS,
     UNTRACKED,
+    ClipShape,
     decode_video,
     open_egocentric,
     read_begaze,
@@ -39,13 +40,13 @@ def test_a_drawn_layout_is_read_back_to_one_pixel_and_frame_exact(
     write_clips(tmp_path / "clips", SETTINGS, layout)  # type: ignore[arg-type]
     dataset = open_egocentric(tmp_path / "clips")
     assert dataset.layout == layout
-    assert dataset.clients == ("P01", "P02")
-    samples = dataset.read(every=1, size_px=120)
+    assert dataset.persons == ("P01", "P02")
+    samples = dataset.read(shape=ClipShape(8, 120, 1))
     assert [int((samples.split == split).sum()) for split in SPLITS] == [24, 8, 8]
     for person in range(2):
         for number in range(SETTINGS.videos):
             drawn = draw_clip(SETTINGS, person, number)
-            own = samples[np.char.startswith(samples.person, drawn.client)]
+            own = samples[np.char.startswith(samples.person, drawn.person)]
             read = own[4 * number : 4 * number + 4]  # 36 frames: 4 clips of 8, and a rest
             count = 8 * len(read)
             assert set(read.split) == {drawn.split}
@@ -54,7 +55,7 @@ def test_a_drawn_layout_is_read_back_to_one_pixel_and_frame_exact(
             off = np.abs(read.gaze.reshape(-1, 2) - drawn.gaze[:count]) * (WIDTH_PX, HEIGHT_PX)
             assert off[tracked].max() < 1
             # The frames are those, not their neighbours.
-            stem = _stem(layout, number, drawn.client)
+            stem = _stem(layout, number, drawn.person)
             path = next(clip.path for clip in dataset.clips if clip.path.stem == stem)
             pictures = list(decode_video(path))
             assert len(pictures) == len(drawn.frames)
@@ -67,16 +68,16 @@ def test_a_drawn_layout_is_read_back_to_one_pixel_and_frame_exact(
                 assert errors[1] <= min(errors)
 
 
-def _stem(layout: str, number: int, client: str) -> str:
-    session = f"{client}-R{number + 1:02}-Drawn-F000024-F000060"
-    return session if layout == "egtea" else f"{client}-{number:02}"
+def _stem(layout: str, number: int, person: str) -> str:
+    session = f"{person}-R{number + 1:02}-Drawn-F000024-F000060"
+    return session if layout == "egtea" else f"{person}-{number:02}"
 
 
 def test_the_true_gaze_is_beside_the_tracked_one_and_differs_by_the_trackers_errors(
     tmp_path: Path,
 ) -> None:
     write_clips(tmp_path / "clips", SETTINGS)
-    samples = open_egocentric(tmp_path / "clips").read(every=1)
+    samples = open_egocentric(tmp_path / "clips").read(shape=ClipShape(every=1))
     tracked = samples.kind != UNTRACKED
     off = np.abs(samples.gaze - samples.truth)[tracked]
     assert 0.005 < off.mean() < 0.05
@@ -179,11 +180,11 @@ def test_gaze_outside_the_picture_is_untracked(tmp_path: Path) -> None:
     assert open_egocentric(tmp_path).clips[0].kind[0] == UNTRACKED
 
 
-def test_a_folder_without_a_layout_and_unknown_clients_are_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_layout_and_unknown_persons_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="is no data set of egocentric clips"):
         open_egocentric(tmp_path)
     write_clips(tmp_path / "clips", ClipSettings(people=1, videos=1, seconds=1.5))
-    with pytest.raises(InvalidInputError, match="has no client P09; it has P01"):
+    with pytest.raises(InvalidInputError, match="has no person P09; it has P01"):
         open_egocentric(tmp_path / "clips").read(["P09"])
     with pytest.raises(InvalidInputError, match="holds other files"):
         write_clips(tmp_path / "clips", SETTINGS)

@@ -104,14 +104,14 @@ def test_targets_are_bells_that_sum_to_one() -> None:
         assert np.ptp(untracked) == 0
 
 
-def test_the_client_mean_beats_the_centre_for_somebody_who_looks_down() -> None:
+def test_the_person_mean_beats_the_centre_for_somebody_who_looks_down() -> None:
     gaze = np.clip(RANDOM.normal((0.5, 0.7), 0.08, (200, 2)), 0, 1)
     maps = reference_maps(gaze[:100], 32, 32)
     scores = {
         name: summarise_frames(score_maps(np.repeat(each[None], 100, 0), gaze[100:])).auc
         for name, each in maps.items()
     }
-    assert scores["client-mean"] > scores["centre"] > scores["uniform"] == 0.5
+    assert scores["person-mean"] > scores["centre"] > scores["uniform"] == 0.5
 
 
 def test_no_frames_have_no_scores() -> None:

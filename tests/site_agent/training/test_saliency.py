@@ -12,15 +12,13 @@ from aggregators.formats import file_digest, read_model
 from site_agent.datasets.egocentric import ClipSamples, open_egocentric
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
 from site_agent.errors import InvalidInputError
-from site_agent.federated.tasks import task_of
-from site_agent.networks import new_network, to_module
+from site_agent.evaluation.saliency import evaluate_saliency
+from site_agent.networks import new_network, predict_maps, to_module
 from site_agent.runs.progress import Progress
 from site_agent.training.gaze.settings import GazeSettings
 from site_agent.training.gaze.training import start_network
 from site_agent.training.saliency import (
     SaliencySettings,
-    evaluate_saliency,
-    predict_maps,
     read_clips,
     saliency_loss,
     to_tensors,
@@ -56,7 +54,7 @@ def test_the_loss_is_the_cross_entropy_and_smallest_at_the_target(samples: ClipS
 def test_a_network_is_scored_beside_maps_that_know_no_picture(samples: ClipSamples) -> None:
     module = to_module(new_network("glc-tiny"))
     found = evaluate_saliency(module, samples)
-    assert list(found.scores) == ["network", "client-mean", "centre", "uniform", "oracle"]
+    assert list(found.scores) == ["network", "person-mean", "centre", "uniform", "oracle"]
     assert found.scores["uniform"].auc == pytest.approx(0.5)
     assert found.scores["oracle"].f1 > 0.5 > found.scores["uniform"].f1
     low, high = found.intervals["oracle"]
@@ -102,5 +100,3 @@ def test_networks_of_one_kind_are_refused_for_the_other(clips: Path) -> None:
         read_clips(open_egocentric(clips), SaliencySettings(architecture="gaze-lenet"))
     with pytest.raises(InvalidInputError, match="glc-tiny is a saliency network"):
         start_network(GazeSettings(architecture="glc-tiny"), None)
-    with pytest.raises(InvalidInputError, match="glc-tiny is a saliency network"):
-        task_of("glc-tiny")

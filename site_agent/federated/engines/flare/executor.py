@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from hashlib import sha256
 from typing import Any, cast
 
@@ -17,7 +16,6 @@ from aggregators.errors import AggregatorError
 from aggregators.formats import decode_model
 from aggregators.methods.merging import encode_input
 from aggregators.models import StateDict
-from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.errors import SiteAgentError
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
@@ -26,6 +24,7 @@ from site_agent.federated.leak_checks import require_safe
 from site_agent.federated.local_training import Privacy, train_at_site
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import digest_run, read_plan
+from site_agent.federated.tasks import Task, task_of_network
 from site_agent.pool.profiles import personal_folder, privacy_folder
 
 
@@ -36,10 +35,13 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         super().__init__()
         end_with_parent()
         self._rules = SiteRules.from_environment(os.environ)
+        # A job has one base, so that its task stays the same.
+        self._read: Any = None
 
-    @cached_property
-    def _samples(self) -> GazeSamples:
-        return open_gaze(self._rules.data).read(sorted(self._rules.persons) or None)
+    def _samples(self, task: Task) -> Any:
+        if self._read is None:
+            self._read = task.read(self._rules.data, self._rules.persons)
+        return self._read
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Answer from now on when the server asks whether this site is still there."""
@@ -73,14 +75,15 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         content = task[messages.BASE]
         plan, digest = read_plan(task[messages.PLAN]), sha256(content).hexdigest()
         base, settings = cast("StateDict", decode_model(content)), plan.training
-        require_safe(f"{number} of this job", base, self._samples, settings)
+        samples = self._samples(task_of_network(base))
+        require_safe(f"{number} of this job", base, samples, settings)
         self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
         series = f"live-{digest_run(plan, str(task[messages.FIRST_BASE]))[:16]}"
         store = PersonalStore(personal_folder() / series)
         done = train_at_site(
             base,
             digest,
-            self._samples,
+            samples,
             settings,
             site=site,
             round_number=number,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from site_agent.federated.engines.simulator.data import (
     DividedData,
-    Holdout,
-    PersonErrors,
     divide,
-    score_constant,
 )
 from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
 from site_agent.federated.engines.simulator.folder import History, Round, RunFolder, open_run
@@ -15,13 +12,10 @@ from site_agent.federated.engines.simulator.folder import History, Round, RunFol
 __all__ = [
     "DividedData",
     "History",
-    "Holdout",
-    "PersonErrors",
     "Round",
     "RunFolder",
     "divide",
     "open_run",
-    "score_constant",
     "simulate",
     "simulator_workers",
 ]

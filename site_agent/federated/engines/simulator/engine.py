@@ -122,9 +122,9 @@ def _hold(
     merged = combine_files(plan, base, folder.state(number - 1), sent, result)
     assert merged.digest is not None, "it was written"
     output = merged.recipe.output
-    errors = {}
+    scores = {}
     if data.held_out is not None:
-        errors = _score(read_network(result), data, store)
+        scores = _score(read_network(result), data, store)
     return Round(
         number=number,
         base=base_digest,
@@ -132,7 +132,7 @@ def _hold(
         state=None if output is None else output.state,
         updates={site: file_digest(path) for site, path in sent.items()},
         warnings=merged.warnings,
-        errors_deg=errors,
+        scores=scores,
         personal_share=_shares(store, sites),
     )
 
@@ -144,21 +144,21 @@ def _shares(store: PersonalStore | None, sites: Iterable[str]) -> dict[str, floa
 
 
 def _score(network: StateDict, data: DividedData, store: PersonalStore | None) -> dict[str, float]:
-    """Return the error of each held-out person, with the personal parts of its site if any."""
+    """Return the score of each held-out person, with the personal parts of its site if any."""
     assert data.held_out is not None, "the caller has looked"
     if store is None:
-        return dict(score_network(network, data.held_out).by_person)
-    errors: dict[str, float] = {}
+        return score_network(network, data.held_out, data.task)
+    scores: dict[str, float] = {}
     left = np.ones(len(data.held_out), dtype=np.bool_)
     for site, own in data.sites.items():
         is_own = np.isin(data.held_out.person, own.persons)
         if is_own.any():
             assembled = assemble(network, store.newest(site))
-            errors.update(score_network(assembled, data.held_out[is_own]).by_person)
+            scores.update(score_network(assembled, data.held_out[is_own], data.task))
             left &= ~is_own
     if left.any():
-        errors.update(score_network(network, data.held_out[left]).by_person)
-    return dict(sorted(errors.items()))
+        scores.update(score_network(network, data.held_out[left], data.task))
+    return dict(sorted(scores.items()))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ file                               content
 =================================  =============================================================
 ``run.json``                       digests of data and base, the sites, what is held out
 ``base.safetensors``               the base of the first round of all methods
-``METHOD/history.json``            plan, digests and errors of the rounds that have ended
+``METHOD/history.json``            plan, digests and scores of the rounds that have ended
 ``METHOD/round-001.safetensors``   each round's result, with its recipe
 ``METHOD/round-001...state``       the state of the last round, if the method has one
 ``METHOD/round-002/``              contributions to a round that has not ended
 ``METHOD/personal/SITE/0002...``   what a site keeps, of methods with personal parts, of its last
                                    two rounds
-``errors.png``                     errors over rounds of all methods
+``scores.png``                     scores over rounds of all methods
 =================================  =============================================================
 
 Contributions are removed when their round has ended, because they take many times the room of its
@@ -34,7 +34,7 @@ from aggregators.methods.networks import state_path
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, InvalidInputError
-from site_agent.federated.engines.simulator.data import DividedData, PersonErrors
+from site_agent.federated.engines.simulator.data import DividedData
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, first_model, read_plan
 from site_agent.runs.files import locked
@@ -146,7 +146,7 @@ def _facts(data: DividedData, base: StateDict) -> dict[str, Any]:
 
 
 # `History` is the content of ``history.json``, which is written anew after each round.
-_SCHEMA = "poolctl-simulation/1"
+_SCHEMA = "poolctl-simulation/2"
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Round:
         SHA-256 of the file of the method's state.
     updates : mapping of str to str
         SHA-256 of the sites' contributions, by site.
-    errors_deg : mapping of str to float
+    scores : mapping of str to float
         Of the result on the samples that were held out, by person; empty without such samples.
         With personal parts, each person's samples are scored with the network of its site.
     personal_share : mapping of str to float
@@ -176,13 +176,8 @@ class Round:
     state: str | None
     updates: Mapping[str, str]
     warnings: tuple[str, ...]
-    errors_deg: Mapping[str, float]
+    scores: Mapping[str, float]
     personal_share: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def errors(self) -> PersonErrors | None:
-        """The errors, if samples were held out."""
-        return PersonErrors(self.errors_deg) if self.errors_deg else None
 
 
 @dataclass(frozen=True)

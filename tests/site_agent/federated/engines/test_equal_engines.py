@@ -14,6 +14,7 @@ from site_agent.errors import PoolRefusedFileError
 from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
 from site_agent.federated.personal import assemble, newest_parts, read_part, site_only
 from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.federated.tasks import GazeTask
 from site_agent.networks import new_network
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
@@ -45,7 +46,7 @@ def gaze(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def simulated(gaze: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Digests]]:
     """Hold the rounds of all plans with a process for each site; return the base, too."""
-    data = divide(gaze, holdout="none")
+    data = divide(gaze, GazeTask(), holdout="none")
     run_folder = tmp_path_factory.mktemp("simulated") / "run"
     with (
         open_run(run_folder, data, new_network("gaze-lenet", 5)) as run,

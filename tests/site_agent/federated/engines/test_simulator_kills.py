@@ -18,6 +18,7 @@ from aggregators import write_model
 from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
+from site_agent.federated.tasks import GazeTask
 from site_agent.networks import new_network
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
@@ -72,7 +73,7 @@ class Federation:
         return [(each["result"], each["updates"]) for each in content["rounds"]]
 
     def in_memory(self) -> list[tuple[str, dict[str, str]]]:
-        sites = divide(self.table, holdout="none").sites
+        sites = divide(self.table, GazeTask(), holdout="none").sites
         plan = make_plan("fedadam", OPTIONS, rounds=self.rounds)
         samples = {name: site.read() for name, site in sites.items()}
         held = run_rounds(new_network("gaze-lenet"), samples, plan)
@@ -119,7 +120,7 @@ def test_a_round_with_personal_parts_goes_on_after_the_sites_that_have_trained(
     tmp_path: Path,
 ) -> None:
     sites = [samples_of(name, 12, seed) for seed, name in enumerate(("p0", "p1"))]
-    data = divide(folder_of(tmp_path / "gaze", *sites), holdout="none")
+    data = divide(folder_of(tmp_path / "gaze", *sites), GazeTask(), holdout="none")
     plan = make_plan("fedcpf", {"batch_size": 8, "acc": 0.01}, rounds=2)
     base = new_network("gaze-lenet")
 

@@ -1,0 +1,50 @@
+"""What sites train networks with: eye patches with gaze, or egocentric clips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from site_agent.datasets.egocentric import EgocentricDataset, is_egocentric, open_egocentric
+from site_agent.datasets.gaze import GazeDataset, open_gaze, person_digests
+from site_agent.errors import InvalidInputError
+
+NetworkData = GazeDataset | EgocentricDataset
+
+
+def open_network_data(path: Path) -> NetworkData:
+    """Open whichever a folder holds.
+
+    Raises
+    ------
+    AnnotationFileError
+        The data are damaged, or of no known layout.
+    """
+    return open_egocentric(path) if is_egocentric(path) else open_gaze(path)
+
+
+def gaze_of(data: Path | NetworkData) -> GazeDataset:
+    """Return the eye patches of a folder, or of open data; raise `InvalidInputError` for clips."""
+    found = open_network_data(data) if isinstance(data, Path) else data
+    if isinstance(found, GazeDataset):
+        return found
+    raise InvalidInputError(
+        f"{found.path}: holds egocentric clips; the network is trained with eye patches"
+    )
+
+
+def clips_of(data: Path | NetworkData) -> EgocentricDataset:
+    """Return the clips of a folder, or of open data; raise `InvalidInputError` for patches."""
+    found = open_network_data(data) if isinstance(data, Path) else data
+    if isinstance(found, EgocentricDataset):
+        return found
+    raise InvalidInputError(
+        f"{found.path}: holds eye patches; the network is trained with egocentric clips"
+    )
+
+
+def digest_data(data: NetworkData, persons: Sequence[str] = ()) -> dict[str, str]:
+    """Return the digest of each person's data; of clips, of their gaze without the pictures."""
+    if isinstance(data, GazeDataset):
+        return person_digests(data.read(sorted(set(persons)) or None))
+    return {name: data.only([name]).digest for name in sorted(set(persons)) or data.persons}
