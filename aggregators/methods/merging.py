@@ -261,7 +261,16 @@ def _describe_copies(sub_models: SubModels[MergeInput]) -> tuple[str, ...]:
     return tuple(
         f"{each.name} is given {each.copies} times and counts with the sum of its weights"
         for each in sub_models.given
-        if each.copies > 1
+        if each.copies > 1 and _shares_something(each.model)
+    )
+
+
+def _shares_something(given: MergeInput) -> bool:
+    """Return False for updates that keep all numbers at home, which are equal by design."""
+    if not isinstance(given, NetworkContribution) or not given.shared:
+        return True
+    return len(given.shared) < len(given.network.infos) or any(
+        mask.any() for mask in given.shared.values()
     )
 
 
