@@ -21,6 +21,7 @@ from cli.options.data import (
     reading_from,
     words_of,
 )
+from cli.vision.clips import evaluate_clips
 from cli.vision.gaze import (
     PersonsOption,
     SessionsOption,
@@ -64,16 +65,17 @@ _SHORT_NAMES = {
         "evaluate whole.dat eyes.dat test.xml --parts eyes",
         "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
         "evaluate gaze.safetensors eyes/ --sessions held-out -o scores/",
+        "evaluate look.safetensors clips/",
     ],
 )
-def evaluate(  # noqa: PLR0915 (the steps of one command, in their order)
+def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their order)
     invocation: Invocation,
     words: Annotated[
         list[str],
         typer.Argument(
             metavar="MODEL... DATA...",
             help="Models (files or addresses), then annotations (imglab XML, COCO JSON, "
-            "or a folder of .pts files; several are used as one data set) or gaze data.",
+            "or a folder of .pts files; several are used as one data set), gaze data or clips.",
         ),
     ],
     *,
@@ -156,7 +158,7 @@ def evaluate(  # noqa: PLR0915 (the steps of one command, in their order)
     persons: PersonsOption = "",
     sessions: SessionsOption = "",
 ) -> Reply:
-    """Score detectors and landmark models on annotated images, and networks on gaze data.
+    """Score detectors and landmark models on annotated images, networks on gaze data or clips.
 
     Detectors: recall, precision, average precision. Landmark models: mean error relative to the
     eye distance, share of faces with an error above 0.08 (failures), the errors of the eyes and of
@@ -167,10 +169,12 @@ def evaluate(  # noqa: PLR0915 (the steps of one command, in their order)
     landmarks is recognised by its mean shape or its training record; otherwise give --parts. A
     warning names models that were trained on the test images. Networks: angular errors in degrees,
     of all samples and of persons, beside the constant mean gaze; intervals from resampling persons.
+    Of clips: F1 of coverage on test clips, beside maps that know no picture.
     With --post the scores are sent to the pool, with the data's digest and name; images and their
     file names are not.
     """
     from aggregators.formats import file_digest
+    from site_agent.datasets.egocentric import is_egocentric
     from site_agent.datasets.gaze import is_gaze_data, join_digests, person_digests
     from site_agent.evaluation import (
         EvaluationSettings,
@@ -186,6 +190,11 @@ def evaluate(  # noqa: PLR0915 (the steps of one command, in their order)
     settings = EvaluationSettings(
         upsample, threshold, normaliser, resamples, seed, part_words(parts)
     )
+    if any(is_egocentric(path) for path in dataset_paths):
+        _refuse_face_options(settings, per_image=per_image)
+        if post or save or output is not None or sessions:
+            raise UsageError("--post, --save, --output, --sessions: not for clips")
+        return evaluate_clips(invocation, model_words, dataset_paths, persons)
     on_gaze = any(is_gaze_data(path) for path in dataset_paths)
     if (persons or sessions) and not on_gaze:
         raise UsageError("--persons and --sessions go with gaze data")

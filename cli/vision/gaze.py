@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import count_words, model_file
+from cli.frame.addresses import count_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
@@ -111,7 +111,7 @@ _ZOOM = 8
 def predict_gaze(
     invocation: Invocation,
     inputs: list[str],
-    network: str,
+    file: Path,
     output: Path | None,
     pictures: Path | None,
     *,
@@ -124,14 +124,13 @@ def predict_gaze(
     from site_agent.networks import predict_gaze as run
     from site_agent.networks import read_network, to_module
 
-    file = model_file(invocation, network).path
     paths = [Path(word) for word in inputs]
     if missing := [path for path in paths if not path.exists()]:
         raise InputMissingError(f"{missing[0]}: no such file; expected gaze data or pictures")
     if output is not None:
         refuse_inputs([output], [*paths, file], "--output")
         require_free(output, force=force)
-    module = to_module(read_network(file), network)
+    module = to_module(read_network(file), file.name)
     drawn: dict[str, Image.Image]
     if any(is_gaze_data(path) for path in paths):
         samples, _ = read_gaze_samples(invocation, paths, "", "")

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.addresses import count_words, model_files
+from cli.frame.addresses import count_words, model_file, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import ImagesOption, read_joined_faces, reading_from
+from cli.vision.clips import predict_looks
 from cli.vision.gaze import predict_gaze
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ app = single()
         "predict test.xml --landmarks site-a/face-68 --json",
         "predict a.jpg b.jpg --detector merged.svm -o found.xml",
         "predict eyes/ --network gaze.safetensors -o gaze.csv --pictures seen/",
+        "predict walk.mp4 --network look.safetensors --pictures seen/",
     ],
 )
 def predict(
@@ -38,7 +40,7 @@ def predict(
         list[str],
         typer.Argument(
             metavar="IMAGE|FOLDER|DATA",
-            help="Images, folders, annotations of any format, or gaze data.",
+            help="Images, folders, annotations of any format, gaze data; videos or clips.",
         ),
     ],
     *,
@@ -58,7 +60,7 @@ def predict(
         typer.Option(
             metavar="FILE|ADDRESS",
             help="Network that finds the gaze in gaze data, or in pictures of left eyes (60 x 36 "
-            "pixels) of heads that face the camera.",
+            "pixels) of heads that face the camera; or where a person looks in videos or clips.",
         ),
     ] = "",
     upsample: Annotated[
@@ -80,7 +82,8 @@ def predict(
     pictures: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Draw the faces on copies of the images, or gaze as arrows."
+            metavar="FOLDER",
+            help="Draw the faces on copies of the images, gaze as arrows, maps over videos.",
         ),
     ] = None,
     workers: Annotated[
@@ -89,17 +92,20 @@ def predict(
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
-    """Find faces and landmarks in images, or the gaze in eye patches.
+    """Find faces and landmarks in images, the gaze in eye patches, or what a wearer looks at.
 
     Boxes are left, top, right, bottom in pixels, inclusive; landmarks are x, y in pixels, not
     rounded (--json). Yaw and pitch are in radians as the camera sees them, to the left of the
-    picture and upwards; for gaze data the error in degrees is beside them. --output and --pictures
-    replace existing files only with --force, and never an input.
+    picture and upwards; for gaze data the error in degrees is beside them. Of videos of a head-worn
+    camera, x and y are where the wearer looks, in widths and heights of the picture; --pictures
+    writes videos with the map, the predicted region, its peak (cross), and for test clips the
+    tracked gaze (ring). --output and --pictures replace existing files only with --force, and never
+    an input.
     """
     if network:
         if detector or landmarks or upsample is not None or threshold:
             raise UsageError("--network: not with the options of detectors and landmark models")
-        return predict_gaze(invocation, inputs, network, output, pictures, force=force)
+        return _predict_with_network(invocation, inputs, network, output, pictures, force=force)
     from site_agent.datasets.gaze import is_gaze_data
     from site_agent.faces.prediction import predict_images, write_predictions_xml
 
@@ -154,6 +160,24 @@ def predict(
     items = [each.to_dict() for each in predictions]
     data = {"items": items, "output": output, "pictures": overlays}
     return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
+
+
+def _predict_with_network(
+    invocation: Invocation,
+    inputs: list[str],
+    network: str,
+    output: Path | None,
+    pictures: Path | None,
+    *,
+    force: bool,
+) -> Reply:
+    from site_agent.networks import read_network
+    from site_agent.networks.architectures import SALIENCY_ARCHITECTURES
+
+    file = model_file(invocation, network).path
+    of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
+    answer = predict_looks if of_clips else predict_gaze
+    return answer(invocation, inputs, file, output, pictures, force=force)
 
 
 def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> None:

@@ -14,13 +14,13 @@ from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from cli.vision.clips import score_table
 from cli.vision.train_gaze import (
     UploadOption,
     prepare_follow_up,
     require_same_training,
     upload_trained,
 )
-from site_agent.tables import Column
 from site_agent.training.saliency import SaliencySettings
 
 app = single()
@@ -65,7 +65,6 @@ def saliency(
     training again to go on. 'poolctl dataset synth-egocentric' draws clips to try it with.
     """
     from site_agent.datasets.egocentric import open_egocentric
-    from site_agent.evaluation.saliency import score_rows
     from site_agent.training.saliency import train_saliency
 
     chosen = SALIENCY_SETTINGS.take(settings)
@@ -87,10 +86,6 @@ def saliency(
     text: list[str | TableText] = list(words)
     if scores is not None:
         text.insert(0, scores.verdict)
-        columns: list[str | Column] = [
-            Column("maps", priority=3), Column("F1", priority=3), Column("95 %", priority=1),
-            Column("recall", priority=2), Column("precision", priority=2), "AAE (deg)", "AUC",
-        ]  # fmt: skip
-        text.append(TableText(columns, score_rows(scores)))
+        text.append(score_table(scores))
     plain = {"model": result.model_path, "test_scores": record.details["test_scores"]}
     return upload_trained(invocation, result, after, plain, text)

@@ -243,18 +243,25 @@ def decode_video(path: Path, size_px: int | None = None) -> Iterator[NDArray[np.
     VideoFileError
         It cannot be read to its end.
     """
+    for _, picture in decode_timed(path):
+        yield picture if size_px is None else squeeze(picture, size_px)
+
+
+def decode_timed(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
+    """Yield the frames of a video in RGB with their times in seconds; raises as `decode_video`."""
     import av
 
     try:
         with av.open(str(path)) as container:
-            for frame in container.decode(video=0):
+            for number, frame in enumerate(container.decode(video=0)):
                 picture = np.asarray(frame.to_ndarray(format="rgb24"), dtype=np.uint8)
-                yield picture if size_px is None else _squeezed(picture, size_px)
+                yield number / 30 if frame.time is None else float(frame.time), picture
     except (av.error.FFmpegError, IndexError) as error:
         raise VideoFileError(f"{path}: cannot be read as a video: {error}") from error
 
 
-def _squeezed(picture: NDArray[np.uint8], size_px: int) -> NDArray[np.uint8]:
+def squeeze(picture: NDArray[np.uint8], size_px: int) -> NDArray[np.uint8]:
+    """Return a picture as a square."""
     import cv2
 
     small = cv2.resize(picture, (size_px, size_px), interpolation=cv2.INTER_AREA)

@@ -305,6 +305,10 @@ def reference_maps(training_gaze: Float, height: int, width: int) -> dict[str, N
     }
 
 
+REFERENCES = ("person-mean", "centre", "uniform")
+"""Maps that know no picture."""
+
+
 @dataclass(frozen=True)
 class SaliencyEvaluation:
     """Scores of a network's maps, and of those that stand beside them.
@@ -315,7 +319,7 @@ class SaliencyEvaluation:
         ``network``; ``person-mean``, ``centre``, ``uniform``; and ``oracle``, a Gaussian at the
         true gaze, where that is known.
     intervals : mapping of str to Interval
-        95 % interval of F1, from resampling videos.
+        95 % interval of F1, from resampling videos; empty for one video.
     by_person : mapping of str to float
         F1 of the network.
     """
@@ -327,9 +331,11 @@ class SaliencyEvaluation:
     @property
     def verdict(self) -> str:
         """Say in one sentence how good the network is."""
-        ours, bar = self.scores["network"].f1, self.scores["person-mean"].f1
+        ours = self.scores["network"].f1
+        name = max(REFERENCES, key=lambda name: self.scores[name].f1)
+        bar = self.scores[name].f1
         better = "better" if ours > bar else "no better"
-        return f"F1 {ours:.3f} on test clips: {better} than each person's mean map ({bar:.3f})"
+        return f"F1 {ours:.3f}: {better} than maps that know no picture (best: {name}, {bar:.3f})"
 
 
 def evaluate_saliency(
@@ -377,14 +383,15 @@ def evaluate_saliency(
         by_person[person] = summarise_frames(frames["network"][-1]).f1
         videos.append(np.repeat(own.video[:, None], own.kind.shape[1], axis=1)[chosen])
     names, unit = np.unique(np.concatenate(videos), return_inverse=True)
-    scores, intervals = {}, {}
+    scores: dict[str, SaliencyScores] = {}
+    intervals: dict[str, Interval] = {}
     for name, parts in frames.items():
         joined = FrameScores.join(parts)
         scores[name] = summarise_frames(joined, threshold)
         drawn = bootstrap_intervals(
             _F1(joined, unit, len(names)), len(names), resamples=1000, seed=seed
         )
-        intervals[name] = drawn["f1"]
+        intervals |= {name: interval for interval in drawn.values()}
     return SaliencyEvaluation(scores, intervals, by_person)
 
 
@@ -408,14 +415,18 @@ def _person_references(
     training = samples.of("train")
     own = training[training.person == person]
     found = reference_maps(own.gaze[own.kind == FIXATION], *shape)
-    return {name: found[name] for name in ("person-mean", "centre", "uniform")}
+    return {name: found[name] for name in REFERENCES}
+
+
+def _words_of(interval: Interval | None) -> str:
+    return "{:.3f}-{:.3f}".format(*interval) if interval else ""
 
 
 def score_rows(found: SaliencyEvaluation) -> Sequence[Sequence[str]]:
     """Return the rows of a table of scores, the network first."""
     return [
         [
-            name, f"{each.f1:.3f}", "{:.3f}-{:.3f}".format(*found.intervals[name]),
+            name, f"{each.f1:.3f}", _words_of(found.intervals.get(name)),
             f"{each.recall:.3f}", f"{each.precision:.3f}", f"{each.aae_deg:.1f}", f"{each.auc:.3f}",
         ]
         for name, each in found.scores.items()

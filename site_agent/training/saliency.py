@@ -333,6 +333,6 @@ def _plain_scores(found: SaliencyEvaluation | None) -> dict[str, Any]:
     if found is None:
         return {}
     return {
-        name: asdict(each) | {"f1_interval": list(found.intervals[name])}
+        name: asdict(each) | {"f1_interval": found.intervals.get(name)}
         for name, each in found.scores.items()
     }

@@ -9,10 +9,8 @@ import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -26,17 +24,12 @@ from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.video.frames import Frame
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.pictures.plot_style import FOUND_RGB
-
-if TYPE_CHECKING:
-    from av.container import OutputContainer
-    from av.video.stream import VideoStream
+from site_agent.pictures.video import write_video
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 LARGEST_SIDE_PX = 1280
 SMALLEST_SIDE_PX = 320
-TICKS_PER_S = 90_000
-QUALITY_CRF = "23"
 STIMULUS_SHOWN_S = 0.1
 # Between the bars, in sizes of the text: enough for "-0.02" below each.
 BAR_SPACING = 3.6
@@ -49,8 +42,6 @@ BLUE, GREY = (102, 204, 255), (150, 150, 150)
 
 def write_overlay(session: AnalysedSession, path: Path) -> None:
     """Draw face box, landmarks, bars of closure, blinks and stimuli on every frame."""
-    import av
-
     if session.footage is None:
         raise BlinkAnalysisError("there are no pictures: the analysis began with a trace")
     pictures = session.footage.pictures()
@@ -61,18 +52,9 @@ def write_overlay(session: AnalysedSession, path: Path) -> None:
             if frame.index < len(facts.timestamps_s):
                 yield frame.timestamp_s, draw_overlay(frame, face, facts)
 
-    try:
-        # The index comes first, so that a browser can begin to play; the begin of a video
-        # that does not start at zero is kept to the tick, not to the millisecond.
-        options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
-        # Frames are read and drawn while others are encoded.
-        with (
-            av.open(str(path), "w", options=options) as container,
-            closing(read_ahead(drawn_frames, FRAMES_AHEAD)) as drawn,
-        ):
-            _encode(container, drawn)
-    except av.error.FFmpegError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    # Frames are read and drawn while others are encoded.
+    with closing(read_ahead(drawn_frames, FRAMES_AHEAD)) as drawn:
+        write_video(path, drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,35 +203,3 @@ def _draw_bar(
     if math.isfinite(fec):
         share = min(max(fec, 0.0), 1.0)
         draw.rectangle((left + 2, bottom - share * (bottom - top), right - 2, bottom), fill=colour)
-
-
-def _encode(container: OutputContainer, pictures: Iterator[tuple[float, UInt8]]) -> None:
-    import av
-    import cv2
-
-    stream: VideoStream | None = None
-    last_ticks = -1
-    for time_s, pixels in pictures:
-        if stream is None:
-            stream = _open_stream(container, pixels.shape[1], pixels.shape[0])
-        # Several times faster than FFmpeg's own way from RGB to what H.264 stores.
-        planes = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2YUV_I420), dtype=np.uint8)
-        frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
-        # A player's clock is finer than any camera's; two frames never get the same time.
-        last_ticks = max(round(time_s * TICKS_PER_S), last_ticks + 1)
-        frame.pts, frame.time_base = last_ticks, Fraction(1, TICKS_PER_S)
-        container.mux(stream.encode(frame))
-    if stream is None:
-        raise BlinkAnalysisError("the video gave no frame when it was read again")
-    container.mux(stream.encode(None))
-
-
-def _open_stream(container: OutputContainer, width_px: int, height_px: int) -> VideoStream:
-    options = {"crf": QUALITY_CRF, "preset": "veryfast"}
-    stream = container.add_stream("libx264", rate=30, options=options)
-    stream.width, stream.height, stream.pix_fmt = width_px, height_px, "yuv420p"
-    # Without frames that refer to later ones every time stays as it is given.
-    stream.codec_context.max_b_frames = 0
-    stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
-    stream.time_base = Fraction(1, TICKS_PER_S)
-    return stream

@@ -1,0 +1,158 @@
+"""``poolctl evaluate`` and ``predict`` of saliency networks: where a person looks in clips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.frame.addresses import count_words, model_files
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.existing_files import refuse_inputs, require_free
+from cli.frame.output import Invocation, Reply, TableText
+from cli.options.data import part_words
+from site_agent.tables import Column
+
+if TYPE_CHECKING:
+    from site_agent.datasets.egocentric import GazeClip
+    from site_agent.evaluation.saliency import SaliencyEvaluation
+    from site_agent.evaluation.saliency_video import LookedAt
+
+SCORE_COLUMNS: list[str | Column] = [
+    Column("maps", priority=3), Column("F1", priority=3), Column("95 %", priority=1),
+    Column("recall", priority=2), Column("precision", priority=2), "AAE (deg)", "AUC",
+]  # fmt: skip
+
+
+def evaluate_clips(
+    invocation: Invocation, words: Sequence[str], datasets: Sequence[Path], persons: str
+) -> Reply:
+    """Answer ``evaluate`` on the test clips of a data set."""
+    from site_agent.datasets.egocentric import open_egocentric
+    from site_agent.evaluation.saliency import evaluate_saliency
+    from site_agent.networks import read_network, to_module
+    from site_agent.training.saliency import clip_shape
+
+    if len(datasets) > 1:
+        raise UsageError("expected one data set of clips")
+    data = open_egocentric(datasets[0])
+    items: list[dict[str, Any]] = []
+    text: list[str | TableText] = []
+    for file in model_files(invocation, list(words)):
+        network = read_network(file.path)
+        module = to_module(network, file.word)
+        shape = clip_shape(network.metadata["architecture"])
+        with invocation.progress(f"evaluate {file.word}") as report:
+            samples = data.read(part_words(persons), shape, progress=report)
+            found = evaluate_saliency(module, samples)
+        items.append({"model": file.word, **scores_to_plain(found)})
+        text += [f"{file.word}: {found.verdict}", score_table(found), _person_table(found)]
+    return Reply(
+        {"datasets": list(datasets), "items": items},
+        text,
+        [f"{item['model']} f1={item['scores']['network']['f1']:.6g}" for item in items],
+    )
+
+
+def score_table(found: SaliencyEvaluation) -> TableText:
+    """Return the scores of a network's maps, and of those beside them."""
+    from site_agent.evaluation.saliency import score_rows
+
+    return TableText(SCORE_COLUMNS, score_rows(found))
+
+
+def _person_table(found: SaliencyEvaluation) -> TableText:
+    rows = [[person, f"{score:.3f}"] for person, score in found.by_person.items()]
+    return TableText(["person", "F1 of the network"], rows)
+
+
+def scores_to_plain(found: SaliencyEvaluation) -> dict[str, Any]:
+    """Return scores, intervals and persons as JSON has them."""
+    from site_agent.plain_json import plain
+
+    return {
+        "scores": {
+            name: {**plain(asdict(each)), "f1_interval": found.intervals.get(name)}
+            for name, each in found.scores.items()
+        },
+        "f1_by_person": dict(found.by_person),
+    }
+
+
+def predict_looks(
+    invocation: Invocation,
+    inputs: Sequence[str],
+    file: Path,
+    output: Path | None,
+    pictures: Path | None,
+    *,
+    force: bool,
+) -> Reply:
+    """Answer ``predict`` with a saliency network, for videos or the test clips of a data set."""
+    from site_agent.datasets.egocentric import is_egocentric, open_egocentric
+    from site_agent.evaluation.saliency_video import find_looks, write_overlay
+    from site_agent.networks import read_network, to_module
+    from site_agent.training.saliency import clip_shape
+
+    state = read_network(file)
+    module = to_module(state, file.name)
+    shape = clip_shape(state.metadata["architecture"])
+    clips: dict[Path, GazeClip | None] = {}
+    for word in inputs:
+        path = Path(word)
+        if not path.exists():
+            raise InputMissingError(
+                f"{word}: no such file; expected a video or a data set of clips"
+            )
+        if is_egocentric(path):
+            clips |= {
+                each.path: each for each in open_egocentric(path).clips if each.split == "test"
+            }
+        else:
+            clips[path] = None
+    targets = {path: None if pictures is None else pictures / f"{path.stem}.mp4" for path in clips}
+    written = [path for path in targets.values() if path is not None]
+    if len(set(written)) < len(written):
+        raise UsageError("--pictures: two of the videos have the same name")
+    for path in [*written, *([] if output is None else [output])]:
+        refuse_inputs([path], [*clips, file], "--pictures and --output")
+        require_free(path, force=force)
+    if pictures is not None:
+        pictures.mkdir(parents=True, exist_ok=True)
+    items: list[dict[str, Any]] = []
+    with invocation.progress("predict") as report:
+        for number, (path, clip) in enumerate(clips.items()):
+
+            def show(frames: int, done: int = number, path: Path = path) -> None:
+                report(done / len(clips), f"{path.name}: {frames} frames")
+
+            looks = find_looks(module, shape, path, show)
+            target = targets[path]
+            found = looks if target is None else iter(write_overlay(looks, target, clip))
+            items += [_item(path, each) for each in found]
+    text: list[str | TableText] = [
+        f"looked at {count_words(len(items), 'frame')} of {count_words(len(clips), 'video')}"
+    ]
+    if output is not None:
+        from site_agent.tables import Table, columns_of
+
+        table = Table(output.stem, columns_of(items[0]))
+        table.write_csv(output, ([item[name] for name in table.header] for item in items))
+        text.append(f"table {output}")
+    text += [f"video {path}" for path in written]
+    if output is None and not written:
+        text.append("give --pictures for videos with the maps drawn in, -o for a table")
+    data = {"items": items, "output": output, "pictures": written}
+    return Reply(data, text, [" ".join(map(str, item.values())) for item in items])
+
+
+def _item(path: Path, look: LookedAt) -> dict[str, Any]:
+    x, y = look.peak
+    return {
+        "file": str(path),
+        "frame": look.frame,
+        "time_s": round(look.time_s, 6),
+        "x": round(x, 4),
+        "y": round(y, 4),
+    }

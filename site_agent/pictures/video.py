@@ -1,0 +1,81 @@
+"""Writing pictures with their times as a video that browsers play."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.errors import VideoFileError
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.video.stream import VideoStream
+
+TICKS_PER_S = 90_000
+_QUALITY_CRF = "23"
+
+
+def write_video(path: Path, pictures: Iterator[tuple[float, NDArray[np.uint8]]]) -> None:
+    """Write an mp4 file; each picture keeps its own time.
+
+    Parameters
+    ----------
+    pictures : iterator of (time in seconds, uint8 of shape (height, width, 3))
+        All of one size, with even sides.
+
+    Raises
+    ------
+    VideoFileError
+        There is no picture.
+    OSError
+        The file cannot be written.
+    """
+    import av
+
+    # The index comes first, so that a browser can begin to play; the begin of a video that does
+    # not start at zero is kept to the tick, not to the millisecond.
+    options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
+    try:
+        with av.open(str(path), "w", format="mp4", options=options) as container:
+            _encode(path, container, pictures)
+    except av.error.FFmpegError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _encode(
+    path: Path, container: OutputContainer, pictures: Iterator[tuple[float, NDArray[np.uint8]]]
+) -> None:
+    import av
+    import cv2
+
+    stream: VideoStream | None = None
+    last_ticks = -1
+    for time_s, pixels in pictures:
+        if stream is None:
+            stream = _open_stream(container, pixels.shape[1], pixels.shape[0])
+        # Several times faster than FFmpeg's own way from RGB to what H.264 stores.
+        planes = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2YUV_I420), dtype=np.uint8)
+        frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
+        # A player's clock is finer than any camera's; two frames never get the same time.
+        last_ticks = max(round(time_s * TICKS_PER_S), last_ticks + 1)
+        frame.pts, frame.time_base = last_ticks, Fraction(1, TICKS_PER_S)
+        container.mux(stream.encode(frame))
+    if stream is None:
+        raise VideoFileError(f"{path}: cannot be written, as there is no frame")
+    container.mux(stream.encode(None))
+
+
+def _open_stream(container: OutputContainer, width_px: int, height_px: int) -> VideoStream:
+    options = {"crf": _QUALITY_CRF, "preset": "veryfast"}
+    stream = container.add_stream("libx264", rate=30, options=options)
+    stream.width, stream.height, stream.pix_fmt = width_px, height_px, "yuv420p"
+    # Without frames that refer to later ones every time stays as it is given.
+    stream.codec_context.max_b_frames = 0
+    stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
+    stream.time_base = Fraction(1, TICKS_PER_S)
+    return stream
