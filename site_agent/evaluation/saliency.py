@@ -391,7 +391,8 @@ def evaluate_saliency(
         drawn = bootstrap_intervals(
             _F1(joined, unit, len(names)), len(names), resamples=1000, seed=seed
         )
-        intervals |= {name: interval for interval in drawn.values()}
+        if drawn:
+            intervals[name] = drawn["f1"]
     return SaliencyEvaluation(scores, intervals, by_person)
 
 
