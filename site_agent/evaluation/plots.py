@@ -142,18 +142,19 @@ def plot_landmark_errors(
 
 def plot_scores_over_rounds(
     methods: Sequence[tuple[str, Sequence[float], Sequence[float]]],
-    reference: tuple[str, float],
+    reference: tuple[str, float] | None,
     path: Path,
     *,
     measure: str,
+    thin: str = "worst person",
 ) -> None:
     """Draw scores over rounds, from the first, for each method.
 
     Parameters
     ----------
-    methods : sequence of (name, mean score, score of the worst person)
-        The mean is drawn as a thick line with marks, the worst person as a thin one.
-    reference : (name, score)
+    methods : sequence of (name, mean score, worst score)
+        The mean is drawn as a thick line with marks, the worst as a thin one.
+    reference : (name, score), optional
         Of an answer that knows no picture, drawn as a level.
     measure : str
         Name of the score with its unit.
@@ -162,14 +163,15 @@ def plot_scores_over_rounds(
     for number, (name, mean, worst) in enumerate(methods):
         rounds = np.arange(1, len(mean) + 1)
         style = line_style(number)
-        label = f"{name}  (mean {mean[-1]:.2f}, worst person {worst[-1]:.2f})"
+        label = f"{name}  (mean {mean[-1]:.2f}, {thin} {worst[-1]:.2f})"
         every = max(1, len(mean) // _MARKS_PER_LINE)
         axes.plot(rounds, mean, label=label, markevery=every, markersize=4, **style)
         axes.plot(rounds, worst, **{**style, "marker": "", "linewidth": 0.6})
-    name, level = reference
-    label = f"{name}  ({level:.2f})"
-    axes.axhline(level, color=REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label)
-    axes.set(xlabel="round", ylabel=f"{measure}; thin: worst person")
+    if reference is not None:
+        name, level = reference
+        label = f"{name}  ({level:.2f})"
+        axes.axhline(level, color=REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label)
+    axes.set(xlabel="round", ylabel=f"{measure}; thin: {thin}")
     whole_numbers(axes)
     axes.set_ylim(bottom=0.0)
     axes.legend(loc="best", fontsize=LEGEND_PT)

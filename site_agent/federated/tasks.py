@@ -34,7 +34,12 @@ from site_agent.datasets.gaze import (
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE, held_out_sessions, person_digest
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
-from site_agent.evaluation.saliency import reference_maps, score_maps, summarise_frames
+from site_agent.evaluation.saliency import (
+    SaliencyScores,
+    reference_maps,
+    score_maps,
+    summarise_frames,
+)
 from site_agent.networks import predict_gaze, predict_maps, to_module
 from site_agent.networks.architectures import find_architecture
 from site_agent.networks.files import MAP_PX
@@ -356,13 +361,24 @@ class SaliencyTask:
         """Return the F1 of each person's fixations."""
         return cls._by_person(predict_maps(module, samples.frames), samples)
 
+    @classmethod
+    def summarise_persons(
+        cls, module: nn.Module, samples: ClipSamples
+    ) -> dict[str, SaliencyScores]:
+        """Return all scores of each person's fixations."""
+        return cls._summaries(predict_maps(module, samples.frames), samples)
+
+    @classmethod
+    def _by_person(cls, maps: NDArray[np.float32], samples: ClipSamples) -> dict[str, float]:
+        return {name: each.f1 for name, each in cls._summaries(maps, samples).items()}
+
     @staticmethod
-    def _by_person(maps: NDArray[np.float32], samples: ClipSamples) -> dict[str, float]:
+    def _summaries(maps: NDArray[np.float32], samples: ClipSamples) -> dict[str, SaliencyScores]:
         found = {}
         for name in sorted(set(samples.person.tolist())):
             own = (samples.person == name)[:, None] & (samples.kind == FIXATION)
             if own.any():
-                found[name] = summarise_frames(score_maps(maps[own], samples.gaze[own])).f1
+                found[name] = summarise_frames(score_maps(maps[own], samples.gaze[own]))
         return found
 
 

@@ -1,0 +1,156 @@
+"""One run of a study: the rounds of a method in a world, and the samples of worlds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from site_agent.datasets.egocentric import ClipSamples
+from site_agent.datasets.gaze import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import held_out_sessions
+from site_agent.runs.progress import Progress
+from site_agent.studies.egocentric.protocol import EYES, PLAIN, EgocentricStudySettings, Run
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """A run with all that it takes; `samples` is a file of `write_samples`."""
+
+    run: Run
+    samples: Path
+    settings: EgocentricStudySettings
+
+
+def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
+    """Hold the rounds of a run.
+
+    Returns
+    -------
+    dict
+        Plain data: ``scores`` and ``validation`` (by person, after the last round), ``details``
+        (recall and precision by person; of clips only), ``curve`` (round, mean test score),
+        ``share`` (personal share of each person) and ``overlap`` (mean overlap of two persons'
+        personal numbers; None without such).
+    """
+    from site_agent.federated.in_process import run_rounds
+    from site_agent.federated.personal import assemble, overlap_of
+    from site_agent.federated.plan import make_plan
+    from site_agent.federated.tasks import SaliencyTask, task_of
+    from site_agent.networks import new_network, to_module
+    from site_agent.training.gaze.loop import repeatable
+
+    run, settings = job.run, job.settings
+    of_eyes = run.world == EYES
+    architecture = "gaze-lenet" if of_eyes else settings.architecture
+    task, samples = task_of(architecture), load_samples(job.samples)
+    options: dict[str, Any] = {"learning_rate": run.rate, "seed": run.seed, **dict(run.options)}
+    if not of_eyes:
+        options |= {"optimiser": "adamw", "batch_size": 4, "epochs": settings.epochs}
+    rounds = settings.eye_rounds if of_eyes else settings.rounds
+    plan = make_plan(run.method, options, rounds=rounds)
+    sites = {person: parts["train"] for person, parts in samples.items()}
+    curve, modules, held = [], {}, None
+    for held in run_rounds(new_network(architecture, run.seed), sites, plan):
+        progress(held.number / (rounds + 1), f"round {held.number} of {rounds}")
+        network = held.model.network
+        with repeatable():
+            modules = {
+                person: to_module(assemble(network, held.parts.get(person))) for person in samples
+            }
+            scores = {
+                person: task.score_persons(module, samples[person]["test"])[person]
+                for person, module in modules.items()
+            }
+        curve.append([held.number, float(np.mean(list(scores.values())))])
+    assert held is not None, "there is at least one round"
+    with repeatable():
+        validation = {
+            person: task.score_persons(module, samples[person]["validation"]).get(person)
+            for person, module in modules.items()
+        }
+        details = {}
+        if isinstance(task, SaliencyTask):
+            for person, module in modules.items():
+                each = task.summarise_persons(module, samples[person]["test"])[person]
+                details[person] = {"recall": each.recall, "precision": each.precision}
+    masks = [part.chosen for part in held.parts.values()]
+    pairs = [(a, b) for number, a in enumerate(masks) for b in masks[:number]]
+    has_masks = bool(pairs) and run.method not in PLAIN
+    return {
+        "scores": scores,
+        "validation": {name: value for name, value in validation.items() if value is not None},
+        "details": details,
+        "curve": curve,
+        "share": {name: part.share for name, part in held.parts.items()},
+        "overlap": float(np.mean([overlap_of(*pair) for pair in pairs])) if has_masks else None,
+    }
+
+
+Samples = Mapping[str, Mapping[str, Any]]
+"""By person and by ``train``, ``validation`` and ``test``."""
+
+
+def draw_world(
+    world: str, seed: int, settings: EgocentricStudySettings, progress: Progress
+) -> ClipSamples | GazeSamples:
+    """Draw the persons of a world, and what they look at; a seed draws the same persons."""
+    from site_agent.datasets.egocentric import open_egocentric
+    from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
+    from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+    from site_agent.training.saliency import clip_shape
+
+    if world == EYES:
+        drawn = RenderSettings(
+            persons=settings.eye_people, frames_per_person=settings.eye_frames, seed=seed
+        )
+        return join_samples([render_person(drawn, number) for number in drawn.numbers])
+    clips = ClipSettings(
+        people=settings.people,
+        videos=settings.videos,
+        heterogeneity=float(world.removeprefix("h=")),
+        seed=seed,
+    )
+    with tempfile.TemporaryDirectory(prefix="poolctl-study-") as folder:
+        write_clips(Path(folder) / "clips", clips, progress=progress)
+        return open_egocentric(Path(folder) / "clips").read(shape=clip_shape(settings.architecture))
+
+
+def write_samples(samples: ClipSamples | GazeSamples, path: Path) -> None:
+    """Write samples for `load_samples`."""
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as stream:
+        np.savez(stream, **vars(samples))
+    partial.replace(path)
+
+
+@lru_cache(maxsize=2)
+def load_samples(path: Path) -> Samples:
+    """Return what `write_samples` wrote, taken apart for training, validation and test."""
+    with np.load(path) as content:
+        columns = {name: content[name] for name in content.files}
+    found: dict[str, dict[str, Any]] = {}
+    if "video" in columns:
+        clips = ClipSamples(**columns)
+        for person in sorted(set(clips.person.tolist())):
+            own = clips[clips.person == person]
+            found[person] = {
+                "train": own.of("train"), "validation": own.of("validation"), "test": own.of("test")
+            }  # fmt: skip
+        return found
+    eyes = GazeSamples(**columns)
+    for person in sorted(set(eyes.person.tolist())):
+        own_eyes = eyes[eyes.person == person]
+        out = held_out_sessions(own_eyes)
+        rest = own_eyes[~out]
+        last = rest.session == sorted(set(rest.session.tolist()))[-1]
+        found[person] = {
+            "train": rest[~last] if (~last).any() else rest, "validation": rest[last],
+            "test": own_eyes[out],
+        }  # fmt: skip
+    return found

@@ -1,0 +1,184 @@
+"""The runs of a study of personalised rounds: its size, its worlds, its learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from site_agent.datasets.egocentric import EgocentricDataset
+from site_agent.errors import InvalidInputError
+
+METHODS = ("local", "fedavg", "fedprox", "fedper", "fedselect", "cpf-random", "fedcpf")
+PLAIN = ("local", "fedavg", "fedprox")
+"""Methods whose networks are the same for all sites, or nobody's but one's own."""
+
+EYES, DATA = "eyes", "data"
+_TUNING_SEED = 1000
+
+
+@dataclass(frozen=True)
+class EgocentricStudySettings:
+    """The size of a study.
+
+    Attributes
+    ----------
+    methods : tuple of str
+    seeds : int
+        How often everything is repeated with other persons and starts.
+    people, videos : int
+        Of each drawn world, and videos of each person.
+    heterogeneities : tuple of float
+        One world each.
+    rounds, epochs : int
+        Of clips.
+    rates : tuple of float
+        Candidates for the learning rate of AdamW on clips.
+    rhos, accs : tuple of float
+        Of FedCPF's sweeps, in the world of the largest heterogeneity.
+    eye_people, eye_frames, eye_rounds : int
+        Of the gaze networks; 0 persons: without.
+    eye_rates : tuple of float
+        Candidates for the learning rate of SGD on eyes.
+    architecture : str
+        Of the saliency networks.
+    """
+
+    methods: tuple[str, ...] = METHODS
+    seeds: int = 5
+    people: int = 8
+    videos: int = 30
+    heterogeneities: tuple[float, ...] = (0.0, 0.5, 1.0)
+    rounds: int = 30
+    epochs: int = 2
+    rates: tuple[float, ...] = (0.001, 0.002, 0.004)
+    rhos: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
+    accs: tuple[float, ...] = (0.02, 0.05, 0.1)
+    eye_people: int = 15
+    eye_frames: int = 300
+    eye_rounds: int = 20
+    eye_rates: tuple[float, ...] = (0.01, 0.02, 0.04)
+    architecture: str = "glc-tiny"
+
+
+QUICK = EgocentricStudySettings(
+    seeds=3, people=5, videos=15, heterogeneities=(0.0, 1.0), rounds=10, rates=(0.001, 0.003),
+    rhos=(0.1, 0.3), accs=(0.2,), eye_frames=120, eye_rounds=8, eye_rates=(0.02, 0.04),
+)  # fmt: skip
+"""A study that takes at most 90 minutes on two cores."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method in one world.
+
+    Attributes
+    ----------
+    world : str
+        ``h=1``, ``eyes`` or ``data``.
+    options : tuple of (str, float)
+        What differs from the method's own defaults; names the run.
+    tuning : bool
+        It chooses the learning rate, by validation, and is not in the tables.
+    """
+
+    world: str
+    method: str
+    rate: float
+    seed: int
+    options: tuple[tuple[str, float], ...] = ()
+    tuning: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of its result's file, without the ending."""
+        words = [f"{name}{value:g}" for name, value in self.options]
+        kind = [f"tune{self.rate:g}"] if self.tuning else []
+        return "_".join([self.world, self.method, *words, *kind, f"seed{self.seed}"])
+
+
+def plan_tuning(worlds: Sequence[str], settings: EgocentricStudySettings) -> list[Run]:
+    """Return the runs that choose learning rates: of clips in the last world, and of eyes."""
+    chosen = [world for world in worlds if world != EYES][-1:] + [
+        world for world in worlds if world == EYES
+    ]
+    return [
+        Run(world, method, rate, _TUNING_SEED, tuning=True)
+        for world in chosen
+        for method in settings.methods
+        for rate in _rates(world, settings)
+    ]
+
+
+def plan_runs(
+    worlds: Sequence[str],
+    settings: EgocentricStudySettings,
+    rates: Mapping[tuple[bool, str], float],
+) -> list[Run]:
+    """Return the runs of the tables; `rates` by (of eyes, method)."""
+    runs = [
+        Run(world, method, rates[world == EYES, method], seed)
+        for world in worlds
+        for method in settings.methods
+        for seed in range(settings.seeds)
+    ]
+    clips = [world for world in worlds if world != EYES]
+    if "fedcpf" in settings.methods and clips:
+        sweeps = [(("rho", value),) for value in settings.rhos]
+        sweeps += [(("acc", value),) for value in settings.accs]
+        runs += [
+            Run(clips[-1], "fedcpf", rates[False, "fedcpf"], seed, options)
+            for options in sweeps
+            for seed in range(settings.seeds)
+        ]
+    return runs
+
+
+def worlds_of(settings: EgocentricStudySettings, dataset: EgocentricDataset | None) -> list[str]:
+    """Return the names of the worlds, the most heterogeneous clips last but the eyes."""
+    if dataset is not None:
+        return [DATA]
+    clips = [f"h={value:g}" for value in sorted(settings.heterogeneities)]
+    return clips + [EYES] * (settings.eye_people > 0)
+
+
+def _rates(world: str, settings: EgocentricStudySettings) -> tuple[float, ...]:
+    return settings.eye_rates if world == EYES else settings.rates
+
+
+def first_rates(settings: EgocentricStudySettings) -> dict[tuple[bool, str], float]:
+    """Return any rate of each method, to count the runs of a study."""
+    return {
+        (of_eyes, method): rates[0]
+        for of_eyes, rates in ((False, settings.rates), (True, settings.eye_rates))
+        for method in settings.methods
+    }
+
+
+def choose_rates(
+    tuning: Sequence[Run], results: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[bool, str], float]:
+    """Return the best learning rate of each method on validation samples.
+
+    Raises
+    ------
+    InvalidInputError
+        All candidates of a method have failed.
+    """
+    found: dict[tuple[bool, str], tuple[float, float]] = {}
+    for run in tuning:
+        if run.key not in results:
+            continue
+        of_eyes = run.world == EYES
+        score = float(np.mean(list(results[run.key]["validation"].values())))
+        # Errors are the better the smaller, F1 the larger.
+        value = -score if of_eyes else score
+        found[of_eyes, run.method] = max(
+            found.get((of_eyes, run.method), (-np.inf, 0.0)), (value, run.rate)
+        )
+    for run in tuning:
+        if (run.world == EYES, run.method) not in found:
+            raise InvalidInputError(f"{run.method}: all trainings in {run.world} failed")
+    return {key: rate for key, (_, rate) in found.items()}
