@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from aggregators import write_model
+from site_agent.federated.personal import newest_parts, read_part
 from site_agent.networks import new_network
 from site_agent.pool.client import PoolClient
+from site_agent.pool.profiles import personal_folder
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
 from tests.cli.federated.live_federation import digests_of, live_federation
 from tests.site_agent.live_pool import live_pool
@@ -27,6 +29,10 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
         done = run_process(*federation.submission("fedadam", 2))
         assert digests_of(done) == federation.digests_in_one_process("fedadam", 2)
         assert not (federation.kits / "server" / "contributions").exists()
+        for method in ("fedcpf", "fedper"):
+            done = run_process(*federation.submission(method, 2))
+            assert digests_of(done) == federation.digests_in_one_process(method, 2)
+        assert_personal_parts_stay(tmp_path)
         with listener() as asked:
             include = f"include http://127.0.0.1:{asked.port}/job.conf"
             refusals = {
@@ -39,6 +45,23 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
     assert "client config is missing" in refusals[include][0]
     assert refusals["other-class"][0] == "server: OK"
     assert sum("found entries" in line for line in refusals["other-class"]) == 2
+
+
+def assert_personal_parts_stay(folder: Path) -> None:
+    """Look for the heads that FedPer keeps at home in all that the processes have written."""
+    found = newest_parts(personal_folder())
+    parts = [read_part(path) for paths in found.values() for path in paths]
+    assert sorted((part.method, part.site) for part in parts) == [
+        (method, site) for method in ("fedcpf", "fedper") for site in ("site-0", "site-1")
+    ]
+    marks = [part.values["fc2.weight"].tobytes() for part in parts if part.method == "fedper"]
+    own = personal_folder()
+    written = [path for path in folder.rglob("*") if path.is_file()]
+    written = [path for path in written if not path.is_relative_to(own)]
+    assert len(written) > 20
+    for path in written:
+        content = path.read_bytes()
+        assert not any(mark[:64] in content for mark in marks), path
 
 
 @pytest.mark.parametrize(
