@@ -124,9 +124,15 @@ def choose_site(caller: Caller, site: str | None) -> str:
 
 
 def read_events(
-    session: Session, site: str, after: int, *, kind: str | None = None, limit: int = 50
+    session: Session,
+    site: str,
+    after: int,
+    *,
+    kind: str | None = None,
+    limit: int = 50,
+    newest: bool = False,
 ) -> EventPage:
-    """Return the events of a site after a given one, oldest first."""
+    """Return the events of a site after a given one, oldest first; or the newest of these."""
     query = (
         select(EventRecord)
         .join(EventRecord.site)
@@ -135,8 +141,10 @@ def read_events(
     )
     if kind is not None:
         query = query.where(EventRecord.kind == kind)
-    found = session.scalars(query.order_by(EventRecord.id).limit(limit + 1)).all()
+    order = EventRecord.id.desc() if newest else EventRecord.id.asc()
+    found = session.scalars(query.order_by(order).limit(limit + 1)).all()
     page = found[:limit]
+    last = (page[0] if newest else page[-1]) if page else None
     return EventPage(
         items=[
             EventResponse(
@@ -149,7 +157,7 @@ def read_events(
             )
             for event in page
         ],
-        last_id=page[-1].id if page else after,
+        last_id=after if last is None else last.id,
         more=len(found) > len(page),
     )
 
@@ -169,6 +177,10 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
     ] = None,
     site: OfSite = None,
     limit: Limit = 50,
+    newest: Annotated[
+        bool,
+        Query(description="The last `limit` events instead, newest first.", examples=[True]),
+    ] = False,
     wait_s: Annotated[
         float,
         Query(
@@ -187,12 +199,12 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
 
     def look() -> EventPage:
         with parts.database.read() as session:
-            return read_events(session, of_site, after, kind=kind, limit=limit)
+            return read_events(session, of_site, after, kind=kind, limit=limit, newest=newest)
 
     deadline = time.monotonic() + wait_s
     while True:
         page = await anyio.to_thread.run_sync(look)
-        if page.items or time.monotonic() >= deadline or traffic.is_stopping:
+        if newest or page.items or time.monotonic() >= deadline or traffic.is_stopping:
             return page
         if await request.is_disconnected():
             return page
