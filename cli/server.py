@@ -250,6 +250,7 @@ def serve(
     code 2 if the pool cannot run. Warnings do not count.
     """
     from pool_server.logs import set_up_logging
+    from pool_server.operations.maintenance import login_link
     from pool_server.server import run_server
 
     log_level = "WARNING" if invocation.conventions.quiet else None
@@ -262,9 +263,11 @@ def serve(
     set_up_logging(settings)
 
     def show_address(url: str, secret: str | None) -> None:
+        link = None if secret is None else login_link(settings, url, secret)
         facts = {
             "url": url,
             "admin_token": secret,
+            "login_link": link,
             "data_folder": settings.data_folder,
             "database": settings.database_place,
         }
@@ -273,6 +276,7 @@ def serve(
             rows.append(["database", settings.database_place])
         if secret is not None:
             rows.append(["admin token", f"{secret}  (shown this once)"])
+            rows.append(["in a browser", f"{link}  (logs in once, within 24 hours)"])
         invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
         if secret is not None:
             invocation.note(f"log in from another window: poolctl auth login {url}")

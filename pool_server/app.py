@@ -181,6 +181,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
         api.include_router(noun.router)
     app.include_router(api)
     app.include_router(pages.router)
+    app.include_router(pages.pages)
     install_error_handlers(app)
     app.add_middleware(
         RequestContext,

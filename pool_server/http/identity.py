@@ -35,6 +35,8 @@ SECRET_BITS = 256
 # Writing the time of last use with every request would make every reader a writer.
 LAST_USED_STEP = timedelta(minutes=5)
 _CALLER = "pool_caller"
+ADMITTED = "pool_admitted"
+"""Key in the scope of a request that a page makes in this process: the `Caller` behind the page."""
 _DECLARED = "pool_scopes"
 
 bearer = HTTPBearer(
@@ -265,7 +267,15 @@ def signed_in(
     limits: Limits,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
-    """Return the caller behind the token; every role may."""
+    """Return the caller behind the token; every role may.
+
+    A page that asks in this process has looked its caller up already.
+    """
+    admitted = cast("Caller | None", request.scope.get(ADMITTED))
+    if admitted is not None:
+        request.scope[_CALLER] = admitted
+        require_declared_scopes(request, admitted.scopes)
+        return admitted
     if credentials is None:
         raise NotAuthenticatedError(
             "this needs a token: send `Authorization: Bearer TOKEN`",

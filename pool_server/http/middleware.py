@@ -32,7 +32,7 @@ from pool_server.logs import request_id
 log = logging.getLogger("pool_server.requests")
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
-_PART_PATH = re.compile(r"^/api/v1/uploads/[0-9a-f]{32}/parts/[0-9]{1,6}$")
+_PART_PATH = re.compile(r"^(?:/api/v1)?/uploads/[0-9a-f]{32}/parts/[0-9]{1,6}$")
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 # The escape of a high surrogate without a low one after it, or of a low one without a high one.
 _HALF_PAIR = re.compile(

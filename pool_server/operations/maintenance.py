@@ -13,6 +13,8 @@ from pool_server.database.kept_files import kept_files
 from pool_server.database.records import AuditRecord, UploadRecord
 from pool_server.database.records.activity import FIRST_SITE, local_act
 from pool_server.database.schema import require_newest_schema
+from pool_server.http.identity import find_token
+from pool_server.people.browser_sessions import make_login_link
 from pool_server.people.tokens import recover_admin, with_secret
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
@@ -139,3 +141,23 @@ def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
     finally:
         database.close()
     return with_secret(token, secret)
+
+
+def login_link(settings: PoolSettings, url: str, secret: str) -> str:
+    """Return an address that logs a browser in once, with the rights of a token.
+
+    Parameters
+    ----------
+    url : str
+        Of the pool.
+    secret : str
+        Of the token.
+    """
+    database = Database.open(settings)
+    try:
+        link = write_with_retry(
+            database, lambda session: make_login_link(session, find_token(session, secret))
+        )
+    finally:
+        database.close()
+    return f"{url}/login?link={link}"

@@ -14,9 +14,12 @@ from pool_server.http.identity import SignedIn, needs
 from pool_server.http.metrics import CONTENT_TYPE
 from pool_server.http.session import Parts
 from pool_server.http.traffic import ProcessReadiness, ProcessTraffic
+from pool_server.pages import account, home, login, static_files
+from pool_server.pages.page_route import page_router
 from pool_server.pages.rendering import operations_by_tag, page_response, render_page
 
 router = APIRouter()
+pages = page_router()
 
 
 class HealthResponse(BaseModel):
@@ -64,15 +67,9 @@ def metrics(parts: Parts, caller: SignedIn) -> Response:
     return Response(parts.metrics.text(), media_type=CONTENT_TYPE)
 
 
-@router.get("/", include_in_schema=False)
-def landing(request: Request) -> HTMLResponse:
-    app: FastAPI = request.app
-    address = str(request.base_url).rstrip("/")
-    return page_response(render_page("landing.html", version=app.version, address=address))
-
-
-@router.get("/docs", include_in_schema=False)
-def reference(request: Request) -> HTMLResponse:
+@pages.get("/docs")
+async def reference(request: Request) -> HTMLResponse:
+    """Show the reference of the API."""
     return page_response(render_reference(request.app))
 
 
@@ -86,3 +83,8 @@ def render_reference(app: FastAPI) -> str:
         tag_descriptions={tag["name"]: tag["description"] for tag in schema["tags"]},
         operations_by_tag=operations_by_tag(schema),
     )
+
+
+for each in (home, login, account):
+    pages.include_router(each.router)
+pages.include_router(static_files.router)

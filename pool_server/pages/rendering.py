@@ -1,17 +1,15 @@
-"""Rendering of pages: templates, one style sheet, and a policy that lets browsers load nothing.
+"""Rendering of pages: templates that escape every value, and a policy for what browsers load.
 
-Templates escape every value. They hold no script, and no style of their own: the policy allows
-the sheet ``templates/pool.css`` alone, by its digest.
+Templates hold no script and no style of their own; both come from files of this pool.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,23 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from pool_server.pages import words
+from pool_server.pages.static_files import static_address
+from pool_server.pages.visitor import Visitor
+from pool_server.people.sites import pool_version
+
 _TEMPLATES = Path(__file__).parent / "templates"
-STYLE = (_TEMPLATES / "pool.css").read_text(encoding="utf-8")
-_STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+PAGE_HEADERS = {
+    "content-security-policy": POLICY,
+    "cache-control": "private, no-cache",
+    # With `no-referrer` browsers do not say either which site sent a form.
+    "referrer-policy": "same-origin",
+    "vary": "cookie",
+}
 _CODE = re.compile(r"`([^`]+)`")
 # Parts of an operation that OpenAPI leaves out where they are empty.
 _LEFT_OUT: dict[str, Any] = {
@@ -37,15 +45,27 @@ _LEFT_OUT: dict[str, Any] = {
 _EMPHASIS = re.compile(r"\*(\w[^*<]*)\*")
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Return the page that a template makes of these values."""
-    return _ENVIRONMENT.get_template(template).render(values)
+def render_page(template: str, *, visitor: Visitor | None = None, **values: Any) -> str:
+    """Return the page that a template makes of these values.
+
+    Parameters
+    ----------
+    visitor : Visitor, optional
+        Whom the forms of the page belong to.
+    """
+    own = {"visitor": visitor, "waiting": 0, "csrf": partial(_csrf_field, visitor)}
+    return _ENVIRONMENT.get_template(template).render(own | values)
 
 
-def page_response(page: str) -> HTMLResponse:
-    """Return a page with the headers of all pages."""
-    headers = {"content-security-policy": POLICY, "cache-control": "no-cache"}
-    return HTMLResponse(page, headers=headers)
+def _csrf_field(visitor: Visitor | None) -> Markup:
+    token = "" if visitor is None else visitor.csrf()
+    return Markup('<input type="hidden" name="csrf" value="{}">').format(token)
+
+
+def page_response(page: str, status: int = 200, *, has_secret: bool = False) -> HTMLResponse:
+    """Return a page with the headers of all pages; one with a secret is kept nowhere."""
+    headers = PAGE_HEADERS | ({"cache-control": "no-store"} if has_secret else {})
+    return HTMLResponse(page, status, headers=headers)
 
 
 def inline_marks(text: str) -> Markup:
@@ -90,6 +110,9 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {"inline_marks": inline_marks, "paragraphs": paragraphs}
-# Not by `include`, which may drop a line break: the policy names the digest of these very bytes.
-_ENVIRONMENT.globals["style"] = Markup(STYLE)
+_ENVIRONMENT.filters |= {
+    "inline_marks": inline_marks,
+    "paragraphs": paragraphs,
+    **words.FILTERS,
+}
+_ENVIRONMENT.globals |= {"static": static_address, "pool_version": pool_version}

@@ -23,7 +23,9 @@ from pool_server.database.records.models import (
     WithdrawalRecord,
 )
 from pool_server.database.records.people import (
+    BrowserSessionRecord,
     InvitationRecord,
+    LoginLinkRecord,
     SiteRecord,
     TokenRecord,
     UserRecord,
@@ -48,6 +50,7 @@ from pool_server.database.records.statements import (
 __all__ = [
     "AliasRecord",
     "AuditRecord",
+    "BrowserSessionRecord",
     "DownloadRecord",
     "EvaluationRecord",
     "EvaluationScoreRecord",
@@ -55,6 +58,7 @@ __all__ = [
     "GrantRecord",
     "InvitationRecord",
     "LabelRecord",
+    "LoginLinkRecord",
     "MergeJobRecord",
     "MergeKeyRecord",
     "MetricRecord",

@@ -131,3 +131,34 @@ class UserTokenRecord(Record):
 
     token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"), primary_key=True)
     user_id: Mapped[int] = mapped_column(ForeignKey("users.id"))
+
+
+class BrowserSessionRecord(Record):
+    """A person who is logged in with a browser: by a token, and as long as that is valid.
+
+    The browser has the secret as a cookie; only its SHA-256 is kept. `proved_at` is when the
+    browser last sent the token itself, or what stood for it at the log-in.
+    """
+
+    __tablename__ = "browser_sessions"
+    __table_args__ = (Index(None, "token_id"),)
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
+    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"))
+    browser: Mapped[str] = mapped_column(String(200), default="")
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    last_used_at: Mapped[datetime] = mapped_column(default=now_utc)
+    proved_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+    token: Mapped[TokenRecord] = relationship(lazy="raise")
+
+
+class LoginLinkRecord(Record):
+    """A secret in an address that logs a browser in once; only its SHA-256 is kept."""
+
+    __tablename__ = "login_links"
+
+    secret_hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"))
+    expires_at: Mapped[datetime]

@@ -1,0 +1,60 @@
+"""One's own account: sessions, and the theme of the pages."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.responses import Response
+
+from pool_server.errors import RefusedError
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.pages.forms import read_form
+from pool_server.pages.page_route import page_router
+from pool_server.pages.showing import go_to, show
+from pool_server.pages.visitor import THEME_COOKIE, THEMES, Anyone
+from pool_server.people.browser_sessions import end_sessions, list_sessions
+from pool_server.wire.sites import IdentityResponse
+
+router = page_router()
+_YEAR_S = 365 * 24 * 3600
+
+
+@router.get("/account")
+async def account(visitor: Anyone, session: ReadingSession) -> Response:
+    """Show who one is, and the browsers in which one is logged in."""
+    return await show(
+        visitor,
+        "account.html",
+        identity=await visitor.api.get(IdentityResponse, "/whoami"),
+        sessions=list_sessions(session, visitor.member),
+    )
+
+
+@router.post("/account/theme")
+async def choose_theme(request: Request, visitor: Anyone) -> Response:
+    """Keep the colours in a cookie of this browser."""
+    theme = (await read_form(request))["theme"]
+    if theme not in THEMES:
+        raise RefusedError(
+            f"theme {theme!r} is unknown, expected one of {', '.join(THEMES)}",
+            hint="Choose one on the page `/account`.",
+        )
+    response = go_to("/account" if visitor.caller else "/")
+    secure = request.url.scheme == "https"
+    response.set_cookie(
+        THEME_COOKIE, theme, max_age=_YEAR_S, secure=secure, httponly=True, samesite="lax"
+    )
+    return response
+
+
+@router.post("/account/sessions/end")
+def end_all(visitor: Anyone, session: WritingSession) -> Response:
+    """Log out everywhere."""
+    end_sessions(session, visitor.member)
+    return go_to("/")
+
+
+@router.post("/account/sessions/{session_id}/end")
+def end_one(visitor: Anyone, session: WritingSession, session_id: str) -> Response:
+    """Log out in one browser."""
+    end_sessions(session, visitor.member, session_id)
+    return go_to("/account")

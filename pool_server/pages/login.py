@@ -1,0 +1,137 @@
+"""Log-in: by a token, by the link that a fresh pool prints, or by an invitation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import Query, Request
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from pool_server.database.records import TokenRecord
+from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError
+from pool_server.http.error_responses import request_id_of
+from pool_server.http.identity import find_token
+from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
+from pool_server.http.session import Parts, ServerParts, WritingSession
+from pool_server.pages.forms import read_form
+from pool_server.pages.page_route import page_router
+from pool_server.pages.pool_api import PoolApi, RefusedByApiError
+from pool_server.pages.showing import EMPTY_FORM, go_to, refused_form, show
+from pool_server.pages.visitor import Anyone, cookie_name, own_path, set_cookie
+from pool_server.people.browser_sessions import begin_session, end_sessions, use_login_link
+from pool_server.wire.people import TokenCreatedResponse
+
+router = page_router()
+
+
+@router.get("/login")
+async def login_page(
+    visitor: Anyone,
+    onward: Annotated[str, Query(alias="next")] = "/",
+    link: str = "",
+    invitation: str = "",
+) -> Response:
+    """Show the form; a link is not used up by being looked at, as some mail programs do."""
+    return await show(
+        visitor,
+        "login.html",
+        has_secret=bool(link or invitation),
+        next=own_path(onward),
+        link=link,
+        invitation=invitation,
+        form=EMPTY_FORM,
+    )
+
+
+@router.post("/login")
+async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits) -> Response:
+    """Begin a session with a secret of its own, whatever cookie the browser came with."""
+    form = await read_form(request)
+    address = client_address(request)
+    try:
+        secret = await anyio.to_thread.run_sync(_begin, request, parts, form["token"], form["link"])
+    except (NotAuthenticatedError, NotAllowedError) as error:
+        problem: PoolError = error
+        try:
+            limits.failed_logins.take(rate_limit_key(address), "attempts to log in")
+        except PoolError as too_many:
+            problem = too_many
+        return await show(
+            visitor,
+            "login.html",
+            status=429 if problem is not error else 401,
+            next=own_path(form["next"]),
+            link="",
+            invitation="",
+            form=refused_form(form, problem),
+        )
+    response = go_to(own_path(form["next"]))
+    set_cookie(response, request, secret)
+    return response
+
+
+def _begin(request: Request, parts: ServerParts, secret: str, link: str) -> str:
+    with parts.database.write() as session:
+        token = use_login_link(session, link) if link else find_token(session, secret)
+        return _begin_session(session, request, token)
+
+
+def _begin_session(session: Session, request: Request, token: TokenRecord) -> str:
+    return begin_session(
+        session,
+        token,
+        browser=request.headers.get("user-agent", ""),
+        address=client_address(request),
+        request_id=request_id_of(request),
+    )
+
+
+@router.post("/login/invitation")
+async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> Response:
+    """Become a user of the site that invited, logged in, with a token for the command line."""
+    form = await read_form(request)
+    wanted = {"secret": form["invitation"], "name": form["name"]}
+    if form["display_name"]:
+        wanted["display_name"] = form["display_name"]
+    try:
+        made = await PoolApi(request, None).send("POST", "/invitations/accept", wanted)
+    except RefusedByApiError as refusal:
+        return await show(
+            visitor,
+            "login.html",
+            status=refusal.status,
+            has_secret=True,
+            next="/",
+            link="",
+            invitation=form["invitation"],
+            form=refused_form(form, refusal),
+        )
+    token = TokenCreatedResponse.model_validate_json(made)
+    secret = await anyio.to_thread.run_sync(_begin, request, parts, token.secret, "")
+    response = await show(
+        visitor,
+        "secret.html",
+        has_secret=True,
+        title="Your token",
+        what="the token",
+        secret=token.secret,
+        explanation=f"You are {token.user} of {token.site}, and logged in here. On the command "
+        "line, `poolctl auth login` asks for this token.",
+        next="/",
+    )
+    set_cookie(response, request, secret)
+    return response
+
+
+@router.post("/logout")
+def log_out(request: Request, visitor: Anyone, session: WritingSession) -> Response:
+    """End the session; the browser forgets its cookie."""
+    if visitor.session is not None:
+        end_sessions(session, visitor.session.caller, visitor.session.session_id)
+    response = go_to("/")
+    response.delete_cookie(
+        cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True
+    )
+    return response

@@ -1,0 +1,78 @@
+"""Pages for a visitor: the layout with what waits, and forms that come back with their problems."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fastapi.responses import HTMLResponse
+from starlette.responses import RedirectResponse
+
+from pool_server.errors import PoolError
+from pool_server.pages.forms import Form
+from pool_server.pages.page_route import describe_error
+from pool_server.pages.pool_api import RefusedByApiError
+from pool_server.pages.rendering import page_response, render_page
+from pool_server.pages.visitor import Visitor
+from pool_server.wire.errors import ErrorBody
+from pool_server.wire.rounds import RoundPage, RoundResponse
+
+T = TypeVar("T")
+MOST_COUNTED = 50
+
+
+@dataclass(frozen=True)
+class FormState:
+    """A form as it is shown: what was typed, and what was wrong with it."""
+
+    kept: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
+    hint: str = ""
+
+
+EMPTY_FORM = FormState()
+
+
+def refused_form(form: Form, error: RefusedByApiError | PoolError) -> FormState:
+    """Return a form with what was typed, and with what the pool refused of it."""
+    body: ErrorBody = error.body if isinstance(error, RefusedByApiError) else describe_error(error)
+    fields = {
+        str(each["where"]).rsplit(".", 1)[-1]: str(each["problem"])
+        for each in body.details.get("fields", [])
+        if isinstance(each, Mapping)
+    }
+    return FormState(form.kept(), fields, body.message, body.hint)
+
+
+async def show(
+    visitor: Visitor, template: str, *, status: int = 200, has_secret: bool = False, **values: Any
+) -> HTMLResponse:
+    """Return a page in the layout of all, with how many rounds wait for the visitor's site."""
+    waiting = 0 if visitor.caller is None else len(await waiting_rounds(visitor))
+    page = render_page(template, visitor=visitor, waiting=waiting, **values)
+    return page_response(page, status, has_secret=has_secret)
+
+
+async def waiting_rounds(visitor: Visitor) -> list[RoundResponse]:
+    """Return the open rounds to which the visitor's site has not contributed yet."""
+    try:
+        found = await visitor.api.get(RoundPage, "/rounds", state="open", limit=MOST_COUNTED)
+    except RefusedByApiError:
+        # The session's token is narrowed to other things.
+        return []
+    return [each for each in found.items if visitor.member.site in each.sites("waiting")]
+
+
+async def asking(question: Awaitable[T]) -> T | None:
+    """Return an answer of the API, or None where the visitor may not ask for it."""
+    try:
+        return await question
+    except RefusedByApiError:
+        return None
+
+
+def go_to(path: str) -> RedirectResponse:
+    """Lead the browser to a page after a change, so that loading it anew changes nothing."""
+    return RedirectResponse(path, 303)

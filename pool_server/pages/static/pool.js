@@ -1,0 +1,46 @@
+// The pages' own script. Everything but copying, progress and uploads works without it.
+"use strict";
+
+function say(words) {
+  document.getElementById("said").textContent = words;
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy], [data-copy-text]");
+  if (!button) return;
+  const text = button.dataset.copyText ?? document.getElementById(button.dataset.copy).textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without TLS browsers have no clipboard; the old way still works.
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  say("Copied");
+  const before = button.innerHTML;
+  button.textContent = "Copied";
+  setTimeout(() => { button.innerHTML = before; }, 1500);
+});
+
+document.querySelector("[data-focus]")?.focus();
+
+// Wide screens show the facets always; narrow ones behind a summary.
+const facets = document.querySelector("details.facets");
+if (facets && matchMedia("(min-width: 46.01rem)").matches) facets.open = true;
+
+// A part of a page that changes by itself is fetched again until it says that it is done.
+async function poll(part) {
+  const answer = await fetch(part.dataset.poll, { headers: { "X-Pool-Polling": "1" } });
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = page.getElementById(part.id);
+  if (!fresh) return;
+  if (fresh.textContent !== part.textContent) say(fresh.dataset.says ?? "");
+  if (!part.contains(document.activeElement)) part.replaceWith(fresh);
+  if (fresh.dataset.poll) setTimeout(poll, 1500, document.getElementById(part.id));
+}
+document.querySelectorAll("[data-poll]").forEach((part) => setTimeout(poll, 1500, part));

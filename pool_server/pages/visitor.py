@@ -1,0 +1,199 @@
+"""The person in front of a page: the cookie, the session behind it, and the token of its forms."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from urllib.parse import quote, urlsplit
+
+from fastapi import Depends, Request
+from starlette.responses import Response
+
+from pool_server.database.records import now_utc
+from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError
+from pool_server.http.identity import Caller, new_secret
+from pool_server.http.rate_limits import client_address
+from pool_server.http.session import Parts
+from pool_server.pages.pool_api import PoolApi
+from pool_server.people.browser_sessions import (
+    RENEWAL_STEP,
+    BrowserSession,
+    find_session,
+    renew_session,
+)
+from pool_server.wire.sites import Role
+
+Theme = Literal["system", "light", "dark"]
+THEMES: tuple[Theme, ...] = ("system", "light", "dark")
+THEME_COOKIE = "pool-theme"
+POLLING_HEADER = "x-pool-polling"
+_MASK_BYTES = 32
+
+
+class LoginNeededError(Exception):
+    """A page is for people who are logged in; `reason` says what became of the session."""
+
+    def __init__(self, reason: PoolError | None = None) -> None:
+        self.reason = reason
+        super().__init__("log in first")
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Who looks at a page.
+
+    Attributes
+    ----------
+    secret : str
+        Value of the cookie; before the log-in one that the pool does not know.
+    is_new : bool
+        The browser has sent no cookie, and is to be given this one.
+    session : BrowserSession or None
+        None: nobody is logged in.
+    refusal : PoolError or None
+        Why the session behind the cookie is not valid any more.
+    """
+
+    request: Request
+    secret: str
+    is_new: bool
+    session: BrowserSession | None
+    refusal: PoolError | None = None
+
+    @property
+    def caller(self) -> Caller | None:
+        return None if self.session is None else self.session.caller
+
+    @property
+    def member(self) -> Caller:
+        """The caller; raise `LoginNeededError` where nobody is logged in."""
+        if self.session is None:
+            raise LoginNeededError(self.refusal)
+        return self.session.caller
+
+    @property
+    def api(self) -> PoolApi:
+        return PoolApi(self.request, self.member)
+
+    @property
+    def theme(self) -> Theme:
+        chosen = self.request.cookies.get(THEME_COOKIE)
+        return chosen if chosen in THEMES else "system"
+
+    @property
+    def path(self) -> str:
+        """Path and query of the page, to come back to."""
+        query = self.request.url.query
+        return self.request.url.path + (f"?{query}" if query else "")
+
+    def may(self, role: Role) -> bool:
+        """Return whether the visitor has a role at least at the own site."""
+        return self.caller is not None and self.caller.has_role(role, self.caller.site)
+
+    def csrf(self) -> str:
+        """Return the token for the forms of one answer.
+
+        It is masked anew each time, so that what a compressed answer weighs reveals nothing.
+        """
+        mask = secrets.token_bytes(_MASK_BYTES)
+        hidden = bytes(a ^ b for a, b in zip(mask, form_key(self.secret), strict=True))
+        return base64.urlsafe_b64encode(mask + hidden).decode()
+
+
+def form_key(secret: str) -> bytes:
+    """Return what the forms of a cookie's holder carry."""
+    return hmac.digest(secret.encode("utf-8", "surrogateescape"), b"pool forms", hashlib.sha256)
+
+
+def has_form_key(sent: str, secret: str) -> bool:
+    """Return whether `sent` was made by `Visitor.csrf` for the holder of this cookie."""
+    try:
+        whole = base64.urlsafe_b64decode(sent.encode("ascii", "replace"))
+    except ValueError:
+        return False
+    mask, hidden = whole[:_MASK_BYTES], whole[_MASK_BYTES:]
+    if len(hidden) != _MASK_BYTES:
+        return False
+    key = bytes(a ^ b for a, b in zip(mask, hidden, strict=True))
+    return hmac.compare_digest(key, form_key(secret))
+
+
+def cookie_name(request: Request) -> str:
+    """Return the cookie's name; browsers hold one with ``__Host-`` to TLS and to this host."""
+    return "__Host-pool" if request.url.scheme == "https" else "pool"
+
+
+def set_cookie(response: Response, request: Request, secret: str) -> None:
+    """Give the browser a cookie until it is closed; the session behind it ends by itself."""
+    response.set_cookie(
+        cookie_name(request),
+        secret,
+        path="/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def require_own_page(request: Request) -> None:
+    """Raise `NotAllowedError` where a change was not sent by a page of this pool."""
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        is_own = site == "same-origin"
+    else:
+        is_own = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    if not is_own:
+        raise NotAllowedError(
+            f"the form was sent by another site ({origin or site}), expected a page of this pool",
+            code="foreign_form",
+            hint="Open the page of this pool, and send the form from there.",
+        )
+
+
+def find_visitor(request: Request, parts: Parts) -> Visitor:
+    """Return who looks at a page, by the cookie alone: a token in a header is for the API."""
+    secret = request.cookies.get(cookie_name(request), "")
+    visitor = Visitor(request, secret or new_secret("visitor_"), not secret, None)
+    if secret:
+        visitor = _look_up(parts, visitor)
+    request.state.visitor = visitor
+    return visitor
+
+
+def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
+    request = visitor.request
+    try:
+        with parts.database.look() as session:
+            found = find_session(
+                session,
+                visitor.secret,
+                address=client_address(request),
+                request_id=request.scope.get("pool_request_id", ""),
+            )
+    except (NotAuthenticatedError, NotAllowedError) as error:
+        return Visitor(request, visitor.secret, False, None, error)
+    is_polling = POLLING_HEADER in request.headers
+    if not is_polling and now_utc() - found.last_used_at > RENEWAL_STEP:
+        with parts.database.write() as session:
+            renew_session(session, found.session_id)
+    return Visitor(request, visitor.secret, False, found)
+
+
+def login_address(path: str) -> str:
+    """Return where to log in, and come back from to a page."""
+    return "/login" if path in {"", "/"} else f"/login?next={quote(path, safe='')}"
+
+
+def own_path(address: str) -> str:
+    """Return `address` if it is a path of this pool; else the first page."""
+    is_own = address.startswith("/") and not address.startswith(("//", "/\\"))
+    has_controls = any(ord(each) < 32 or each == "\\" for each in address)
+    return address if is_own and not has_controls else "/"
+
+
+Anyone = Annotated[Visitor, Depends(find_visitor)]

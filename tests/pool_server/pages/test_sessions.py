@@ -1,0 +1,176 @@
+"""Sessions of browsers: how they begin, what they are worth, and what ends them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from pool_server.database.engine import Database
+from pool_server.database.records import BrowserSessionRecord, now_utc
+from pool_server.operations.maintenance import login_link
+from tests.pool_server.pages.browser import Browser, member_browser
+from tests.pool_server.pool_driver import PoolDriver
+
+
+def test_a_session_has_a_secret_that_the_browser_did_not_bring(pool: PoolDriver) -> None:
+    browser = Browser(pool)
+    browser.get("/login")
+    before = browser.cookie
+    browser.log_in(pool.secret("fixed", "viewer"))
+    assert before is not None
+    assert browser.cookie not in {None, before}
+    # Whoever planted the first cookie has nothing.
+    thief = Browser(pool)
+    thief.client.cookies.set("pool", before)
+    assert thief.get("/account").status_code == 303
+
+
+def test_the_cookie_is_for_pages_and_the_token_for_the_api(pool: PoolDriver) -> None:
+    browser = member_browser(pool, "kinds")
+    assert browser.get("/account").status_code == 200
+    assert browser.get("/api/v1/whoami").status_code == 401
+    token = {"Authorization": f"Bearer {pool.secret('kinds', 'contributor')}"}
+    assert Browser(pool).get("/account", headers=token).status_code == 303
+
+
+def test_a_wrong_token_is_refused_in_words(pool: PoolDriver) -> None:
+    answer = Browser(pool).post("/login", {"token": "pool_wrong"})
+    assert answer.status_code == 401
+    assert "does not know this token" in answer.text
+    assert "pool_wrong" not in answer.text
+
+
+def test_a_feed_token_does_not_log_in(pool: PoolDriver) -> None:
+    pool.secret("feeds", "admin")
+    made = pool.admin.post(
+        "/api/v1/tokens", json={"site": "feeds", "name": "reader", "kind": "feed"}
+    )
+    assert Browser(pool).post("/login", {"token": made.json()["secret"]}).status_code == 401
+
+
+def test_revoking_the_token_ends_the_session_at_once(pool: PoolDriver) -> None:
+    pool.secret("revoked", "viewer")
+    made = pool.admin.post("/api/v1/tokens", json={"site": "revoked", "name": "gone"}).json()
+    browser = Browser(pool).log_in(made["secret"])
+    assert browser.get("/account").status_code == 200
+    pool.admin.delete(f"/api/v1/tokens/{made['token_id']}")
+    assert browser.get("/account").headers["location"] == "/login?next=%2Faccount"
+    assert "this token was revoked" in browser.get("/login").text
+
+
+def test_disabling_the_person_and_suspending_the_site_end_the_session(pool: PoolDriver) -> None:
+    pool.secret("people", "viewer")
+    invited = pool.admin.post("/api/v1/invitations", json={"site": "people"}).json()["secret"]
+    browser = Browser(pool)
+    shown = browser.post("/login/invitation", {"invitation": invited, "name": "ada"})
+    assert shown.status_code == 200
+    assert shown.headers["cache-control"] == "no-store"
+    assert re.search(r"pool_[\w-]{43}", shown.text)
+    assert browser.get("/account").status_code == 200
+    pool.admin.patch("/api/v1/users/people/ada", json={"disabled": True})
+    assert browser.get("/account").status_code == 303
+    pool.admin.patch("/api/v1/users/people/ada", json={"disabled": False})
+    pool.admin.patch("/api/v1/sites/people", json={"suspended": True})
+    assert browser.get("/account").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("column", "past"),
+    [("last_used_at", timedelta(minutes=61)), ("created_at", timedelta(hours=13))],
+)
+def test_a_session_ends_when_idle_and_after_half_a_day(
+    pool: PoolDriver, column: str, past: timedelta
+) -> None:
+    browser = member_browser(pool, "late", "viewer")
+    assert browser.get("/account").status_code == 200
+    database = Database.open(pool.settings)
+    with database.write() as session:
+        session.execute(update(BrowserSessionRecord).values({column: now_utc() - past}))
+    database.close()
+    assert browser.get("/account").status_code == 303
+    assert "your session has ended" in browser.get("/login").text
+
+
+def test_logging_out_ends_it_for_whoever_has_the_cookie(pool: PoolDriver) -> None:
+    browser, copy = member_browser(pool, "leaves"), Browser(pool)
+    assert browser.cookie is not None
+    copy.client.cookies.set("pool", browser.cookie)
+    assert copy.get("/account").status_code == 200
+    assert browser.post("/logout").status_code == 303
+    assert copy.get("/account").status_code == 303
+
+
+def test_one_person_logs_out_everywhere_and_nobody_else(pool: PoolDriver) -> None:
+    first, second = member_browser(pool, "many"), member_browser(pool, "many")
+    other = member_browser(pool, "many", "viewer")
+    assert first.get("/account").text.count("Log out<span") == 2
+    other_id = re.search(r"/account/sessions/(\w{16})/end", other.get("/account").text)
+    assert other_id is not None
+    first.post(f"/account/sessions/{other_id[1]}/end")
+    assert other.get("/account").status_code == 200
+    first.post("/account/sessions/end")
+    assert second.get("/account").status_code == 303
+
+
+def test_a_link_logs_in_once_and_looking_at_it_uses_nothing_up(pool: PoolDriver) -> None:
+    link = login_link(pool.settings, pool.url, pool.admin_secret).removeprefix(pool.url)
+    secret = link.partition("link=")[2]
+    browser = Browser(pool)
+    page = browser.get(link)
+    assert page.headers["cache-control"] == "no-store"
+    assert browser.get("/account").status_code == 303
+    assert browser.post("/login", {"link": secret}).status_code == 303
+    assert browser.get("/account").status_code == 200
+    assert Browser(pool).post("/login", {"link": secret}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:1", "/\tx"]
+)
+def test_a_log_in_leads_nowhere_else(pool: PoolDriver, path: str) -> None:
+    token = pool.secret("leads", "viewer")
+    answer = Browser(pool).post("/login", {"token": token, "next": path})
+    assert answer.headers["location"] == "/"
+
+
+def test_a_change_needs_the_token_of_the_forms(pool: PoolDriver) -> None:
+    browser, other = member_browser(pool, "forms"), member_browser(pool, "other-forms")
+    for fields in ({}, {"csrf": "wrong"}, {"csrf": other.csrf("/account")}):
+        answer = browser.client.post("/account/theme", data={"theme": "dark", **fields})
+        assert answer.status_code == 403, fields
+        assert "set-cookie" not in answer.headers
+    assert browser.csrf("/account") != browser.csrf("/account"), "masked anew each time"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_a_change_comes_from_a_page_of_this_pool(pool: PoolDriver, headers: dict[str, str]) -> None:
+    browser = member_browser(pool, "origins")
+    fields = {"theme": "dark", "csrf": browser.csrf("/account")}
+    refused = browser.client.post("/account/theme", data=fields, headers=headers)
+    assert refused.status_code == 403
+    own = {"Origin": pool.url, "Sec-Fetch-Site": "same-origin"}
+    assert browser.client.post("/account/theme", data=fields, headers=own).status_code == 303
+
+
+def test_guessing_tokens_is_slowed_down(pool: PoolDriver, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+    from tests.pool_server.pool_driver import pool_in_thread
+
+    with pool_in_thread(tmp_path_factory.mktemp("slow"), tries_per_minute=2) as slow:
+        browser = Browser(slow)
+        csrf = browser.csrf()
+        tries = [
+            browser.client.post("/login", data={"csrf": csrf, "token": "pool_x"}).status_code
+            for _ in range(4)
+        ]
+    assert tries == [401, 401, 429, 429]
