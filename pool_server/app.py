@@ -29,8 +29,17 @@ from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
 from pool_server.http.traffic import Readiness, Traffic
 from pool_server.lineage import withdrawals
+from pool_server.merges import fitting
 from pool_server.merges.running import merge_in_background, recover_merges
-from pool_server.models import aliases, cards, curation, descriptions, exports, sharing
+from pool_server.models import (
+    aliases,
+    cards,
+    curation,
+    descriptions,
+    exports,
+    sharing,
+    summaries,
+)
 from pool_server.people import invitations, sites, tokens, users
 from pool_server.people.sites import pool_version
 from pool_server.people.tokens import create_first_admin as create_first_admin_in
@@ -49,12 +58,14 @@ NOUNS: tuple[ModuleType, ...] = (
     aliases,
     cards,
     descriptions,
+    summaries,
     evaluations,
     lineage,
     withdrawals,
     signatures,
     exports,
     transfers,
+    fitting,
     merges,
     rounds,
     secure,

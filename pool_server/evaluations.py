@@ -330,7 +330,7 @@ def get_evaluation(session: Session, evaluation_id: int) -> EvaluationRecord:
     return session.scalars(whole_evaluations().where(EvaluationRecord.id == evaluation_id)).one()
 
 
-def _known_to(caller: Caller) -> ColumnElement[bool]:
+def known_to(caller: Caller) -> ColumnElement[bool]:
     """Return which evaluations a caller may know: its own site's, and those of versions it sees.
 
     The same file may stand in the pool as a private copy.
@@ -356,7 +356,7 @@ def find_evaluations(
     history : bool
         Include evaluations that were repeated since.
     """
-    wanted = (EvaluationRecord.digest == digest, _known_to(caller))
+    wanted = (EvaluationRecord.digest == digest, known_to(caller))
     query = whole_evaluations().where(*wanted)
     if not history:
         newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
@@ -377,7 +377,7 @@ def find_measured_models(
         select(EvaluationRecord.digest)
         .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
         .join(EvaluationRecord.site)
-        .where(*_measured_as(query), _known_to(caller))
+        .where(*_measured_as(query), known_to(caller))
     )
     conditions = [
         listed_for(caller),
@@ -416,7 +416,7 @@ def list_cells(
     Of several evaluations of the same file, on the same data, in the same way, the newest that
     has the score.
     """
-    conditions = [EvaluationRecord.digest.in_(digests), _known_to(caller), *_measured_as(query)]
+    conditions = [EvaluationRecord.digest.in_(digests), known_to(caller), *_measured_as(query)]
     scored = EvaluationScoreRecord.evaluation_id == EvaluationRecord.id
     newest = (
         select(func.max(EvaluationRecord.id))

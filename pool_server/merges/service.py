@@ -24,11 +24,11 @@ from pool_server.lineage.family import find_round_files
 from pool_server.lineage.flags import require_good_standing
 from pool_server.lineage.repository import find_refusal
 from pool_server.merges import repository
+from pool_server.merges.fitting import require_fitting
 from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
 from pool_server.registry.access import AVAILABLE, DRAFT, may, readable_by
 from pool_server.registry.terms import require_terms
-from pool_server.registry.withdrawal_status import address_of
 from pool_server.settings import PoolSettings
 from pool_server.transfers.conditions import require_visibility, require_wording
 from pool_server.transfers.publishing import require_not_deleted
@@ -84,7 +84,7 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         require_visibility(model, request.visibility)
         inputs = find_inputs(session, caller, recipe)
         size_bytes = sum(version.size_bytes for version in inputs.values())
-        require_fitting_inputs(recipe, inputs)
+        require_fitting(recipe.method.name, [inputs[each] for each in recipe.input_digests])
         require_good_standing(
             session, recipe.input_digests, despite_withdrawal=request.despite_withdrawal
         )
@@ -254,50 +254,6 @@ def _describe(job: MergeJobRecord, addresses: dict[int, tuple[str, str]]) -> Mer
         version=address,
         digest=digest,
     )
-
-
-def require_fitting_inputs(recipe: Recipe, inputs: dict[str, ModelVersionRecord]) -> None:
-    """Raise `MergeRefusedError` where the method cannot merge the inputs; name what differs."""
-    method = find_method(recipe.method.name)
-    first, *others = (inputs[digest] for digest in recipe.input_digests)
-    wanted = _describe_file(first)
-    key = method.merge_key(wanted)
-    for other in others:
-        found = _describe_file(other)
-        if method.merge_key(found) == key:
-            continue
-        # A field matters if the model with the other's value of it does not fit any more.
-        fields = [
-            field
-            for field in sorted(wanted.keys() & found.keys())
-            if wanted[field] != found[field]
-            and (field == "kind" or method.merge_key({**wanted, field: found[field]}) != key)
-        ]
-        words = "; ".join(_difference_words(each, wanted[each], found[each]) for each in fields)
-        names = f"{address_of(first)} and {address_of(other)}"
-        raise MergeRefusedError(
-            f"{method.name} cannot merge {names}: {words or 'they are built differently'}",
-            hint="`poolctl models ls --mergeable-with MODEL` lists what can be merged with one.",
-            details={"fields": fields},
-        )
-
-
-def _describe_file(version: ModelVersionRecord) -> dict[str, Any]:
-    return {**version.fingerprint, **version.fingerprint_lists}
-
-
-def _difference_words(field: str, first: Any, other: Any) -> str:
-    if isinstance(first, list) and isinstance(other, list):
-        for one, two in zip(first, other, strict=False):
-            if one != two:
-                return f"{field} {_short(one)} and {_short(two)}"
-        return f"{len(first)} and {len(other)} {field}"
-    return f"{field} {_short(first)} and {_short(other)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, ModelVersionRecord]:

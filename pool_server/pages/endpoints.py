@@ -14,7 +14,16 @@ from pool_server.http.identity import SignedIn, needs
 from pool_server.http.metrics import CONTENT_TYPE
 from pool_server.http.session import Parts
 from pool_server.http.traffic import ProcessReadiness, ProcessTraffic
-from pool_server.pages import account, home, login, static_files
+from pool_server.pages import (
+    account,
+    catalogue,
+    comparing,
+    home,
+    login,
+    merging,
+    model,
+    static_files,
+)
 from pool_server.pages.page_route import page_router
 from pool_server.pages.rendering import operations_by_tag, page_response, render_page
 
@@ -85,6 +94,6 @@ def render_reference(app: FastAPI) -> str:
     )
 
 
-for each in (home, login, account):
+for each in (home, login, catalogue, model, comparing, merging, account):
     pages.include_router(each.router)
 pages.include_router(static_files.router)

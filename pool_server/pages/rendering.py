@@ -113,6 +113,7 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.filters |= {
     "inline_marks": inline_marks,
     "paragraphs": paragraphs,
+    "zip": lambda one, two: list(zip(one, two, strict=True)),
     **words.FILTERS,
 }
 _ENVIRONMENT.globals |= {"static": static_address, "pool_version": pool_version}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +26,25 @@ LABELS = {
     "boxes": "Faces",
     "subjects": "Persons",
     "frame_rate_hz": "Images a second",
+}
+EVENTS = {
+    "evaluation.posted": "another site measured",
+    "key.imported": "a signing key was imported",
+    "key.registered": "a signing key was registered",
+    "key.revoked": "a signing key was revoked",
+    "model.deleted": "a model was deleted:",
+    "model.shared": "a model was shared with you:",
+    "round.asked": "you were asked to join the round",
+    "version.changed": "a description was corrected:",
+    "version.deleted": "a version was deleted:",
+    "version.downloaded": "another site fetched",
+    "version.flagged": "something was withdrawn that is part of others:",
+    "version.merged": "another site merged",
+    "version.quarantined": "a version was put in quarantine:",
+    "version.replaced": "a replacement was named for",
+    "version.waiting": "a draft waits for a curator:",
+    "version.withdrawn": "a version was withdrawn:",
+    "versions.exported": "versions were handed on:",
 }
 _SHORTHANDS = {each.code: each.shorthand for each in DATA_USE_TERMS}
 _STEPS = ((60, "s"), (60, "min"), (24, "h"), (30, "days"), (12, "months"), (10_000, "years"))
@@ -92,10 +111,8 @@ def build(fingerprint: Mapping[str, Any]) -> str:
     """Return what a model looks like inside, in a few words."""
     if "parts" in fingerprint:
         return f"{fingerprint['parts']} points, {fingerprint.get('levels', '?')} levels"
-    if "window" in fingerprint:
-        window = fingerprint["window"]
-        shown = " × ".join(map(str, window)) if isinstance(window, Sequence) else str(window)
-        return f"{shown} window"
+    if "window_width_px" in fingerprint:
+        return "{window_width_px} × {window_height_px} window".format(**fingerprint)
     if fingerprint.get("parameters"):
         return f"{fingerprint['parameters']:,} parameters"
     return str(fingerprint.get("architecture", ""))
@@ -121,6 +138,11 @@ def standing(version: ModelVersionResponse) -> tuple[str, str]:
     return ("open", "draft") if version.state == "draft" else ("", "")
 
 
+def happened(kind: str) -> str:
+    """Return what an event says of its subject."""
+    return EVENTS.get(kind, kind.replace(".", " ").replace("-", " "))
+
+
 def count(items: int, noun: str) -> str:
     """Return a number with its noun: ``1 site``, ``3 sites``."""
     return f"{items:,} {noun}" if items == 1 else f"{items:,} {noun}s"
@@ -130,6 +152,6 @@ FILTERS = {
     each.__name__: each
     for each in (
         age, build, count, digest, duration, kind, label, number, page_of, short, shorthand, size,
-        standing,
+        happened, standing,
     )
 }  # fmt: skip

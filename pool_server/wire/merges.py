@@ -100,6 +100,18 @@ class MergeJobResponse(BaseModel):
     digest: str | None = Field(description="SHA-256 of the merged file.")
 
 
+MOST_COMPARED = 6
+
+
+class FitResponse(BaseModel):
+    """Whether models can be merged with each other."""
+
+    model_config = response_config({"methods": ["wba-cascade", "wba-final"], "problem": ""})
+
+    methods: list[str] = Field(description="Methods that can merge all of them.")
+    problem: str = Field(default="", description="What differs, where no method can.")
+
+
 class MergeJobPage(BaseModel):
     """One page of merges, newest first."""
 

@@ -1,0 +1,217 @@
+"""Two to six models side by side: whether they fit, what differs, and their merge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+from urllib.parse import urlencode
+
+from fastapi import Request
+from starlette.responses import Response
+
+from pool_server.errors import RefusedError
+from pool_server.pages import words
+from pool_server.pages.forms import Form, read_form
+from pool_server.pages.matrix import build_matrix, row_of
+from pool_server.pages.model import api_path, find_version
+from pool_server.pages.page_route import page_router
+from pool_server.pages.pool_api import PoolApi, RefusedByApiError
+from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
+from pool_server.pages.visitor import Anyone, Visitor
+from pool_server.wire.data_use_rules import Purpose
+from pool_server.wire.evaluations import EvaluationPage
+from pool_server.wire.merges import MOST_COMPARED, FitResponse, MergeJobResponse
+from pool_server.wire.models import ModelVersionResponse
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.scores import HEADLINES
+
+router = page_router()
+PURPOSES = ("", *get_args(Purpose))
+_BUILD = ("format", "parts", "levels", "members", "window_width_px", "window_height_px",
+          "cell_size_px", "detectors", "architecture", "parameters")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of the table: what each of the models says."""
+
+    words: str
+    values: list[str]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+
+@router.get("/compare")
+async def compare(visitor: Anyone, everything: bool = False) -> Response:
+    """Show what differs between models, and how to merge them."""
+    return await _show(visitor, EMPTY_FORM, everything=everything)
+
+
+async def _show(
+    visitor: Visitor, form: FormState, *, everything: bool = False, models: Sequence[str] = ()
+) -> Response:
+    api = visitor.api
+    chosen = list(models) or visitor.request.query_params.getlist("model")
+    addresses = [_parse(each) for each in dict.fromkeys(filter(None, chosen))]
+    if len(addresses) > MOST_COMPARED:
+        raise RefusedError(
+            f"{len(addresses)} models were chosen, expected 2 to {MOST_COMPARED}",
+            hint="Go back, and tick fewer.",
+        )
+    versions = await asyncio.gather(*(find_version(api, each) for each in addresses))
+    names = [words.short(each.address) for each in versions]
+    fit = None
+    if len(versions) > 1:
+        fit = await api.get(FitResponse, "/merges/fit", model=[each.address for each in versions])
+    facts = {title: list(found) for title, found in _facts(versions).items()}
+    return await show(
+        visitor,
+        "compare.html",
+        versions=versions,
+        names=names,
+        fit=fit,
+        facts={
+            title: [each for each in found if everything or each.differs]
+            for title, found in facts.items()
+        },
+        equal=sum(not each.differs for found in facts.values() for each in found),
+        everything=everything,
+        here="/compare?" + urlencode([("model", each) for each in names]),
+        matrix=await _measured(api, versions),
+        terms=_all_terms(versions),
+        purposes=PURPOSES,
+        form=form,
+    )
+
+
+def _parse(text: str) -> ModelAddress:
+    try:
+        return ModelAddress.parse(text)
+    except ValueError as error:
+        raise RefusedError(str(error), hint="Tick the models on the page `/models`.") from None
+
+
+def _facts(versions: Sequence[ModelVersionResponse]) -> dict[str, Iterator[Fact]]:
+    keys = dict.fromkeys(key for each in versions for key in each.labels)
+    built = [key for key in _BUILD if any(key in each.fingerprint for each in versions)]
+
+    def fact(title: str, values: Iterator[object]) -> Fact:
+        return Fact(
+            title, [str(value) if value not in (None, "") else "not said" for value in values]
+        )
+
+    return {
+        "Trained on": (
+            fact(words.label(key), (each.labels.get(key) for each in versions)) for key in keys
+        ),
+        "Built": iter(
+            [
+                fact("Kind", (words.kind(each.kind) for each in versions)),
+                *(
+                    fact(key.replace("_", " "), (each.fingerprint.get(key) for each in versions))
+                    for key in built
+                ),
+            ]
+        ),
+        "Terms and origin": iter(
+            [
+                fact("Terms of use", (_terms(each) for each in versions)),
+                fact("Site", (each.site for each in versions)),
+                fact("By", (each.created_by for each in versions)),
+                fact("State", (each.state for each in versions)),
+            ]
+        ),
+    }
+
+
+def _terms(version: ModelVersionResponse) -> str:
+    return ", ".join(f"{each.label or each.code} {each.detail}".strip() for each in version.terms)
+
+
+def _all_terms(versions: Sequence[ModelVersionResponse]) -> list[str]:
+    """Return the terms that a merge of the versions has, each once."""
+    found = (term for each in versions for term in each.terms)
+    return list(dict.fromkeys(f"{each.label or each.code} {each.detail}".strip() for each in found))
+
+
+async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> object:
+    if not versions:
+        return None
+    score = HEADLINES.get(versions[0].kind, "mean_error")
+    pages = await asyncio.gather(
+        *(
+            api.get(
+                EvaluationPage,
+                api_path(ModelAddress(each.site, each.name, str(each.version))) + "/evaluations",
+            )
+            for each in versions
+        )
+    )
+    rows = [
+        row_of(each.address, each.digest, each.kind, page.items, score)
+        for each, page in zip(versions, pages, strict=True)
+    ]
+    return build_matrix(score, rows, keep_empty=True)
+
+
+@router.post("/merges")
+async def merge(request: Request, visitor: Anyone) -> Response:
+    """Have the pool merge the models, and lead to the merge; or show what is wrong."""
+    form = await read_form(request)
+    try:
+        versions = await asyncio.gather(
+            *(find_version(visitor.api, _parse(each)) for each in form.all("model"))
+        )
+        answer = await visitor.api.send("POST", "/merges", _merge_request(visitor, form, versions))
+    except RefusedByApiError as refusal:
+        return await _show(visitor, refused_form(form, refusal), models=form.all("model"))
+    except RefusedError as error:
+        return await _show(visitor, refused_form(form, error), models=form.all("model"))
+    return go_to(f"/merges/{MergeJobResponse.model_validate_json(answer).merge_id}")
+
+
+def _merge_request(
+    visitor: Visitor, form: Form, versions: Sequence[ModelVersionResponse]
+) -> dict[str, object]:
+    weights = form.all("weight")
+    if len(weights) != len(versions):
+        raise RefusedError(
+            f"{len(weights)} weights for {len(versions)} models, expected one for each",
+            hint="Give every model a weight.",
+        )
+    inputs = [
+        {
+            "digest": version.digest,
+            "weight": _number(weight),
+            "address": version.address,
+            "file_name": version.file_name,
+        }
+        for version, weight in zip(versions, weights, strict=True)
+    ]
+    wanted: dict[str, object] = {
+        "site": visitor.member.site,
+        "name": form["name"],
+        "description": form["description"],
+        "draft": form.has("draft"),
+        "recipe": {
+            "schema": "poolctl-recipe/1",
+            "method": {"name": form["method"], "version": 1},
+            "inputs": inputs,
+        },
+    }
+    if form["purpose"]:
+        wanted["intended_use"] = {"purposes": [form["purpose"]]}
+    return wanted
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        raise RefusedError(
+            f"the weight {text!r} is no number", hint="Give a number above 0, such as 1.5."
+        ) from None

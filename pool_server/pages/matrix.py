@@ -1,0 +1,164 @@
+"""The evaluation matrix: models down, data sets across, shaded within each column.
+
+Numbers of different faces do not compare, so only cells of one column are held against each
+other. Columns of one data set and protocol are one, whoever measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pool_server.wire.evaluations import EvaluationResponse, MatrixCell, MatrixRow
+from pool_server.wire.scores import SCORES, ScoreMeaning
+
+SHADES = 6
+ColumnKey = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One data set, measured in one way."""
+
+    key: ColumnKey
+    dataset: str
+    site: str
+    images: int | None
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One score; `shade` is 0 (far from the best) to 6 (best), or None where nothing compares."""
+
+    value: float
+    low: float | None
+    high: float | None
+    shade: int | None = None
+    is_best: bool = False
+    is_near: bool = False
+    is_own: bool = False
+
+    @property
+    def css(self) -> str:
+        shade = "" if self.shade is None else f"q{self.shade}"
+        return f"{shade} best" if self.is_best else shade
+
+
+@dataclass(frozen=True)
+class Line:
+    """One model, with a cell or None for each column."""
+
+    address: str
+    cells: list[Cell | None]
+    is_here: bool = False
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The scores of several models by one measure."""
+
+    score: str
+    columns: list[Column]
+    lines: list[Line]
+
+    @property
+    def meaning(self) -> ScoreMeaning | None:
+        return SCORES.get(self.score)
+
+    @property
+    def title(self) -> str:
+        meaning = self.meaning
+        return self.score if meaning is None else f"{meaning.words}, {meaning.direction}"
+
+
+def row_of(
+    address: str, digest: str, kind: str, evaluations: Iterable[EvaluationResponse], score: str
+) -> MatrixRow:
+    """Return the evaluations of one version as a row of a matrix."""
+    cells = [
+        MatrixCell(
+            **each.model_dump(
+                include={
+                    "site", "dataset", "dataset_digest", "split", "protocol", "images",
+                    "created_at",
+                }
+            ),
+            **each.scores[score].model_dump(),
+        )
+        for each in evaluations
+        if score in each.scores
+    ]  # fmt: skip
+    site = address.removeprefix("pool://").partition("/")[0]
+    return MatrixRow(address=address, digest=digest, kind=kind, own_site=site, cells=cells)
+
+
+def build_matrix(
+    score: str, rows: Sequence[MatrixRow], here: str = "", *, keep_empty: bool = False
+) -> Matrix:
+    """Return rows as the page shows them.
+
+    Parameters
+    ----------
+    here : str
+        Address of the version that the page is about; only data sets that it was measured on
+        are shown where it was measured at all.
+    keep_empty : bool
+        Keep models without any score, so that lines and models go together.
+    """
+    own = next((row.cells for row in rows if row.address == here), [])
+    columns: dict[ColumnKey, Column] = {}
+    for each in own or [cell for row in rows for cell in row.cells]:
+        key = (each.dataset_digest, each.protocol)
+        columns.setdefault(key, Column(key, each.dataset, each.site, each.images, each.protocol))
+    found = [
+        {(cell.dataset_digest, cell.protocol): (row, cell) for cell in row.cells} for row in rows
+    ]
+    shaded = {key: _shade(score, [by_key.get(key) for by_key in found]) for key in columns}
+    lines = [
+        Line(row.address, [shaded[key][number] for key in columns], row.address == here)
+        for number, row in enumerate(rows)
+    ]
+    shown = [line for line in lines if keep_empty or any(line.cells)]
+    return Matrix(score, list(columns.values()), shown)
+
+
+def _shade(score: str, cells: Sequence[tuple[MatrixRow, MatrixCell] | None]) -> list[Cell | None]:
+    meaning = SCORES.get(score)
+    present = [each[1] for each in cells if each is not None]
+    if meaning is None or len(present) < 2:
+        return [None if each is None else _cell(*each) for each in cells]
+    sign = -1.0 if meaning.smaller_is_better else 1.0
+    values = [sign * each.value for each in present]
+    best, far = max(values), min(values)
+    best_cell = present[values.index(best)]
+    shaded: list[Cell | None] = []
+    for each in cells:
+        if each is None:
+            shaded.append(None)
+            continue
+        row, cell = each
+        share = 1.0 if best == far else (sign * cell.value - far) / (best - far)
+        is_best = cell.value == best_cell.value
+        shaded.append(
+            Cell(
+                cell.value,
+                cell.low,
+                cell.high,
+                round(SHADES * share),
+                is_best,
+                not is_best and _overlap(cell, best_cell),
+                cell.site == row.own_site,
+            )
+        )
+    return shaded
+
+
+def _cell(row: MatrixRow, cell: MatrixCell) -> Cell:
+    return Cell(cell.value, cell.low, cell.high, is_own=cell.site == row.own_site)
+
+
+def _overlap(one: MatrixCell, two: MatrixCell) -> bool:
+    if one.low is None or one.high is None or two.low is None or two.high is None:
+        return False
+    return one.low <= two.high and two.low <= one.high

@@ -1,0 +1,168 @@
+"""The page of one version: may I use it, how, is it good, and where is it from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.responses import Response
+
+from pool_server.errors import MissingError
+from pool_server.pages import words
+from pool_server.pages.card_text import card_html
+from pool_server.pages.family_drawing import draw_family, list_relatives
+from pool_server.pages.matrix import build_matrix, row_of
+from pool_server.pages.page_route import page_router
+from pool_server.pages.pool_api import PoolApi
+from pool_server.pages.showing import asking, go_to, show
+from pool_server.pages.visitor import Anyone
+from pool_server.wire.cards import CardResponse, ReceiptPage, read_card
+from pool_server.wire.evaluations import EvaluationMatrix, EvaluationPage
+from pool_server.wire.models import (
+    LATEST,
+    LineageResponse,
+    ModelPage,
+    ModelVersionResponse,
+    SharingResponse,
+)
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.scores import HEADLINES, SCORES
+
+router = page_router()
+MOST_COMPARED = 8
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """Something that happened to a version."""
+
+    at: datetime
+    who: str
+    what: str
+
+
+def read_address(site: str, name: str) -> ModelAddress:
+    """Return the address in the path of a page: ``alder/eyes@2``.
+
+    Raises
+    ------
+    MissingError
+        It is no address.
+    """
+    try:
+        return ModelAddress.parse(f"{site}/{name}")
+    except ValueError as error:
+        raise MissingError(
+            str(error), code="no_such_page", hint="`/models` lists what there is."
+        ) from None
+
+
+def api_path(address: ModelAddress) -> str:
+    """Return the path of a version in the API."""
+    reference = address.reference or LATEST
+    return f"/models/{address.site}/{address.name}/versions/{reference}"
+
+
+async def find_version(api: PoolApi, address: ModelAddress) -> ModelVersionResponse:
+    return await api.get(ModelVersionResponse, api_path(address))
+
+
+@router.get("/models/{site}")
+async def models_of_site(site: str) -> Response:
+    """Lead to the listing of one site's models."""
+    return go_to(f"/models?site={site}")
+
+
+@router.get("/models/{site}/{name}")
+async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> Response:
+    """Show all that the pool knows of a version to who may see it."""
+    api = visitor.api
+    version = await find_version(api, read_address(site, name))
+    path = api_path(ModelAddress(version.site, version.name, str(version.version)))
+    shown_score = score or HEADLINES.get(version.kind, "mean_error")
+    versions, evaluations, others, family, card, receipts = await asyncio.gather(
+        api.get(ModelPage, f"/models/{version.site}/{version.name}"),
+        api.get(EvaluationPage, f"{path}/evaluations", limit=100),
+        api.get(EvaluationMatrix, "/evaluations", score=shown_score, kind=version.kind),
+        api.get(LineageResponse, f"{path}/lineage"),
+        api.get(CardResponse, f"{path}/card"),
+        api.get(ReceiptPage, f"{path}/receipts"),
+    )
+    sharing = await asking(
+        api.get(SharingResponse, f"/models/{version.site}/{version.name}/sharing")
+    )
+    own = row_of(version.address, version.digest, version.kind, evaluations.items, shown_score)
+    near = [each for each in others.rows if each.address != version.address]
+    matrix = build_matrix(shown_score, [own, *near], version.address)
+    body = read_card(card.source).body if card.written else ""
+    return await show(
+        visitor,
+        "model.html",
+        version=version,
+        address=words.short(version.address),
+        versions=versions.items,
+        rights=sharing.your_rights if sharing else [],
+        sharing=sharing,
+        matrix=matrix,
+        lines=matrix.lines[:MOST_COMPARED],
+        scores=sorted({name for each in evaluations.items for name in each.scores} & SCORES.keys()),
+        score_words=SCORES,
+        drawing=draw_family(family, version.address),
+        ancestors=list_relatives(family, version.address, descendants=False),
+        descendants=list_relatives(family, version.address, descendants=True),
+        recipe=family.recipe,
+        card=card,
+        card_html=card_html(body),
+        receipts=receipts.items,
+        history=sorted(_history(version, evaluations), key=lambda each: each.at, reverse=True),
+        commands=list(_commands(version)),
+        may_change=visitor.member.may_upload_to(version.site),
+    )
+
+
+def _commands(version: ModelVersionResponse) -> Iterator[tuple[str, str]]:
+    """Yield what to type to use a version, with a title."""
+    address = words.short(version.address)
+    if version.state == "withdrawn":
+        return
+    yield "Download", f"poolctl download {address}"
+    if version.mergeable_by:
+        yield "Merge", f"poolctl merge {version.mergeable_by[0]} {address} MINE -o merged"
+    if version.kind == "ert":
+        yield "Find blinks", f"poolctl blink session.mp4 --landmarks {address} -o out/"
+    if version.kind == "hog-svm":
+        yield "Find faces", f"poolctl blink session.mp4 --detector {address} -o out/"
+
+
+def _history(version: ModelVersionResponse, evaluations: EvaluationPage) -> Iterator[HistoryEntry]:
+    made = "merged it" if version.has_recipe else "uploaded it"
+    yield HistoryEntry(version.created_at, version.created_by, made)
+    if version.state_changed_at is not None:
+        reason = f": {version.state_reason}" if version.state_reason else ""
+        what = f"made it {version.state}{reason}"
+        yield HistoryEntry(version.state_changed_at, version.state_changed_by, what)
+    for flag in version.flags:
+        what = f"was withdrawn, which it holds: {flag.reason}"
+        yield HistoryEntry(flag.flagged_at, words.short(flag.address), what)
+    for each in evaluations.items:
+        score, value = next(iter(each.scores.items()))
+        meaning = SCORES.get(score)
+        shown = meaning.words.lower() if meaning else score
+        what = f"measured it on {each.dataset}: {shown} {words.number(value.value)}"
+        yield HistoryEntry(each.created_at, each.site, what)
+
+
+@router.get("/models/{site}/{name}/download")
+async def download(visitor: Anyone, site: str, name: str) -> Response:
+    """Send the file; interrupted downloads go on as those of the API do."""
+    return visitor.api.pass_on("GET", f"{api_path(read_address(site, name))}/content")
+
+
+@router.get("/models/{site}/{name}/card.md")
+async def card_source(visitor: Anyone, site: str, name: str) -> Response:
+    """Send the card as Markdown."""
+    card = await visitor.api.get(CardResponse, f"{api_path(read_address(site, name))}/card")
+    headers = {"content-disposition": 'attachment; filename="card.md"'}
+    return Response(card.text, media_type="text/markdown", headers=headers)
