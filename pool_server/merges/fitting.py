@@ -55,7 +55,8 @@ def describe_fit(versions: Sequence[ModelVersionRecord]) -> FitResponse:
     keys = [merge_keys(_describe_file(each)) for each in versions]
     methods = [name for name, key in keys[0].items() if all(each.get(name) == key for each in keys)]
     if methods:
-        return FitResponse(methods=methods)
+        # One ordinary file is worth more than a list of files.
+        return FitResponse(methods=sorted(methods, key=lambda name: name != "wba-cascade"))
     if not keys[0]:
         return FitResponse(methods=[], problem=f"no method merges {address_of(versions[0])}")
     try:

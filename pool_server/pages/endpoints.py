@@ -22,6 +22,7 @@ from pool_server.pages import (
     login,
     merging,
     model,
+    rounds,
     static_files,
 )
 from pool_server.pages.page_route import page_router
@@ -94,6 +95,6 @@ def render_reference(app: FastAPI) -> str:
     )
 
 
-for each in (home, login, catalogue, model, comparing, merging, account):
+for each in (home, login, catalogue, model, comparing, merging, rounds, account):
     pages.include_router(each.router)
 pages.include_router(static_files.router)

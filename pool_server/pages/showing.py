@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse
 
 from pool_server.errors import PoolError
+from pool_server.pages import words
 from pool_server.pages.forms import Form
 from pool_server.pages.page_route import describe_error
 from pool_server.pages.pool_api import RefusedByApiError
@@ -43,7 +44,10 @@ def refused_form(form: Form, error: RefusedByApiError | PoolError) -> FormState:
         for each in body.details.get("fields", [])
         if isinstance(each, Mapping)
     }
-    return FormState(form.kept(), fields, body.message, body.hint)
+    if fields:
+        wrong = f"{words.count(len(fields), 'field')} cannot be taken as typed"
+        return FormState(form.kept(), fields, wrong)
+    return FormState(form.kept(), {}, body.message, body.hint)
 
 
 async def show(

@@ -1,0 +1,232 @@
+"""Rounds: those that wait for one's site, and what each of them needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Path, Request
+from starlette.responses import Response
+
+from pool_server.database.records import now_utc
+from pool_server.errors import RefusedError
+from pool_server.pages.forms import read_form
+from pool_server.pages.matrix import Matrix, build_matrix, row_of
+from pool_server.pages.model import api_path, find_version
+from pool_server.pages.page_route import page_router
+from pool_server.pages.pool_api import PoolApi, RefusedByApiError
+from pool_server.pages.showing import EMPTY_FORM, FormState, asking, go_to, refused_form, show
+from pool_server.pages.visitor import Anyone, Visitor
+from pool_server.wire.evaluations import EvaluationPage
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.rounds import ROUND_KEY_PATTERN, RoundPage, RoundResponse
+from pool_server.wire.scores import HEADLINES
+from pool_server.wire.secure import SecurePostList, SecureSessionPage
+from pool_server.wire.sites import SiteList
+
+router = page_router()
+RoundId = Annotated[str, Path(pattern=ROUND_KEY_PATTERN)]
+OPEN_STATES = frozenset({"open", "closed"})
+MOST_STEPS = 8
+METHODS = ("leaf-refit", "fedavg", "fedavgm", "fedadam", "fedprox", "trimmed-mean", "median")
+LIFETIME_DAYS = 7
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the rounds that follow each other; `css` is ``done``, ``now`` or empty."""
+
+    number: int
+    words: str
+    css: str
+    round_id: str | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True)
+class SecurePhase:
+    """A session of the secure sum, and who has posted in which phase."""
+
+    session_id: str
+    ends_at: datetime
+    posts: list[tuple[str, list[str]]]
+
+
+@router.get("/rounds")
+async def rounds(visitor: Anyone, cursor: str = "") -> Response:
+    """List the rounds of one's site, those that wait for it first."""
+    found = await visitor.api.get(RoundPage, "/rounds", cursor=cursor, limit=30)
+    site = visitor.member.site
+    waiting = [
+        each for each in found.items if each.state == "open" and site in each.sites("waiting")
+    ]
+    keys = {each.round_id for each in waiting}
+    return await show(
+        visitor,
+        "rounds.html",
+        waiting_here=waiting,
+        others=[each for each in found.items if each.round_id not in keys],
+        next_address=f"/rounds?cursor={found.next_cursor}" if found.next_cursor else "",
+    )
+
+
+@router.get("/rounds/new")
+async def new_round(visitor: Anyone, base: str = "") -> Response:
+    """Show the form that starts a round."""
+    return await _show_form(visitor, EMPTY_FORM, base)
+
+
+async def _show_form(visitor: Visitor, form: FormState, base: str = "") -> Response:
+    sites = await visitor.api.get(SiteList, "/sites")
+    deadline = (now_utc() + timedelta(days=LIFETIME_DAYS)).date().isoformat()
+    return await show(
+        visitor,
+        "round_new.html",
+        sites=[each.name for each in sites.items if not each.suspended],
+        methods=METHODS,
+        base=base,
+        deadline=deadline,
+        form=form,
+    )
+
+
+@router.post("/rounds")
+async def start_round(request: Request, visitor: Anyone) -> Response:
+    """Start a round, and lead to it."""
+    form = await read_form(request)
+    try:
+        wanted = {
+            "base": form["base"],
+            "method": form["method"],
+            "sites": form.all("site"),
+            "deadline": _end_of_day(form["deadline"]).isoformat(),
+            "rounds": form["rounds"] or 1,
+            "description": form["description"],
+        }
+        answer = await visitor.api.send("POST", "/rounds", wanted)
+    except (RefusedByApiError, RefusedError) as error:
+        return await _show_form(visitor, refused_form(form, error), form["base"])
+    return go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
+
+
+def _end_of_day(text: str) -> datetime:
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d")
+    except ValueError:
+        raise RefusedError(
+            f"the deadline {text!r} is no day", hint="Give a day such as 2026-03-08."
+        ) from None
+    return day.replace(hour=23, minute=59, tzinfo=UTC)
+
+
+@router.get("/rounds/{round_id}")
+async def round_page(visitor: Anyone, round_id: RoundId) -> Response:
+    """Show what one's site must do, who has contributed, and what the rounds bring."""
+    return await _show_round(visitor, round_id, EMPTY_FORM)
+
+
+async def _show_round(visitor: Visitor, round_id: str, form: FormState) -> Response:
+    api = visitor.api
+    found = await api.get(RoundResponse, f"/rounds/{round_id}")
+    others = await _neighbours(api, found)
+    matrix = await _measured(api, [*(each.base for each in others), others[-1].result])
+    mine = next((each for each in found.participants if each.site == visitor.member.site), None)
+    starter = found.created_by.partition("/")[0]
+    contributed = len(found.contributions())
+    return await show(
+        visitor,
+        "round.html",
+        round=found,
+        mine=mine,
+        steps=list(_steps(found, others)),
+        matrix=matrix,
+        contributed=contributed,
+        is_open=found.state in OPEN_STATES,
+        is_starter=visitor.member.may_upload_to(starter),
+        starter=starter,
+        can_finish=found.state in OPEN_STATES and found.ready and contributed >= found.fewest_sites,
+        secure=await _secure_phases(api, found),
+        form=form,
+    )
+
+
+async def _neighbours(api: PoolApi, found: RoundResponse) -> list[RoundResponse]:
+    """Return the rounds that follow each other around this one, oldest first."""
+    line = [found]
+    while line[0].predecessor and len(line) < MOST_STEPS:
+        line.insert(0, await api.get(RoundResponse, f"/rounds/{line[0].predecessor}"))
+    while line[-1].successor and len(line) < MOST_STEPS:
+        line.append(await api.get(RoundResponse, f"/rounds/{line[-1].successor}"))
+    return line
+
+
+def _steps(found: RoundResponse, line: list[RoundResponse]) -> Iterator[Step]:
+    for each in line:
+        is_here = each.round_id == found.round_id
+        css = "done" if each.state == "finished" else "now" if each.state in OPEN_STATES else ""
+        words = f"{each.state}, {len(each.contributions())} of {len(each.participants)} sites"
+        yield Step(each.number, words, css, None if is_here else each.round_id, each.result)
+    last = line[-1]
+    if last.number < last.rounds_total and last.state in OPEN_STATES:
+        what = f"opens when round {last.number} is finished"
+        yield Step(last.number + 1, what, "")
+
+
+async def _measured(api: PoolApi, addresses: Sequence[str | None]) -> Matrix | None:
+    """Return what the sites measured of the bases and the result, as far as one may see it."""
+    rows, score = [], "mean_error"
+    for address in dict.fromkeys(filter(None, addresses)):
+        try:
+            version = await find_version(api, ModelAddress.parse(address))
+            place = ModelAddress(version.site, version.name, str(version.version))
+            page = await api.get(EvaluationPage, f"{api_path(place)}/evaluations")
+        except (RefusedByApiError, ValueError):
+            continue
+        score = HEADLINES.get(version.kind, score)
+        rows.append(row_of(version.address, version.digest, version.kind, page.items, score))
+    return build_matrix(score, rows) if rows else None
+
+
+async def _secure_phases(api: PoolApi, found: RoundResponse) -> list[SecurePhase]:
+    """Return how far each attempt at the round's secure sum is."""
+    if found.secure is None:
+        return []
+    sessions = await asking(api.get(SecureSessionPage, "/secure/sessions", round=found.round_id))
+    items = sessions.items[:3] if sessions else []
+    boards = await asyncio.gather(
+        *(api.get(SecurePostList, f"/secure/sessions/{each.session_id}/posts") for each in items)
+    )
+    phases = []
+    for each, board in zip(items, boards, strict=True):
+        posts: dict[str, list[str]] = {}
+        for post in board.items:
+            posts.setdefault(post.phase, []).append(post.sender)
+        phases.append(SecurePhase(each.session_id, each.ends_at, list(posts.items())))
+    return phases
+
+
+@router.post("/rounds/{round_id}/{act}")
+async def act_on_round(request: Request, visitor: Anyone, round_id: RoundId, act: str) -> Response:
+    """Finish, close or cancel a round, or take one's contribution back."""
+    form = await read_form(request)
+    path, site = f"/rounds/{round_id}", visitor.member.site
+    place = {"site": form["site"], "name": form["name"]}
+    acts = {
+        "finish": ("POST", f"{path}/finish", place),
+        "close": ("POST", f"{path}/close", None),
+        "cancel": ("POST", f"{path}/cancel", None),
+        "take-back": ("DELETE", f"{path}/contributions/{site}", None),
+    }
+    if act not in acts:
+        raise RefusedError(
+            f"a round cannot be acted on by {act!r}, expected one of {', '.join(acts)}",
+            hint="Use the buttons on the round's page.",
+        )
+    try:
+        await visitor.api.send(*acts[act])
+    except RefusedByApiError as refusal:
+        return await _show_round(visitor, round_id, refused_form(form, refusal))
+    return go_to(path)
