@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import anyio.to_thread
 from fastapi import Request
 from starlette.responses import Response
 
 from pool_server.errors import RefusedError
-from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
+from pool_server.http.session import Parts, ReadingSession, ServerParts, WritingSession
 from pool_server.pages.forms import read_form
 from pool_server.pages.page_route import page_router
 from pool_server.pages.showing import go_to, show
-from pool_server.pages.visitor import THEME_COOKIE, THEMES, Anyone
-from pool_server.people.browser_sessions import end_sessions, list_sessions
+from pool_server.pages.visitor import (
+    THEME_COOKIE,
+    THEMES,
+    Anyone,
+    LoginNeededError,
+    Visitor,
+    own_path,
+)
+from pool_server.people.browser_sessions import end_sessions, list_sessions, prove_session
 from pool_server.wire.sites import IdentityResponse
 
 router = page_router()
@@ -58,3 +67,19 @@ def end_one(visitor: Anyone, session: WritingSession, session_id: str) -> Respon
     """Log out in one browser."""
     end_sessions(session, visitor.member, session_id)
     return go_to("/account")
+
+
+@router.post("/account/proof")
+async def prove(request: Request, visitor: Anyone, parts: Parts, limits: Limits) -> Response:
+    """Take the token once more, and go back to where it was asked for."""
+    form = await read_form(request)
+    limits.failed_logins.take(rate_limit_key(client_address(request)), "attempts to log in")
+    await anyio.to_thread.run_sync(_prove, parts, visitor, form["secret"])
+    return go_to(own_path(form["next"]))
+
+
+def _prove(parts: ServerParts, visitor: Visitor, secret: str) -> None:
+    if visitor.session is None:
+        raise LoginNeededError(visitor.refusal)
+    with parts.database.write() as session:
+        prove_session(session, visitor.session, secret)

@@ -25,6 +25,7 @@ from pool_server.pages import (
     rounds,
     static_files,
 )
+from pool_server.pages.admin import overview, people, queue, sites, tokens
 from pool_server.pages.page_route import page_router
 from pool_server.pages.rendering import operations_by_tag, page_response, render_page
 
@@ -96,5 +97,7 @@ def render_reference(app: FastAPI) -> str:
 
 
 for each in (home, login, catalogue, model, comparing, merging, rounds, account):
+    pages.include_router(each.router)
+for each in (overview, queue, sites, people, tokens):
     pages.include_router(each.router)
 pages.include_router(static_files.router)

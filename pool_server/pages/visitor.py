@@ -79,6 +79,15 @@ class Visitor:
     def api(self) -> PoolApi:
         return PoolApi(self.request, self.member)
 
+    def require_proof(self) -> None:
+        """Raise `NotAllowedError` where the log-in is too long ago for what cannot be undone."""
+        if self.session is not None and not self.session.is_proved:
+            raise NotAllowedError(
+                "you logged in a while ago, and this needs your token once more",
+                code="proof_needed",
+                hint="Give it below, go back, and send the form again.",
+            )
+
     @property
     def theme(self) -> Theme:
         chosen = self.request.cookies.get(THEME_COOKIE)
