@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from types import ModuleType
 from typing import Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -18,12 +19,15 @@ from pool_server.pages import (
     account,
     catalogue,
     comparing,
+    describing,
     home,
     login,
     merging,
     model,
     rounds,
     static_files,
+    uploading,
+    withdrawing,
 )
 from pool_server.pages.admin import overview, people, queue, sites, tokens
 from pool_server.pages.page_route import page_router
@@ -96,8 +100,24 @@ def render_reference(app: FastAPI) -> str:
     )
 
 
-for each in (home, login, catalogue, model, comparing, merging, rounds, account):
-    pages.include_router(each.router)
-for each in (overview, queue, sites, people, tokens):
-    pages.include_router(each.router)
-pages.include_router(static_files.router)
+NOUNS: tuple[ModuleType, ...] = (
+    home,
+    login,
+    account,
+    catalogue,
+    withdrawing,
+    describing,
+    model,
+    comparing,
+    merging,
+    rounds,
+    uploading,
+    overview,
+    queue,
+    sites,
+    people,
+    tokens,
+    static_files,
+)
+for noun in NOUNS:
+    pages.include_router(noun.router)

@@ -88,7 +88,7 @@ def describe_error(error: PoolError) -> ErrorBody:
 
 
 def refusal_page(request: Request, status: int, body: ErrorBody) -> Response:
-    """Return a page that says what was refused, why, and what to do."""
+    """Return a page that says what was refused, why, and what to do; to a script as JSON."""
     visitor = getattr(request.state, "visitor", None)
     named = body.model_copy(update={"request_id": body.request_id or request_id_of(request)})
     page = render_page("refusal.html", visitor=visitor, status=HTTPStatus(status), error=named)

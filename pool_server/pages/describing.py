@@ -1,0 +1,105 @@
+"""What the owners of a version change: its description, sharing and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.responses import Response
+
+from pool_server.errors import RefusedError
+from pool_server.pages import words
+from pool_server.pages.forms import Form, read_form
+from pool_server.pages.model import api_path, find_version, read_address
+from pool_server.pages.page_route import page_router
+from pool_server.pages.pool_api import RefusedByApiError
+from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
+from pool_server.pages.visitor import Anyone, Visitor
+from pool_server.wire.cards import CardResponse
+from pool_server.wire.models import RIGHTS, VISIBILITIES, SharingResponse
+
+router = page_router()
+V = TypeVar("V")
+
+
+def read_lines(text: str, what: str, read: Callable[[str], V]) -> dict[str, V]:
+    """Return values that were typed as lines of ``key=value``.
+
+    Raises
+    ------
+    RefusedError
+        A line has no ``=``, or a value that cannot be read.
+    """
+    found: dict[str, V] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        key, equals, value = line.partition("=")
+        try:
+            if not equals:
+                raise ValueError
+            found[key.strip()] = read(value.strip())
+        except ValueError:
+            raise RefusedError(
+                f"{what} {line[:80]!r} cannot be read, expected one key=value a line",
+                hint="For example population=infant, or mean_error=0.0727.",
+            ) from None
+    return found
+
+
+@router.get("/models/{site}/{name}/manage")
+async def manage_page(visitor: Anyone, site: str, name: str) -> Response:
+    """Show the forms of a version's owners."""
+    return await _show(visitor, site, name, EMPTY_FORM)
+
+
+async def _show(visitor: Visitor, site: str, name: str, form: FormState) -> Response:
+    address = read_address(site, name)
+    version = await find_version(visitor.api, address)
+    model = f"/models/{address.site}/{address.name}"
+    return await show(
+        visitor,
+        "manage.html",
+        version=version,
+        address=words.short(version.address),
+        sharing=await visitor.api.get(SharingResponse, f"{model}/sharing"),
+        card=await visitor.api.get(CardResponse, f"{api_path(address)}/card"),
+        visibilities=VISIBILITIES,
+        rights=RIGHTS[1:],
+        form=form,
+    )
+
+
+@router.post("/models/{site}/{name}/manage")
+async def manage(request: Request, visitor: Anyone, site: str, name: str) -> Response:
+    """Change what one of the forms is about."""
+    form = await read_form(request)
+    address = read_address(site, name)
+    version, model = api_path(address), f"/models/{address.site}/{address.name}"
+    try:
+        method, path, body = _change(form, version, model)
+        await visitor.api.send(method, path, body)
+    except (RefusedByApiError, RefusedError) as error:
+        return await _show(visitor, site, name, refused_form(form, error))
+    return go_to(f"/models/{site}/{name}")
+
+
+def _change(form: Form, version: str, model: str) -> tuple[str, str, dict[str, Any]]:
+    """Return the request of the API that a form stands for."""
+    if form["what"] == "sharing":
+        shared: dict[str, Any] = {"visibility": form["visibility"]}
+        if form["visibility"] != "private":
+            shared["rights"] = form.all("right")
+        if form["visibility"] == "sites":
+            shared["sites"] = [{"site": each} for each in form["sites"].replace(",", " ").split()]
+        return "PUT", f"{model}/sharing", shared
+    if form["what"] == "alias":
+        reference = version.rpartition("/")[2]
+        return "PUT", f"{model}/aliases/{form['alias']}", {"version": reference}
+    if form["what"] == "card":
+        return "PUT", f"{version}/card", {"text": form["text"].replace("\r\n", "\n")}
+    described = {
+        "description": form["description"],
+        "labels": read_lines(form["labels"], "label", str),
+        "metrics": read_lines(form["metrics"], "metric", float),
+    }
+    return "PUT", f"{version}/description", described

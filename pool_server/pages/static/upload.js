@@ -1,0 +1,117 @@
+// Upload of one file: its digest, then its parts, then the check by the pool.
+"use strict";
+
+const form = document.getElementById("upload");
+const drop = document.getElementById("drop");
+const input = document.getElementById("file");
+const progress = document.getElementById("progress");
+const problem = document.getElementById("problem");
+let file = null;
+
+function show(words, share) {
+  progress.hidden = false;
+  progress.querySelector("progress").value = share;
+  const line = progress.querySelector("p");
+  if (line.textContent !== words) {
+    line.textContent = words;
+    say(words);
+  }
+}
+
+function refuse(message, hint = "") {
+  progress.hidden = true;
+  problem.hidden = false;
+  problem.querySelector("strong").textContent = message;
+  problem.querySelector("p").textContent = hint;
+  problem.focus();
+  form.querySelector("button.main").disabled = false;
+}
+
+function choose(chosen) {
+  if (!chosen) return;
+  problem.hidden = true;
+  if (chosen.size > Number(form.dataset.most)) {
+    refuse(`${chosen.name} is too large for a browser`, "Use the command below; it goes on by itself after a break.");
+    return;
+  }
+  file = chosen;
+  document.getElementById("chosen").textContent = `${file.name}, ${file.size.toLocaleString()} bytes`;
+  const name = document.getElementById("name");
+  if (!name.value) {
+    name.value = file.name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 64);
+  }
+}
+
+function digestOf(chosen) {
+  return new Promise((resolve, reject) => {
+    const worker = new Worker(form.dataset.worker);
+    worker.onmessage = ({ data }) => {
+      if (data.digest) {
+        worker.terminate();
+        resolve(data.digest);
+      } else show("Reading the file", data.done);
+    };
+    worker.onerror = () => reject(new Error("the file cannot be read"));
+    worker.postMessage(chosen);
+  });
+}
+
+async function ask(path, options) {
+  const csrf = form.querySelector("[name=csrf]").value;
+  const answer = await fetch(path, {
+    ...options,
+    headers: { Accept: "application/json", "X-CSRF": csrf, ...options.headers },
+  });
+  if (answer.status === 204) return null;
+  const body = await answer.json().catch(() => null);
+  if (!answer.ok || !body) {
+    const error = new Error(body?.error.message ?? `the pool answered ${answer.status}`);
+    error.hint = body?.error.hint ?? "Log in again, and choose the same file: it goes on where it stopped.";
+    throw error;
+  }
+  return body;
+}
+
+async function send(event) {
+  event.preventDefault();
+  if (!file) {
+    refuse("No file was chosen.", "Drop one into the box, or use its button.");
+    return;
+  }
+  problem.hidden = true;
+  form.querySelector("button.main").disabled = true;
+  try {
+    const fields = new URLSearchParams(new FormData(form));
+    fields.delete("file");
+    fields.set("file_name", file.name);
+    fields.set("size_bytes", file.size);
+    fields.set("digest", await digestOf(file));
+    let upload = await ask("/uploads", { method: "POST", body: fields });
+    if (upload.state !== "complete") {
+      const missing = upload.parts.filter((part) => !part.received);
+      const kept = upload.parts.length - missing.length;
+      if (kept) say(`Going on: ${kept} of ${upload.parts.length} parts are there`);
+      for (const part of missing) {
+        show(`Sending part ${part.number} of ${upload.parts.length}`, (part.number - 1) / upload.parts.length);
+        const body = file.slice(part.offset, part.offset + part.size_bytes);
+        await ask(`/uploads/${upload.upload_id}/parts/${part.number}`, { method: "PUT", body });
+      }
+      show("The pool checks the file", 1);
+      upload = await ask(`/uploads/${upload.upload_id}/complete`, { method: "POST" });
+    }
+    location.assign(`/models/${upload.version.address.replace("pool://", "")}`);
+  } catch (error) {
+    const isBroken = error instanceof TypeError;
+    refuse(isBroken ? "The connection to the pool broke." : error.message, error.hint ?? "Send it again: it goes on where it stopped.");
+  }
+}
+
+form.addEventListener("submit", send);
+input.addEventListener("change", () => choose(input.files[0]));
+drop.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
+drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+drop.addEventListener("drop", (event) => {
+  event.preventDefault();
+  drop.classList.remove("over");
+  choose(event.dataTransfer.files[0]);
+});

@@ -1,0 +1,114 @@
+"""Uploads from a browser: a file is announced, sent in parts, and completed.
+
+The script of the page sends what the API would get from a program, with the cookie in place of
+the token. Who chooses the same file again goes on where it was interrupted, because the pool
+knows an upload by its digest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path, Request
+from starlette.responses import Response
+
+from pool_server.http.session import Parts
+from pool_server.pages.describing import read_lines
+from pool_server.pages.forms import Form, read_form
+from pool_server.pages.page_route import page_router
+from pool_server.pages.showing import go_to, show
+from pool_server.pages.visitor import Anyone
+from pool_server.wire.labels import VocabularyResponse
+from pool_server.wire.models import VISIBILITIES
+from pool_server.wire.uploads import OpenUploadPage
+
+router = page_router()
+UploadId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+MOST_BROWSER_BYTES = 1 << 30
+"""Larger files are sent by the command, which goes on by itself after a break."""
+_LABEL = "label-"
+
+
+@router.get("/upload")
+async def upload_page(visitor: Anyone, parts: Parts) -> Response:
+    """Show the form; where a browser cannot upload, the command instead."""
+    visitor.member.require_upload_to(visitor.member.site)
+    vocabulary = await visitor.api.get(VocabularyResponse, "/vocabulary")
+    settings = parts.settings
+    return await show(
+        visitor,
+        "upload.html",
+        labels=[each for each in vocabulary.labels if each.type == "choice"],
+        other_labels=[each for each in vocabulary.labels if each.type != "choice"],
+        terms=vocabulary.terms,
+        visibilities=VISIBILITIES,
+        usual_visibility=settings.default_visibility,
+        only_by_command=settings.require_signatures or parts.storage.takes_parts,
+        must_sign=settings.require_signatures,
+        most_bytes=min(MOST_BROWSER_BYTES, settings.max_model_bytes),
+    )
+
+
+@router.get("/uploads")
+async def uploads(visitor: Anyone, cursor: str = "") -> Response:
+    """List uploads that are under way."""
+    found = await visitor.api.get(OpenUploadPage, "/uploads", cursor=cursor)
+    older = f"/uploads?cursor={found.next_cursor}" if found.next_cursor else ""
+    return await show(visitor, "uploads.html", uploads=found.items, next_address=older)
+
+
+@router.post("/uploads")
+async def announce(request: Request, visitor: Anyone) -> Response:
+    """Announce the file of the form, and return the upload as the API describes it."""
+    wanted = _upload_request(await read_form(request), visitor.member.site)
+    answer = await visitor.api.send("POST", "/uploads", wanted)
+    return Response(answer, media_type="application/json")
+
+
+def _upload_request(form: Form, site: str) -> dict[str, Any]:
+    labels = {
+        name.removeprefix(_LABEL): value
+        for name, value in form.kept().items()
+        if name.startswith(_LABEL) and value
+    }
+    wanted: dict[str, Any] = {
+        "site": site,
+        "name": form["name"],
+        "file_name": form["file_name"],
+        "size_bytes": form["size_bytes"],
+        "digest": form["digest"],
+        "description": form["description"],
+        "labels": labels | read_lines(form["labels"], "label", str),
+        "metrics": read_lines(form["metrics"], "metric", float),
+        "terms": [
+            {"code": code, "detail": form[f"detail-{code}"]}
+            if form[f"detail-{code}"]
+            else {"code": code}
+            for code in form.all("term")
+        ],
+        "card": form["card"].replace("\r\n", "\n"),
+        "draft": form.has("draft"),
+    }
+    if form["visibility"]:
+        wanted["visibility"] = form["visibility"]
+    return wanted
+
+
+@router.put("/uploads/{upload_id}/parts/{number}")
+async def send_part(visitor: Anyone, upload_id: UploadId, number: int) -> Response:
+    """Pass one part on to the API as it comes."""
+    return visitor.api.pass_on("PUT", f"/uploads/{upload_id}/parts/{number}")
+
+
+@router.post("/uploads/{upload_id}/complete")
+async def complete(visitor: Anyone, upload_id: UploadId) -> Response:
+    """Have the file checked; the answer comes when it is a version, or is refused."""
+    answer = await visitor.api.send("POST", f"/uploads/{upload_id}/complete")
+    return Response(answer, media_type="application/json")
+
+
+@router.post("/uploads/{upload_id}/abandon")
+async def abandon(visitor: Anyone, upload_id: UploadId) -> Response:
+    """Forget an upload and its parts."""
+    await visitor.api.send("DELETE", f"/uploads/{upload_id}")
+    return go_to("/uploads")
