@@ -111,12 +111,12 @@ def shape_picture(model: ShapePredictor | ForestEnsemble, *, height_px: int = 64
     shape = members[0].initial_shape.astype(np.float64)
     shares = weights / weights.sum()
     spread = sum(
-        share * _movement_spread(member) for share, member in zip(shares, members, strict=True)
+        share * movement_spread(member) for share, member in zip(shares, members, strict=True)
     )
     return _draw_shape(shape, np.asarray(spread), height_px)
 
 
-def _movement_spread(model: ShapePredictor) -> Float64:
+def movement_spread(model: ShapePredictor) -> Float64:
     """Return the standard deviation, shape (parts, 2), of the sum of all trees' leaves."""
     counts = np.left_shift(np.int64(1), model.tree_depths.astype(np.int64))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])

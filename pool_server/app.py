@@ -37,6 +37,7 @@ from pool_server.models import (
     curation,
     descriptions,
     exports,
+    pictures,
     sharing,
     summaries,
 )
@@ -53,6 +54,7 @@ from pool_server.transfers.service import recover_uploads, sweep_in_background
 API_PREFIX = "/api/v1"
 NOUNS: tuple[ModuleType, ...] = (
     registry,
+    pictures,
     sharing,
     curation,
     aliases,

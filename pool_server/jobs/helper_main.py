@@ -38,6 +38,7 @@ PROGRAMS = (
     "pool_server.transfers.checking",
     "pool_server.rounds.methods",
     "pool_server.jobs.merging",
+    "pool_server.jobs.drawing",
 )
 
 

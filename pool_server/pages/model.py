@@ -166,3 +166,9 @@ async def card_source(visitor: Anyone, site: str, name: str) -> Response:
     card = await visitor.api.get(CardResponse, f"{api_path(read_address(site, name))}/card")
     headers = {"content-disposition": 'attachment; filename="card.md"'}
     return Response(card.text, media_type="text/markdown", headers=headers)
+
+
+@router.get("/pictures/{digest}/{size}")
+async def picture(visitor: Anyone, digest: str, size: str) -> Response:
+    """Send a drawing of a model to who may see it."""
+    return visitor.api.pass_on("GET", f"/pictures/{digest}/{size}")

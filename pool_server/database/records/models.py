@@ -12,6 +12,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Index,
+    LargeBinary,
     String,
     Text,
     UniqueConstraint,
@@ -374,3 +375,15 @@ def is_index_of_search(name: str | None, *_more: object) -> bool:
     return name is not None and name.startswith(
         ("search_terms", "search_words", "ix_search_entries_terms", "ix_search_entries_words")
     )
+
+
+class PictureRecord(Record):
+    """A drawing of a file; it can be made again at any time."""
+
+    __tablename__ = "pictures"
+    __table_args__ = ({"info": {"is_derived": True}},)
+
+    digest: Mapped[DigestText] = mapped_column(primary_key=True)
+    size: Mapped[str] = mapped_column(String(8), primary_key=True)
+    media_type: Mapped[str] = mapped_column(String(32))
+    content: Mapped[bytes] = mapped_column(LargeBinary)

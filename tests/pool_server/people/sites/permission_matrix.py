@@ -150,10 +150,12 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): (
         *REFUSED, 403, 403, 200, 200, 200, 200,
     ),
+    ("GET", "/api/v1/pictures/{digest}/{size}"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/evaluations"): (
         *REFUSED, 200, 200, 200, 200, 200, 200,
     ),
     ("GET", "/api/v1/evaluations"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("GET", "/api/v1/evaluations/summaries"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/evaluations"): (*REFUSED, 403, 201, 201, 201, 201, 201),
     ("POST", "/api/v1/uploads"): (*REFUSED, 403, 403, 201, 201, 201, 201),
     ("GET", "/api/v1/uploads"): (*REFUSED, 403, 200, 200, 200, 200, 200),
@@ -162,6 +164,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("PUT", "/api/v1/uploads/{upload_id}/parts/{number}"): (*REFUSED, 403, 404, 204, 204, 204, 204),
     ("POST", "/api/v1/uploads/{upload_id}/complete"): (*REFUSED, 403, 404, 201, 201, 201, 201),
     ("DELETE", "/api/v1/uploads/{upload_id}"): (*REFUSED, 403, 404, 204, 204, 204, 204),
+    ("GET", "/api/v1/merges/fit"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/merges"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/merges"): (*REFUSED, 403, 403, 202, 202, 202, 202),
     ("GET", "/api/v1/merges/{merge_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
@@ -208,6 +211,7 @@ PATH_VALUES: dict[str, Any] = {
     "number": 1,
     "user": "ada",
     "alias": "best",
+    "size": "thumb",
 }
 
 ROUND = {
@@ -260,6 +264,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/receipts"): {"json": RECEIPT},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): {"json": {}},
     ("GET", "/api/v1/evaluations"): {"params": {"score": "recall"}},
+    ("GET", "/api/v1/evaluations/summaries"): {"params": {"digest": UNKNOWN_DIGEST}},
+    ("GET", "/api/v1/merges/fit"): {"params": {"model": [f"{SITE}/face@1", f"{SITE}/heir@1"]}},
     ("POST", "/api/v1/evaluations"): {"json": SCORES},
     ("POST", "/api/v1/rounds"): {"json": ROUND},
     ("POST", "/api/v1/rounds/{round_id}/finish"): {"json": {"site": SITE, "name": "refined"}},

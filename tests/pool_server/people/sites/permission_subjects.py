@@ -265,6 +265,7 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ("POST", f"{_API}/sites/{{site}}/keys"): Subjects.new_key_of_site,
     ("POST", f"{_API}/sites/{{site}}/keys/{{key_id}}/revoke"): Subjects.a_key,
     ("GET", f"{_API}/lineage/{{digest}}"): Subjects.a_published_file,
+    ("GET", f"{_API}/pictures/{{digest}}/{{size}}"): Subjects.a_published_file,
     ("GET", f"{_VERSION}/statement"): Subjects.a_signed_model,
     ("PUT", f"{_VERSION}/statement"): Subjects.a_statement,
     ("POST", f"{_VERSION}/publish"): Subjects.a_draft,

@@ -1,0 +1,19 @@
+"""The program that draws a model, in a limited child process; see `pool_server.models.pictures`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aggregators.drawings import draw_model
+from aggregators.formats import read_model
+
+
+def run(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Draw the model file `path` in one `size`; `content` is in base64."""
+    path = Path(plan["path"])
+    model = read_model(path, max_bytes=path.stat().st_size)
+    media_type, content = draw_model(model, plan["size"])
+    return {"media_type": media_type, "content": base64.b64encode(content).decode()}
