@@ -1,0 +1,183 @@
+"""A page shows a caller only what the API shows: each page, each role, and nobody at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pool_server.app import create_app
+from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
+from tests.pool_server.pages.browser import Browser, member_browser
+from tests.pool_server.people.sites.test_permissions import routes_of
+from tests.pool_server.pool_driver import PoolDriver, upload
+from tests.pool_server.rounds.round_driver import start_round
+
+SITE, OTHER = "pages-a", "pages-b"
+ROLES = ("viewer", "contributor", "curator", "admin")
+# The least role at its own site that a page is for, and the statuses of another site's
+# contributor and of an admin of the pool.
+PAGES: dict[str, tuple[str, int, int]] = {
+    "/": ("viewer", 200, 200),
+    "/account": ("viewer", 200, 200),
+    "/models": ("viewer", 200, 200),
+    "/models/pages-a/shared@1": ("viewer", 200, 200),
+    "/models/pages-a/own": ("viewer", 404, 200),
+    "/models/pages-a/own/card.md": ("viewer", 404, 200),
+    "/models/pages-a/own/download": ("viewer", 404, 200),
+    "/models/pages-a/own/withdraw": ("contributor", 404, 200),
+    "/models/pages-a/own/manage": ("viewer", 404, 200),
+    "/compare?model=pages-a/own&model=pages-a/shared": ("viewer", 404, 200),
+    "/evaluations": ("viewer", 200, 200),
+    "/merges": ("viewer", 200, 200),
+    "/merges/{merge}": ("viewer", 404, 200),
+    "/rounds": ("viewer", 200, 200),
+    "/rounds/new": ("viewer", 200, 200),
+    "/rounds/{round}": ("viewer", 404, 200),
+    "/upload": ("contributor", 200, 200),
+    "/uploads": ("contributor", 200, 200),
+    "/pictures/{digest}/thumb": ("viewer", 404, 200),
+    "/admin": ("curator", 403, 200),
+    "/admin/queue": ("curator", 403, 200),
+    "/admin/jobs": ("viewer", 200, 200),
+    "/admin/sites": ("admin", 403, 200),
+    "/admin/sites/pages-a": ("admin", 403, 200),
+    "/admin/people": ("admin", 403, 200),
+    "/admin/tokens": ("admin", 403, 200),
+    "/admin/audit": ("admin", 403, 200),
+    "/admin/storage": ("admin", 403, 200),
+    "/admin/health": ("admin", 403, 200),
+}
+# Without a log-in: not behind a session, or a page of its own for strangers.
+OPEN = {"/", "/docs", "/login", "/static/{digest}/{name}"}
+
+
+@pytest.fixture(scope="module")
+def places(pool: PoolDriver) -> dict[str, str]:
+    """Publish a model for all, one for its own site, a merge and a round."""
+    for site in (SITE, OTHER):
+        for role in ROLES:
+            pool.secret(site, role)
+    own = pool.member(SITE)
+    shared = upload(own, f"{SITE}/shared", landmark_bytes(4101))
+    kept = upload(own, f"{SITE}/own", landmark_bytes(4102), visibility="private")
+    asked = own.post(
+        "/api/v1/merges",
+        json={"site": SITE, "name": "both", "recipe": recipe_of([shared, kept])},
+    )
+    started = start_round(pool, f"{SITE}/shared@1", (SITE, "pages-c", "pages-d"))
+    return {
+        "merge": asked.json()["merge_id"],
+        "round": started["round_id"],
+        "digest": kept["digest"],
+    }
+
+
+@pytest.fixture(scope="module")
+def browsers(pool: PoolDriver, places: dict[str, str]) -> dict[str, Browser]:
+    found = {role: member_browser(pool, SITE, role) for role in ROLES}
+    return found | {
+        "foreign": member_browser(pool, OTHER),
+        "pool admin": Browser(pool).log_in(pool.admin_secret),
+        "nobody": Browser(pool),
+    }
+
+
+def test_every_page_has_a_row(pool: PoolDriver) -> None:
+    app = create_app(pool.settings)
+    app.state.parts.database.close()
+    pages = {
+        path
+        for method, path in routes_of(app.routes)
+        if method == "GET" and not path.startswith(("/api/", "/healthz", "/readyz", "/metrics"))
+    } - {"/openapi.json"}
+    shapes = {_shape(path.partition("?")[0]) for path in PAGES}
+    unseen = {page for page in pages - OPEN if not any(_fits(page, shape) for shape in shapes)}
+    assert unseen == {"/models/{site}"}, "only leads elsewhere"
+
+
+def _shape(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/"))
+
+
+def _fits(page: str, path: tuple[str, ...]) -> bool:
+    parts = page.split("/")
+    return len(parts) == len(path) and all(
+        one == two or one.startswith("{") for one, two in zip(parts, path, strict=True)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_visitor_sees_what_the_api_shows(
+    browsers: dict[str, Browser], places: dict[str, str], page: str
+) -> None:
+    least, foreign, admin = PAGES[page]
+    path = page.format(**places)
+    wanted: dict[str, Any] = {
+        role: 200 if ROLES.index(role) >= ROLES.index(least) else 403 for role in ROLES
+    }
+    wanted |= {"foreign": foreign, "pool admin": admin}
+    found = {name: browsers[name].get(path).status_code for name in wanted}
+    assert found == wanted
+    stranger = browsers["nobody"].get(path)
+    if page != "/":
+        assert stranger.status_code == 303
+        assert stranger.headers["location"].startswith("/login")
+
+
+def test_a_refusal_names_no_more_than_the_api_does(
+    pool: PoolDriver, browsers: dict[str, Browser], places: dict[str, str]
+) -> None:
+    for path in (f"/models/{SITE}/own", f"/models/{SITE}/never"):
+        page = browsers["foreign"].get(path)
+        answer = pool.member(OTHER).get(f"/api/v1{path}/versions/latest")
+        assert answer.json()["error"]["message"].replace("'", "&#39;") in page.text
+        assert "pages-a/own@1" not in page.text
+
+
+def test_lists_leave_out_what_is_not_for_the_visitor(browsers: dict[str, Browser]) -> None:
+    assert "pages-a/<" not in browsers["foreign"].get("/models?site=pages-a&name=own").text
+    assert 'value="pages-a/own@1"' in browsers["viewer"].get("/models?name=own").text
+    assert 'value="pages-a/own@1"' not in browsers["foreign"].get("/models?name=own").text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/models/pages-a/shared@1/withdraw",
+        "/models/pages-a/shared@1/manage",
+        "/models/pages-a/shared@1/delete",
+        "/models/pages-a/shared@1/quarantine",
+        "/admin/tokens",
+        "/admin/sites",
+        "/admin/people/invite",
+        "/rounds/{round}/cancel",
+        "/merges/{merge}/cancel",
+    ],
+)
+def test_a_foreign_contributor_changes_nothing(
+    browsers: dict[str, Browser], places: dict[str, str], path: str
+) -> None:
+    fields = {"reason": "quality", "site": SITE, "name": "stolen", "role": "admin", "kind": "feed"}
+    answer = browsers["foreign"].post(path.format(**places), fields, form_on="/account")
+    assert answer.status_code in {403, 404} or 'role="alert"' in answer.text
+    assert browsers["viewer"].get("/models/pages-a/shared@1").status_code == 200
+
+
+def test_only_admins_have_the_entry(browsers: dict[str, Browser]) -> None:
+    assert 'href="/admin"' not in browsers["viewer"].get("/models").text
+    assert 'href="/admin"' in browsers["curator"].get("/models").text
+
+
+def test_a_token_with_scopes_opens_no_more_than_they_say(
+    pool: PoolDriver, places: dict[str, str]
+) -> None:
+    made = pool.admin.post(
+        "/api/v1/tokens",
+        json={"site": SITE, "name": "narrow", "role": "admin", "scopes": ["models:read"]},
+    ).json()
+    browser = Browser(pool).log_in(made["secret"])
+    assert browser.get("/models").status_code == 200
+    assert browser.get("/").status_code == 200
+    for path in ("/rounds", "/merges", "/admin/tokens", f"/models/{SITE}/own/withdraw"):
+        assert browser.get(path).status_code == 403, path
