@@ -210,6 +210,9 @@ COMMANDS = (
         "federated", "cli.federated.group", "Train networks together with other sites.", _MAKE
     ),
     CommandEntry(
+        "split", "cli.split.group", "Train a network in two parts, at sites and a server.", _MAKE
+    ),
+    CommandEntry(
         "personal", "cli.personal", "Show and export what your site keeps of a network.", _MAKE
     ),
     CommandEntry("study", "cli.vision.study", "Compare sub-models: alone, merged, refined.", _MAKE),

@@ -1,10 +1,72 @@
-"""Networks for gaze: LeNet and ResNet-18, each with the head angles before its last layer."""
+"""Networks for gaze: LeNet and ResNet-18, each with the head angles before its last layer.
+
+A network is a sequence of stages, so that it can be run as a whole or, cut between two of them, in
+parts (`site_agent.split.cuts`).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a network.
+
+    Attributes
+    ----------
+    layers : tuple of str
+        The modules whose parameters it uses, such as ``layer1.0``.
+    run : callable
+        Takes the module, what the stage before returned, and the head angles; returns tensors of
+        shape (n, ...).
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    run: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class StagedNetwork(nn.Module):
+    """A network that runs its stages, or some of them, one after the other."""
+
+    stages: ClassVar[tuple[Stage, ...]]
+
+    def run_stages(
+        self, stages: Sequence[Stage], x: torch.Tensor, head: torch.Tensor
+    ) -> torch.Tensor:
+        """Return what the last of these stages returns."""
+        for stage in stages:
+            x = stage.run(self, x, head)
+        return x
+
+    def forward(self, patches: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+        """Return yaw and pitch.
+
+        Parameters
+        ----------
+        patches : float32, shape (n, 1, 36, 60)
+            As `site_agent.networks.files.to_inputs` scales them.
+        head : float32, shape (n, 2)
+            Yaw and pitch of the head in radians.
+        """
+        return self.run_stages(self.stages, patches, head)
+
+
+def _last(layer: str) -> Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return the stage that puts the head angles before the last layer."""
+
+    def run(module: Any, x: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+        gaze: torch.Tensor = getattr(module, layer)(torch.cat([x, head], dim=1))
+        return gaze
+
+    return run
 
 
 class _BasicBlock(nn.Module):
@@ -26,11 +88,35 @@ class _BasicBlock(nn.Module):
         return functional.relu(y + self.downsample(x))
 
 
-class GazeResNet18(nn.Module):
+def _stem(module: Any, x: torch.Tensor, _head: torch.Tensor) -> torch.Tensor:
+    x = functional.relu(module.bn1(module.conv1(x)))
+    return functional.max_pool2d(x, 3, 2, padding=1)
+
+
+def _block(layer: str, number: int) -> Stage:
+    return Stage(
+        f"{layer}.{number}",
+        (f"{layer}.{number}",),
+        lambda module, x, _head: getattr(module, layer)[number](x),
+    )
+
+
+class GazeResNet18(StagedNetwork):
     """Four stages of two basic blocks, on one grey channel, with the usual names of parameters.
 
     Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1.
     """
+
+    stages = (
+        Stage("stem", ("conv1", "bn1"), _stem),
+        *(_block(f"layer{layer}", number) for layer in range(1, 5) for number in range(2)),
+        Stage(
+            "mean",
+            (),
+            lambda _module, x, _head: functional.adaptive_avg_pool2d(x, 1).flatten(1),
+        ),
+        Stage("gaze", ("fc",), _last("fc")),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,21 +128,19 @@ class GazeResNet18(nn.Module):
         self.layer4 = nn.Sequential(_BasicBlock(256, 512, 2), _BasicBlock(512, 512, 1))
         self.fc = nn.Linear(512 + 2, 2)
 
-    def forward(self, patches: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
-        """Return yaw and pitch; inputs as for `GazeLeNet`."""
-        x = functional.relu(self.bn1(self.conv1(patches)))
-        x = functional.max_pool2d(x, 3, 2, padding=1)
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        x = functional.adaptive_avg_pool2d(x, 1).flatten(1)
-        gaze: torch.Tensor = self.fc(torch.cat([x, head], dim=1))
-        return gaze
 
-
-class GazeLeNet(nn.Module):
+class GazeLeNet(StagedNetwork):
     """Convolutions 5 x 5 x 20 and 5 x 5 x `channels`, each with pooling, and 500 hidden units.
 
     Source: Zhang et al. 2015, "Appearance-Based Gaze Estimation in the Wild".
     """
+
+    stages = (
+        Stage("pool1", ("conv1",), lambda m, x, _head: functional.max_pool2d(m.conv1(x), 2)),
+        Stage("pool2", ("conv2",), lambda m, x, _head: functional.max_pool2d(m.conv2(x), 2)),
+        Stage("fc1", ("fc1",), lambda m, x, _head: functional.relu(m.fc1(x.flatten(1)))),
+        Stage("gaze", ("fc2",), _last("fc2")),
+    )
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -64,19 +148,3 @@ class GazeLeNet(nn.Module):
         self.conv2 = nn.Conv2d(20, channels, 5)
         self.fc1 = nn.Linear(channels * 6 * 12, 500)
         self.fc2 = nn.Linear(500 + 2, 2)
-
-    def forward(self, patches: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
-        """Return yaw and pitch.
-
-        Parameters
-        ----------
-        patches : float32, shape (n, 1, 36, 60)
-            As `site_agent.networks.files.to_inputs` scales them.
-        head : float32, shape (n, 2)
-            Yaw and pitch of the head in radians.
-        """
-        x = functional.max_pool2d(self.conv1(patches), 2)
-        x = functional.max_pool2d(self.conv2(x), 2)
-        x = functional.relu(self.fc1(x.flatten(1)))
-        gaze: torch.Tensor = self.fc2(torch.cat([x, head], dim=1))
-        return gaze

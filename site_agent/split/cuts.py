@@ -1,0 +1,261 @@
+"""Where networks can be cut, and cutting and joining them.
+
+A part is a network file of its own. Its metadata name the architecture with the cut and the part's
+role (``gaze-lenet/pool1/client``), so that its fingerprint differs from those of whole networks and
+of other parts, and merges refuse to mix them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from aggregators.models import StateDict
+from site_agent.errors import InvalidInputError
+from site_agent.networks.architectures import find_architecture
+
+if TYPE_CHECKING:
+    from site_agent.networks.gaze_modules import Stage, StagedNetwork
+
+Role = Literal["client", "server"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a network is cut.
+
+    Attributes
+    ----------
+    architecture, name : str
+    front : int
+        Number of stages at the start that the client has.
+    tail : int
+        Number of stages at the end that the client has as well; with them the labels and head
+        angles stay at home.
+    meaning : str
+        For people.
+    """
+
+    architecture: str
+    name: str
+    front: int
+    tail: int = 0
+    meaning: str = ""
+
+    def label(self, role: Role) -> str:
+        """Return the architecture of a part, as its metadata name it."""
+        return f"{self.architecture}/{self.name}/{role}"
+
+    def front_stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """Return the stages before the server's."""
+        return stages[: self.front]
+
+    def server_stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """Return the server's stages."""
+        return stages[self.front : len(stages) - self.tail]
+
+    def tail_stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """Return the client's stages after the server's; empty for most cuts."""
+        return stages[len(stages) - self.tail :]
+
+    def stages_of(self, role: Role, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """Return all stages of a part."""
+        if role == "server":
+            return self.server_stages(stages)
+        return (*self.front_stages(stages), *self.tail_stages(stages))
+
+
+def _lenet(architecture: str) -> tuple[Cut, ...]:
+    return (
+        Cut(architecture, "pool1", 1, 0, "the first convolution (thesis, models 1 and 2)"),
+        Cut(architecture, "pool2", 2, 0, "both convolutions"),
+        Cut(architecture, "fc1", 3, 0, "all but the last layer"),
+        Cut(architecture, "u", 1, 1, "as pool1, and the last layer: labels stay at home"),
+    )
+
+
+CUTS: Mapping[str, tuple[Cut, ...]] = {
+    "gaze-lenet": _lenet("gaze-lenet"),
+    "gaze-lenet-wide": _lenet("gaze-lenet-wide"),
+    "gaze-resnet18": (
+        Cut("gaze-resnet18", "stem", 1, 0, "the stem (thesis, model 3a)"),
+        Cut("gaze-resnet18", "block1", 2, 0, "the stem and one block (model 3)"),
+        Cut("gaze-resnet18", "block2", 3, 0, "the stem and two blocks (model 3b)"),
+    ),
+}
+"""The cuts of each architecture; a new one is a line."""
+
+
+def find_cut(architecture: str, name: str) -> Cut:
+    """Return a cut by its name.
+
+    Raises
+    ------
+    InvalidInputError
+        The architecture cannot be cut, or has no such cut.
+    """
+    find_architecture(architecture)
+    if architecture not in CUTS:
+        raise InvalidInputError(f"{architecture} cannot be cut; expected one of {', '.join(CUTS)}")
+    for cut in CUTS[architecture]:
+        if cut.name == name:
+            return cut
+    known = ", ".join(cut.name for cut in CUTS[architecture])
+    raise InvalidInputError(f"{architecture} has no cut {name!r}; expected one of {known}")
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The two parts of a network."""
+
+    client: StateDict
+    server: StateDict
+
+
+def split_network(network: StateDict, cut: Cut) -> Parts:
+    """Return the parts of a network; `join_parts` gives it back in the same bytes.
+
+    Raises
+    ------
+    InvalidInputError
+        The network is of another architecture, or its entries do not fit.
+    """
+    from site_agent.networks import to_module
+
+    found = network.metadata.get("architecture", "no architecture")
+    if found != cut.architecture:
+        raise InvalidInputError(f"the network is {found}, expected {cut.architecture}")
+    to_module(network)  # checks its entries
+    return Parts(_part_of(network, cut, "client"), _part_of(network, cut, "server"))
+
+
+def join_parts(client: StateDict, server: StateDict) -> StateDict:
+    """Return the network whose parts these are.
+
+    Raises
+    ------
+    InvalidInputError
+        They are not the two parts of one cut, or their other metadata differ.
+    """
+    cut = cut_of(client, "client", "the client part")
+    other = cut_of(server, "server", "the server part")
+    if cut != other:
+        raise InvalidInputError(
+            f"the client part is cut at {cut.name} of {cut.architecture}, the server part at "
+            f"{other.name} of {other.architecture}; expected the parts of one cut"
+        )
+    rest = [
+        {key: text for key, text in part.metadata.items() if key != "architecture"}
+        for part in (client, server)
+    ]
+    if rest[0] != rest[1]:
+        different = sorted(set(rest[0].items()) ^ set(rest[1].items()))
+        raise InvalidInputError(
+            f"the parts differ in the metadata {different[0][0]!r}; expected parts of one network"
+        )
+    return StateDict(
+        {**client.tensors, **server.tensors},
+        {**client.infos, **server.infos},
+        {**rest[0], "architecture": cut.architecture},
+    )
+
+
+def cut_of(part: StateDict, role: Role, name: str) -> Cut:
+    """Return the cut at which a part was cut, and check that the part has its entries.
+
+    Parameters
+    ----------
+    name : str
+        How errors call the part.
+
+    Raises
+    ------
+    InvalidInputError
+        It is a whole network, the other part, or lacks entries.
+    """
+    label = part.metadata.get("architecture", "no architecture")
+    words = label.split("/")
+    if len(words) != 3 or words[2] != role:
+        raise InvalidInputError(f"{name} is {label}, expected the {role} part of a network")
+    cut = find_cut(words[0], words[1])
+    shapes = part_shapes(cut, role)
+    for key, shape in shapes.items():
+        given = part.infos.get(key)
+        if given is None or tuple(given.shape) != shape:
+            raise InvalidInputError(
+                f"{name}: entry {key!r} of {label}: found "
+                f"{'none' if given is None else list(given.shape)}, expected {list(shape)}"
+            )
+    if extra := sorted(set(part.infos) - set(shapes)):
+        raise InvalidInputError(f"{name}: {label} has no entry {extra[0]!r}")
+    return cut
+
+
+def part_shapes(cut: Cut, role: Role) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each entry of a part."""
+    state = _only(build_network(cut.architecture), cut, role).state_dict()
+    return {key: tuple(value.shape) for key, value in state.items()}
+
+
+def to_part_module(part: StateDict, cut: Cut, role: Role) -> StagedNetwork:
+    """Return a network that has the layers of one part only, in evaluation mode, on the CPU.
+
+    Run it with `StagedNetwork.run_stages` and stages of its own.
+    """
+    import torch
+
+    module = _only(build_network(cut.architecture), cut, role)
+    module.load_state_dict(
+        {key: torch.from_numpy(np.array(part.tensors[key])) for key in part.infos}
+    )
+    # As whole networks have them: equal layouts give equal sums.
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module.eval()
+
+
+def from_part_module(module: StagedNetwork, part: StateDict) -> StateDict:
+    """Return the entries of a module as a part with the metadata of `part`."""
+    tensors = {
+        key: np.array(value.detach().numpy(), order="C")
+        for key, value in module.state_dict().items()
+    }
+    return StateDict(tensors, dict(part.infos), dict(part.metadata))
+
+
+def _part_of(network: StateDict, cut: Cut, role: Role) -> StateDict:
+    names = part_shapes(cut, role)
+    return StateDict(
+        {key: network.tensors[key] for key in network.infos if key in names},
+        {key: info for key, info in network.infos.items() if key in names},
+        {**network.metadata, "architecture": cut.label(role)},
+    )
+
+
+def build_network(architecture: str) -> StagedNetwork:
+    """Return an architecture's module; the caller's random numbers go on as before."""
+    import torch
+
+    from site_agent.networks.gaze_modules import StagedNetwork
+
+    with torch.random.fork_rng(devices=[]):
+        module = find_architecture(architecture).build()
+    assert isinstance(module, StagedNetwork)
+    return module
+
+
+def _only(module: StagedNetwork, cut: Cut, role: Role) -> StagedNetwork:
+    """Take the layers of the other part out of a network, in place."""
+    from torch import nn
+
+    own = _layers(cut.stages_of(role, module.stages))
+    for name in _layers(module.stages) - own:
+        parent, _, last = name.rpartition(".")
+        setattr(module.get_submodule(parent), last, nn.Identity())
+    return module
+
+
+def _layers(stages: Iterable[Stage]) -> set[str]:
+    return {layer for stage in stages for layer in stage.layers}

@@ -1,0 +1,23 @@
+"""Tables of cuts and costs."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Run
+
+
+def test_cuts_are_listed_with_their_sizes(poolctl: Run) -> None:
+    items = poolctl("split", "cuts", "--json").data["items"]
+    assert len(items) == 11
+    shown = poolctl("split", "cuts", "--architecture", "gaze-lenet-wide")
+    assert "2,921,100" in shown.out
+    assert "8,960 and 500" in shown.out
+    assert "resnet" not in shown.out
+    assert poolctl("split", "cuts", "--architecture", "no-net").code == 2
+
+
+def test_cost_says_where_split_training_loses(poolctl: Run) -> None:
+    shown = poolctl("split", "cost")
+    assert "move 30.11 GB, FedAvg 3.27 GB: 9.2 times as much" in shown.out
+    assert "71,680 bytes for an image and pass, which has 2,160 bytes itself" in shown.out
+    few = poolctl("split", "cost", "--cut", "fc1", "--images-each", 10, "--json").data
+    assert few["times_fedavg"] < 1.2
