@@ -188,7 +188,7 @@ def train_at_site(
                 )
         rows.close()
         trained = from_module(module, architecture)
-        differences = _differences(trained, base)
+        differences = subtract_network(trained, base)
         for name, mask in masks.items():
             differences[name] = np.where(mask, 0, differences[name]).astype(differences[name].dtype)
         if guarded:
@@ -328,7 +328,7 @@ def _train_private_contribution(
             round_number=round_number,
             seed=seed,
         )
-    differences = _differences(from_module(module, architecture), base)
+    differences = subtract_network(from_module(module, architecture), base)
     if not all(np.isfinite(each).all() for each in differences.values()):
         raise TrainingFailedError(
             f"the noise of epsilon {settings.dp_epsilon:g} has driven the network apart in round "
@@ -370,7 +370,7 @@ class _Timer:
         return check
 
 
-def _differences(trained: StateDict, base: StateDict) -> dict[str, NDArray[np.generic]]:
+def subtract_network(trained: StateDict, base: StateDict) -> dict[str, NDArray[np.generic]]:
     """Return floating-point entries less the base's; the others as trained."""
     return {
         name: np.subtract(trained.tensors[name], base.tensors[name])

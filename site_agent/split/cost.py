@@ -1,7 +1,7 @@
 """What split training costs beside FedAvg: parameters, work and bytes, before anything is trained.
 
-All sizes follow from the cut and the numbers of images and rounds; `poolctl split train` counts the
-bytes of the real bodies, which differ by their headers only.
+All sizes follow from the cut and the numbers of images and rounds. Real messages have headers in
+besides.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -70,6 +70,19 @@ def sgd(
     )
 
 
+def make_optimiser(
+    name: Literal["adam", "sgd"],
+    module: nn.Module,
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+) -> torch.optim.Optimizer:
+    """Return Adam, or `sgd`; only the latter has the momentum."""
+    if name == "sgd":
+        return sgd(module, learning_rate, momentum, weight_decay)
+    return torch.optim.Adam(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
+
+
 def train_epoch(
     module: nn.Module,
     optimiser: torch.optim.Optimizer,
@@ -86,8 +99,7 @@ def train_epoch(
 ) -> float:
     """Train once on all samples, and return the mean loss.
 
-    The loss is the mean absolute difference of yaw and pitch in radians. A last batch of one
-    sample joins the batch before, because BatchNorm needs two.
+    The loss is the mean absolute difference of yaw and pitch in radians.
 
     Parameters
     ----------
@@ -112,7 +124,7 @@ def train_epoch(
     order = torch.randperm(len(data), generator=generator).to(data.patches.device)
     total = torch.zeros((), device=data.patches.device)
     done = 0
-    for batch in _batches(order, batch_size):
+    for batch in batches(order, batch_size):
         optimiser.zero_grad(set_to_none=True)
         patches = data.patches[batch]
         if shift_px:
@@ -151,7 +163,11 @@ def repeatable(threads: int = 1) -> Iterator[None]:
         torch.set_num_threads(before_threads)
 
 
-def _batches(order: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
+def batches(order: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
+    """Yield the numbers of the samples of each step, shape (size,) or less.
+
+    A last batch of one sample joins the batch before, because BatchNorm needs two.
+    """
     parts = list(torch.split(order, size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]

@@ -43,8 +43,6 @@ from site_agent.training_record import (
 )
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
     from site_agent.training.gaze.loop import GazeTensors, TrainingState
 
@@ -252,12 +250,24 @@ def _train(
     import torch
 
     from site_agent.networks import from_module, to_module
-    from site_agent.training.gaze.loop import TrainingState, repeatable, to_tensors
+    from site_agent.training.gaze.loop import (
+        TrainingState,
+        make_optimiser,
+        repeatable,
+        to_tensors,
+    )
 
     settings, device = recipe.settings, recipe.device
     module = to_module(start).to(device)
     generator = torch.Generator().manual_seed(settings.seed)
-    state = TrainingState(module, _optimiser(module, settings), generator)
+    optimiser = make_optimiser(
+        settings.optimiser,
+        module,
+        settings.learning_rate,
+        settings.momentum,
+        settings.weight_decay,
+    )
+    state = TrainingState(module, optimiser, generator)
     resumed_at = state.epoch if state.load(recipe.checkpoint, recipe.key) else 0
     # Some operations have no deterministic form on CUDA.
     with repeatable(recipe.threads) if device == "cpu" else nullcontext():
@@ -280,17 +290,6 @@ def _train(
         "validation_errors_deg": state.errors_deg,
     }
     return from_module(module, start.metadata["architecture"]), outcome
-
-
-def _optimiser(module: nn.Module, settings: GazeSettings) -> torch.optim.Optimizer:
-    import torch
-
-    from site_agent.training.gaze.loop import sgd
-
-    rate, decay = settings.learning_rate, settings.weight_decay
-    if settings.optimiser == "sgd":
-        return sgd(module, rate, settings.momentum, decay)
-    return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=decay)
 
 
 def _train_one_epoch(

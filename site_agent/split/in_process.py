@@ -1,0 +1,239 @@
+"""Rounds of split training in one process, for studies and as what the real processes must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from aggregators.models import Float32, NetworkContribution, StateDict
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.errors import InvalidInputError, TrainingFailedError
+from site_agent.federated.local_training import seed_of, subtract_network
+from site_agent.federated.plan import RoundModel, combine, first_model
+from site_agent.split.cuts import join_parts, split_network, to_part_module
+from site_agent.split.plan import FEWEST_SITES, SplitPlan
+from site_agent.split.training import (
+    Alter,
+    ServerHalf,
+    contribution_of,
+    count_batches,
+    steps_of,
+    train_client,
+)
+from site_agent.training.gaze.loop import batches, repeatable, to_tensors
+
+NoiseOf = Callable[[str, int], Alter]
+"""Takes a site and the number of a round; returns what alters the site's smashed data."""
+
+
+def no_noise(_site: str, _round_number: int) -> Alter:
+    """Leave smashed data as they are."""
+    return lambda smashed: smashed
+
+
+@dataclass(frozen=True, eq=False)
+class SplitRound:
+    """A round that was held.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    client, server : RoundModel
+        The parts with their digests.
+    losses : mapping of str to float
+        Mean loss of each site in radians; empty where the server part learns alone.
+    """
+
+    number: int
+    client: RoundModel
+    server: RoundModel
+    losses: Mapping[str, float]
+
+    @property
+    def network(self) -> StateDict:
+        """The whole network."""
+        return join_parts(self.client.network, self.server.network)
+
+
+def run_split_rounds(
+    base: StateDict,
+    sites: Mapping[str, GazeSamples],
+    plan: SplitPlan,
+    *,
+    guarded: bool = True,
+    noise: NoiseOf = no_noise,
+) -> Iterator[SplitRound]:
+    """Hold the rounds of a plan, and yield each one when it has ended.
+
+    Parameters
+    ----------
+    base : StateDict
+        The whole network to begin with.
+    sites : mapping of str to GazeSamples
+        At least 2 samples for each site.
+    guarded : bool
+        As for `train_client`.
+
+    Raises
+    ------
+    TrainingDataError, TrainingFailedError
+        A site cannot train.
+    InvalidInputError
+        The base is not of the plan's architecture, or means are asked for over too few sites.
+    AggregatorError
+        The parts cannot be averaged.
+    """
+    if plan.variant == "mean-smashed" and len(sites) < FEWEST_SITES:
+        raise InvalidInputError(f"found {len(sites)} sites, expected at least {FEWEST_SITES}")
+    parts = split_network(base, plan.found_cut)
+    client, server = first_model(parts.client), first_model(parts.server)
+    smashed: dict[str, _Smashed] = {}
+    for number in range(1, plan.rounds + 1):
+        losses: dict[str, float] = {}
+        if plan.trains_server_alone:
+            if plan.variant == "mean-smashed" or not smashed:
+                smashed = {
+                    site: _smash(client.network, sites[site], plan, noise(site, number))
+                    for site in sorted(sites)
+                }
+            train = _train_on_means if plan.variant == "mean-smashed" else _train_on_union
+            server = first_model(train(server.network, smashed, plan, number, guarded=guarded))
+        else:
+            client, server, losses = _hold_round(
+                client, server, sites, plan, number, guarded=guarded, noise=noise
+            )
+        yield SplitRound(number, client, server, losses)
+
+
+def _hold_round(
+    client: RoundModel,
+    server: RoundModel,
+    sites: Mapping[str, GazeSamples],
+    plan: SplitPlan,
+    number: int,
+    *,
+    guarded: bool,
+    noise: NoiseOf,
+) -> tuple[RoundModel, RoundModel, dict[str, float]]:
+    """Hold a round of V1 or V2."""
+    clients: dict[str, NetworkContribution] = {}
+    servers: dict[str, NetworkContribution] = {}
+    losses = {}
+    half = ServerHalf(server.network, plan, number)
+    for site in plan.order_in(number, sites):
+        if plan.variant == "v1":
+            half = ServerHalf(server.network, plan, number)
+        try:
+            made = train_client(
+                client.network, sites[site], plan, half,
+                site=site, round_number=number, guarded=guarded, alter=noise(site, number),
+            )  # fmt: skip
+        except TrainingFailedError as error:
+            raise TrainingFailedError(f"site {site}: {error}") from error
+        losses[site] = made.loss
+        clients[site] = contribution_of(made.differences, made.samples, client.digest, plan)
+        if plan.variant == "v1":
+            tensors = subtract_network(half.trained(), server.network)
+            change = StateDict(tensors, dict(server.network.infos))
+            servers[site] = contribution_of(change, made.samples, server.digest, plan)
+    averaged = combine(plan.averaging, client, clients).model
+    if plan.variant == "v1":
+        return averaged, combine(plan.averaging, server, servers).model, losses
+    return averaged, first_model(half.trained()), losses
+
+
+@dataclass(frozen=True, eq=False)
+class _Smashed:
+    """What the client part makes of all images of a site: `smashed` has shape (n, ...)."""
+
+    smashed: Float32
+    head: Float32
+    gaze: Float32
+
+    def __len__(self) -> int:
+        return len(self.smashed)
+
+
+def _smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter) -> _Smashed:
+    module = to_part_module(part, plan.found_cut, "client")
+    front = plan.found_cut.front_stages(module.stages)
+    with repeatable(), torch.no_grad():
+        data = to_tensors(samples)
+        # In pieces, as the first stages of all images at once take much memory.
+        found = [
+            alter(module.run_stages(front, data.patches[piece], data.head[piece])).contiguous()
+            for piece in torch.arange(len(data)).split(256)
+        ]
+        return _Smashed(torch.cat(found).numpy(), data.head.numpy(), data.gaze.numpy())
+
+
+def _train_on_union(
+    part: StateDict,
+    smashed: Mapping[str, _Smashed],
+    plan: SplitPlan,
+    number: int,
+    *,
+    guarded: bool,  # noqa: ARG001
+) -> StateDict:
+    """Train a server part as a data centre would, on the smashed data of all sites."""
+    half = ServerHalf(part, plan, number)
+    together = _Smashed(
+        *(
+            np.concatenate([getattr(smashed[site], name) for site in sorted(smashed)])
+            for name in ("smashed", "head", "gaze")
+        )
+    )
+    generator = torch.Generator().manual_seed(seed_of(plan.training.seed, "all sites", number))
+    step = 0
+    for _ in range(plan.training.epochs):
+        order = torch.randperm(len(together), generator=generator)
+        for batch in batches(order, plan.training.batch_size):
+            chosen = batch.numpy()
+            half.step(step, *_take(together, chosen))
+            step += 1
+    return half.trained()
+
+
+def _train_on_means(
+    part: StateDict,
+    smashed: Mapping[str, _Smashed],
+    plan: SplitPlan,
+    number: int,
+    *,
+    guarded: bool,
+) -> StateDict:
+    """Train a server part on the means of the i-th batches of at least 3 sites."""
+    half = ServerHalf(part, plan, number)
+    size, epochs = plan.training.batch_size, plan.training.epochs
+    if guarded:
+        size = min(steps_of(plan, len(each))[0] for each in smashed.values())
+    generators = {
+        site: torch.Generator().manual_seed(seed_of(plan.training.seed, site, number))
+        for site in sorted(smashed)
+    }
+    step = 0
+    for _ in range(epochs):
+        orders = {
+            site: torch.randperm(len(smashed[site]), generator=generators[site]).numpy()
+            for site in generators
+        }
+        for index in range(max(count_batches(len(each), size) for each in smashed.values())):
+            part_of = slice(index * size, (index + 1) * size)
+            chosen = [
+                _take(smashed[site], order[part_of])
+                for site, order in orders.items()
+                if len(order) >= part_of.stop
+            ]
+            if len(chosen) >= FEWEST_SITES:
+                means = (np.mean(np.stack(each), axis=0) for each in zip(*chosen, strict=True))
+                half.step(step, *means)
+                step += 1
+    return half.trained()
+
+
+def _take(data: _Smashed, chosen: np.ndarray) -> tuple[Float32, Float32, Float32]:  # type: ignore[type-arg]
+    return data.smashed[chosen], data.head[chosen], data.gaze[chosen]

@@ -1,0 +1,114 @@
+"""The plan of a split training, on which clients, main server and aggregator agree."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from aggregators.methods.round_options import LocalTraining
+from site_agent.errors import InvalidInputError
+from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.split.cuts import Cut, find_cut
+
+Variant = Literal["v1", "v2", "mean-smashed", "frozen-client"]
+
+FEWEST_SITES = 3
+"""In an average: of two, each site could compute the other's part."""
+
+
+class SplitPlan(BaseModel):
+    """What is trained, how, and for how many rounds.
+
+    Attributes
+    ----------
+    architecture, cut : str
+        As `site_agent.split.cuts.find_cut` takes them.
+    variant : str
+        ``v1``: a server part for each site, both parts averaged at the round's end. ``v2``: one
+        server part, which the sites train one after the other. ``mean-smashed``: the client part
+        stays as it is, and the server part learns from means over sites. ``frozen-client``: the
+        client part stays as it is, and smashed data are sent once.
+    optimiser : str
+        Of both parts; it begins anew in each round.
+    rounds : int
+    mean : str
+        ``samples``: sites count by their numbers of samples. ``sites``: equally.
+    training : LocalTraining
+        How each site trains. Its seed is that of the whole training.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    architecture: str = "gaze-lenet"
+    cut: str = "pool1"
+    variant: Variant = "v1"
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    rounds: int = Field(default=5, ge=1, le=100_000)
+    mean: Literal["samples", "sites"] = "samples"
+    training: LocalTraining = Field(default_factory=LocalTraining)
+
+    @model_validator(mode="after")
+    def _fits(self) -> SplitPlan:
+        try:
+            cut = find_cut(self.architecture, self.cut)
+        except InvalidInputError as error:
+            raise ValueError(str(error)) from error
+        if cut.tail and self.trains_server_alone:
+            raise ValueError(
+                f"variant {self.variant} needs labels at the server, and cut {self.cut} keeps them "
+                "at home"
+            )
+        return self
+
+    @cached_property
+    def found_cut(self) -> Cut:
+        """The cut."""
+        return find_cut(self.architecture, self.cut)
+
+    @property
+    def trains_server_alone(self) -> bool:
+        """Whether the client part stays as it is."""
+        return self.variant in ("mean-smashed", "frozen-client")
+
+    @property
+    def averaging(self) -> FederationPlan:
+        """How parts are averaged: as whole networks are by FedAvg."""
+        options = {**self.training.model_dump(mode="json"), "mean": self.mean}
+        return make_plan("fedavg", options, rounds=self.rounds)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def order_in(self, round_number: int, sites: Iterable[str]) -> tuple[str, ...]:
+        """Return the order in which sites train in a round of V2, from SHA-256."""
+
+        def drawn(site: str) -> bytes:
+            text = f"poolctl-split-order/1|{self.training.seed}|{round_number}|{site}"
+            return hashlib.sha256(text.encode()).digest()
+
+        return tuple(sorted(sites, key=drawn))
+
+
+def read_split_plan(data: Mapping[str, Any]) -> SplitPlan:
+    """Return a checked plan from plain values.
+
+    Raises
+    ------
+    InvalidInputError
+        A name is unknown, or a number out of its range.
+    """
+    try:
+        return SplitPlan.model_validate(dict(data))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        name = ".".join(str(step) for step in problem["loc"])
+        words = problem["msg"].removeprefix("Value error, ")
+        raise InvalidInputError(f"plan of a split training: {name or 'plan'}: {words}") from error

@@ -1,0 +1,261 @@
+"""The arithmetic of split training: a site's half of each step, and the server's half.
+
+Laws, with the same batches: one site trains as the undivided network would; with several sites and
+a server part for each (V1), averaging both parts is FedAvg of whole networks. The tensors of both
+halves are laid out in memory as those of whole networks, so that even the roundings agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from aggregators.models import Float32, NetworkContribution, StateDict
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
+from site_agent.federated.local_training import seed_of, subtract_network
+from site_agent.split.cuts import from_part_module, to_part_module
+from site_agent.split.plan import SplitPlan
+from site_agent.training.gaze.loop import batches, make_optimiser, repeatable, to_tensors
+
+Alter = Callable[[torch.Tensor], torch.Tensor]
+"""Alters smashed data before they leave, such as by noise."""
+
+
+@dataclass(frozen=True)
+class StepAnswer:
+    """What the server answers to a step.
+
+    Attributes
+    ----------
+    gradient : float32
+        Of the mean loss, by the smashed data; of their shape.
+    loss : float
+        Mean absolute difference of yaw and pitch in radians.
+    """
+
+    gradient: Float32
+    loss: float
+
+
+class Server(Protocol):
+    """The server of a site's steps, near or far.
+
+    Laws: steps are numbered from 0 without gaps; a repeated step gets the same answer and changes
+    nothing.
+    """
+
+    def step(self, number: int, smashed: Float32, head: Float32, gaze: Float32) -> StepAnswer:
+        """Take a step on smashed data (n, ...), head angles (n, 2) and gaze (n, 2)."""
+
+    def forward(self, number: int, smashed: Float32) -> Float32:
+        """Return what the server part makes of smashed data, for the client's tail."""
+
+    def backward(self, number: int, gradient: Float32) -> Float32:
+        """Take the step that `forward` began; return the gradient by the smashed data."""
+
+
+class ServerHalf:
+    """A server part while it is trained in a round."""
+
+    def __init__(self, part: StateDict, plan: SplitPlan, round_number: int) -> None:
+        self._part, self._cut = part, plan.found_cut
+        self.module = to_part_module(part, self._cut, "server").train()
+        self._optimiser = new_optimiser(plan, self.module, round_number)
+        self._stages = self._cut.server_stages(self.module.stages)
+        self._under_way: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def step(self, number: int, smashed: Float32, head: Float32, gaze: Float32) -> StepAnswer:  # noqa: ARG002
+        """See `Server`."""
+        with repeatable():
+            self._optimiser.zero_grad(set_to_none=True)
+            x = as_tensor(smashed).requires_grad_()
+            found = self.module.run_stages(self._stages, x, torch.from_numpy(head))
+            loss = functional.l1_loss(found, torch.from_numpy(gaze))
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimiser.step()
+        assert x.grad is not None
+        return StepAnswer(x.grad.numpy(), float(loss.detach()))
+
+    def forward(self, number: int, smashed: Float32) -> Float32:  # noqa: ARG002
+        """See `Server`."""
+        with repeatable():
+            self._optimiser.zero_grad(set_to_none=True)
+            x = as_tensor(smashed).requires_grad_()
+            # The stages of the server need no head angles where the client has the tail.
+            found = self.module.run_stages(self._stages, x, x.new_zeros(len(x), 2))
+        self._under_way = x, found
+        return found.detach().numpy()
+
+    def backward(self, number: int, gradient: Float32) -> Float32:  # noqa: ARG002
+        """See `Server`."""
+        assert self._under_way is not None, "backward without forward"
+        x, found = self._under_way
+        with repeatable():
+            found.backward(as_tensor(gradient))  # type: ignore[no-untyped-call]
+            self._optimiser.step()
+        self._under_way = None
+        assert x.grad is not None
+        return x.grad.numpy()
+
+    def trained(self) -> StateDict:
+        """Return the part as it is now."""
+        return from_part_module(self.module, self._part)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientUpdate:
+    """What a site's training leaves of the client part.
+
+    Attributes
+    ----------
+    differences : StateDict
+        From the part with which the round began.
+    loss : float
+        Mean over all steps, in radians.
+    """
+
+    differences: StateDict
+    samples: int
+    steps: int
+    loss: float
+
+
+def train_client(
+    part: StateDict,
+    samples: GazeSamples,
+    plan: SplitPlan,
+    server: Server,
+    *,
+    site: str,
+    round_number: int,
+    guarded: bool = True,
+    alter: Alter = lambda smashed: smashed,
+    progress: Callable[[float], None] = lambda _share: None,
+) -> ClientUpdate:
+    """Train a client part on a site's samples, with a server that has the rest of the network.
+
+    As in rounds of whole networks, a step takes at most an eighth of the samples, and dense rows
+    that would show one sample are sent as zeros (`site_agent.federated.leak_checks`).
+
+    Parameters
+    ----------
+    part : StateDict
+        The client part of the round.
+    guarded : bool
+        False only to compare with other ways of training: batches are as large as the plan says,
+        and nothing is kept back.
+    alter : callable
+        Alters smashed data before they leave.
+
+    Raises
+    ------
+    TrainingDataError
+        The site has fewer than 2 samples.
+    TrainingFailedError
+        The server answers with numbers that are not finite, or of another shape.
+    """
+    if len(samples) < 2:
+        raise TrainingDataError(None, [(0, f"found {len(samples)} samples, expected at least 2")])
+    cut = plan.found_cut
+    module = to_part_module(part, cut, "client")
+    front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
+    size, epochs = steps_of(plan, len(samples), guarded=guarded)
+    generator = torch.Generator().manual_seed(seed_of(plan.training.seed, site, round_number))
+    optimiser = new_optimiser(plan, module, round_number)
+    total, number, count = 0.0, 0, epochs * count_batches(len(samples), size)
+    with repeatable():
+        data = to_tensors(samples)
+        rows = DenseRows(module, data, epochs)
+        module.train()
+        for _ in range(epochs):
+            order = torch.randperm(len(data), generator=generator)
+            for batch in batches(order, size):
+                optimiser.zero_grad(set_to_none=True)
+                head, gaze = data.head[batch], data.gaze[batch]
+                smashed = module.run_stages(front, data.patches[batch], head)
+                sent = alter(smashed.detach()).contiguous().numpy()
+                if cut.tail:
+                    features = as_tensor(server.forward(number, sent)).requires_grad_()
+                    mean = functional.l1_loss(module.run_stages(tail, features, head), gaze)
+                    mean.backward()  # type: ignore[no-untyped-call]
+                    assert features.grad is not None
+                    loss = float(mean.detach())
+                    gradient = server.backward(number, features.grad.numpy())
+                else:
+                    answer = server.step(number, sent, head.numpy(), gaze.numpy())
+                    gradient, loss = answer.gradient, answer.loss
+                _require_usable(gradient, loss, smashed, round_number, plan)
+                smashed.backward(as_tensor(gradient))  # type: ignore[no-untyped-call]
+                optimiser.step()
+                total += loss * len(batch)
+                number += 1
+                progress(number / count)
+        rows.close()
+    trained = from_part_module(module, part)
+    differences = subtract_network(trained, part)
+    if guarded:
+        rows.keep_back(differences)
+    update = StateDict(differences, dict(part.infos))
+    return ClientUpdate(update, len(samples), number, total / (epochs * len(samples)))
+
+
+def steps_of(plan: SplitPlan, samples: int, *, guarded: bool = True) -> tuple[int, int]:
+    """Return how many samples a step takes, and how many passes a site makes in a round."""
+    if not guarded:
+        return plan.training.batch_size, plan.training.epochs
+    return batch_size_for(plan.training, samples), passes_for(plan.training, samples)
+
+
+def count_batches(samples: int, size: int) -> int:
+    """Return the number of steps in a pass, as `batches` makes them."""
+    whole, rest = divmod(samples, size)
+    return whole + (rest > (1 if whole else 0))
+
+
+def new_optimiser(
+    plan: SplitPlan, module: torch.nn.Module, round_number: int
+) -> torch.optim.Optimizer:
+    """Return the optimiser of a part in a round."""
+    training = plan.training
+    rate = training.learning_rate_in(round_number)
+    return make_optimiser(plan.optimiser, module, rate, training.momentum, training.weight_decay)
+
+
+def as_tensor(values: Float32) -> torch.Tensor:
+    """Return a batch as a tensor that is laid out as within whole networks."""
+    found = torch.from_numpy(values)
+    return found.contiguous(memory_format=torch.channels_last) if found.dim() == 4 else found
+
+
+def contribution_of(
+    differences: StateDict, samples: int, base_digest: str, plan: SplitPlan
+) -> NetworkContribution:
+    """Return a part's differences as they are averaged and sent."""
+    return NetworkContribution(
+        network=StateDict(differences.tensors, dict(differences.infos)),
+        holds="differences",
+        samples=samples,
+        base_digest=base_digest,
+        settings=plan.training.shared(),
+    )
+
+
+def _require_usable(
+    gradient: Float32, loss: float, smashed: torch.Tensor, round_number: int, plan: SplitPlan
+) -> None:
+    if not np.isfinite(loss) or not np.isfinite(gradient).all():
+        raise TrainingFailedError(
+            f"the loss is {loss} in round {round_number}: lower the learning rate "
+            f"({plan.training.learning_rate:g})"
+        )
+    if gradient.shape != tuple(smashed.shape):
+        raise TrainingFailedError(
+            f"the gradient has shape {list(gradient.shape)}, expected {list(smashed.shape)}"
+        )

@@ -1,0 +1,192 @@
+"""The laws of split training: what the network learns does not depend on where it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+
+from aggregators.formats import encode_model
+from aggregators.methods.round_options import LocalTraining
+from aggregators.models import NetworkContribution, StateDict
+from site_agent.datasets.gaze import GazeSamples, join_samples
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.local_training import (
+    seed_of,
+    subtract_network,
+    train_contribution,
+)
+from site_agent.federated.plan import combine, first_model
+from site_agent.networks import from_module, new_network, to_module
+from site_agent.split.cuts import CUTS
+from site_agent.split.in_process import run_split_rounds
+from site_agent.split.plan import SplitPlan
+from site_agent.split.training import contribution_of
+from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
+from tests.site_agent.federated.small_sites import samples_at, small_sites
+
+Optimiser = Literal["sgd", "adam"]
+LENET_CUTS = [cut.name for cut in CUTS["gaze-lenet"]]
+RATES = {"sgd": 0.02, "adam": 0.001}
+
+
+def plan_of(
+    cut: str, optimiser: Optimiser = "sgd", rounds: int = 2, **settings: object
+) -> SplitPlan:
+    training = {"batch_size": 4, "learning_rate": RATES[optimiser], "epochs": 2, **settings}
+    return SplitPlan(
+        cut=cut, optimiser=optimiser, rounds=rounds, training=LocalTraining.model_validate(training)
+    )
+
+
+def last_network(plan: SplitPlan, sites: Mapping[str, GazeSamples], **words: bool) -> StateDict:
+    base = new_network(plan.architecture, 1)
+    return [*run_split_rounds(base, sites, plan, guarded=False, **words)][-1].network  # type: ignore[arg-type]
+
+
+def train_whole(
+    network: StateDict, samples: GazeSamples, plan: SplitPlan, site: str, number: int
+) -> StateDict:
+    """Train an undivided network with the batches that a site draws in a round."""
+    training = plan.training
+    module = to_module(network)
+    optimiser = make_optimiser(
+        plan.optimiser, module, training.learning_rate, training.momentum, training.weight_decay
+    )
+    generator = torch.Generator().manual_seed(seed_of(training.seed, site, number))
+    with repeatable():
+        for _ in range(training.epochs):
+            train_epoch(module, optimiser, to_tensors(samples), training.batch_size, generator)
+    return from_module(module, network.metadata["architecture"])
+
+
+def fedavg(plan: SplitPlan, sites: Mapping[str, GazeSamples]) -> StateDict:
+    """Hold rounds of FedAvg of whole networks with the same batches."""
+    model = first_model(new_network(plan.architecture, 1))
+    for number in range(1, plan.rounds + 1):
+        made: dict[str, NetworkContribution] = {}
+        for site, samples in sites.items():
+            trained = train_whole(model.network, samples, plan, site, number)
+            change = StateDict(subtract_network(trained, model.network), dict(trained.infos))
+            made[site] = contribution_of(change, len(samples), model.digest, plan)
+        model = combine(plan.averaging, model, made).model
+    return model.network
+
+
+def difference(found: StateDict, expected: StateDict) -> float:
+    """Return the largest difference, beside the largest number of the entry."""
+    return max(
+        float(np.abs(found.tensors[name] - expected.tensors[name]).max())
+        / max(float(np.abs(expected.tensors[name]).max()), 1e-12)
+        for name, info in expected.infos.items()
+        if info.dtype == "F32"
+    )
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("cut", LENET_CUTS)
+def test_one_site_trains_as_the_undivided_network(cut: str, optimiser: Optimiser) -> None:
+    plan = plan_of(cut, optimiser, rounds=1)
+    found = last_network(plan, {"site-0": samples_at(0)})
+    expected = train_whole(new_network("gaze-lenet", 1), samples_at(0), plan, "site-0", 1)
+    assert difference(found, expected) < 1e-6
+    assert difference(found, new_network("gaze-lenet", 1)) > 1e-3
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("cut", LENET_CUTS)
+def test_v1_is_fedavg_of_whole_networks(cut: str, optimiser: Optimiser) -> None:
+    plan = plan_of(cut, optimiser)
+    assert difference(last_network(plan, small_sites()), fedavg(plan, small_sites())) < 1e-6
+
+
+def test_v1_is_what_rounds_of_sites_compute() -> None:
+    """The rounds of the product, with their own seeds: sites that do not guard themselves."""
+    plan = plan_of("pool1", rounds=1)
+    base = new_network("gaze-lenet", 1)
+    first = first_model(base)
+    made = {
+        site: train_contribution(
+            base, first.digest, samples, plan.training,
+            site=site, round_number=1, guarded=False,
+        )
+        for site, samples in small_sites().items()
+    }  # fmt: skip
+    rounds = combine(plan.averaging, first, made).model.network
+    assert difference(last_network(plan, small_sites()), rounds) < 1e-6
+
+
+def test_v1_of_sites_that_guard_themselves_has_the_batches_of_rounds() -> None:
+    """Only the dense rows differ, which sites of rounds keep back and main servers have anyway."""
+    plan = plan_of("pool1", rounds=1)
+    base = new_network("gaze-lenet", 1)
+    rounds = next(iter(run_rounds(base, small_sites(), plan.averaging))).model.network
+    found = next(iter(run_split_rounds(base, small_sites(), plan))).network
+    for name in ("conv1.weight", "conv2.weight", "fc2.weight"):
+        expected = rounds.tensors[name]
+        assert np.abs(found.tensors[name] - expected).max() < 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("cut", LENET_CUTS)
+def test_one_plain_step_a_round_is_a_step_on_the_union(cut: str) -> None:
+    plan = plan_of(cut, rounds=1, batch_size=1000, momentum=0, epochs=1)
+    union = join_samples([*small_sites().values()])
+    expected = train_whole(new_network("gaze-lenet", 1), union, plan, "union", 1)
+    assert difference(last_network(plan, small_sites()), expected) < 1e-6
+
+
+def test_cuts_of_resnet_do_not_change_what_it_learns() -> None:
+    sites = {"site-0": samples_at(0, 8)}
+    networks = []
+    for cut in ("stem", "block2"):
+        plan = SplitPlan(
+            architecture="gaze-resnet18",
+            cut=cut,
+            rounds=1,
+            training=LocalTraining(batch_size=4, epochs=1),
+        )
+        networks.append(last_network(plan, sites))
+    assert difference(*networks) < 1e-6
+
+
+def test_v2_trains_one_server_part_in_the_order_of_the_round() -> None:
+    plan = plan_of("pool1").model_copy(update={"variant": "v2"})
+    sites = small_sites()
+    found = last_network(plan, sites)
+    backwards = last_network(plan, dict(reversed(sites.items())))
+    assert encode_model(found) == encode_model(backwards)
+    orders = {plan.order_in(number, sites) for number in range(1, 20)}
+    assert len(orders) == 6
+    assert difference(found, last_network(plan_of("pool1"), sites)) > 1e-3
+
+
+@pytest.mark.parametrize("variant", ["mean-smashed", "frozen-client"])
+def test_variants_with_a_frozen_client_part_train_the_server_part_only(variant: str) -> None:
+    plan = SplitPlan.model_validate(plan_of("pool1").model_dump() | {"variant": variant})
+    base = new_network("gaze-lenet", 1)
+    found = last_network(plan, small_sites())
+    assert np.array_equal(found.tensors["conv1.weight"], base.tensors["conv1.weight"])
+    assert difference(found, base) > 1e-3
+    with pytest.raises(ValueError, match="needs labels at the server"):
+        SplitPlan.model_validate(plan.model_dump() | {"cut": "u"})
+
+
+def test_a_frozen_client_gives_what_a_data_centre_with_that_layer_frozen_would() -> None:
+    plan = SplitPlan.model_validate(
+        plan_of("pool1", rounds=1).model_dump() | {"variant": "frozen-client"}
+    )
+    base = new_network("gaze-lenet", 1)
+    module = to_module(base)
+    for name, each in module.named_parameters():
+        each.requires_grad_(not name.startswith("conv1"))
+    union = join_samples([small_sites()[site] for site in sorted(small_sites())])
+    optimiser = make_optimiser("sgd", module, 0.02, 0.9, 0.0)
+    generator = torch.Generator().manual_seed(seed_of(0, "all sites", 1))
+    with repeatable():
+        for _ in range(2):
+            train_epoch(module, optimiser, to_tensors(union), 4, generator)
+    expected = from_module(module, "gaze-lenet")
+    assert difference(last_network(plan, small_sites()), expected) < 1e-6
