@@ -139,12 +139,30 @@ def audit_base(base: StateDict, samples: Any) -> list[str]:
     """
     task = task_of_network(base)
     module = to_module(base, "the base").eval()
-    inputs = _LayerInputs(module)
+    found = []
     with torch.no_grad():
-        output = inputs.run(module, _some(task.to_tensors(samples)))
-        found, largest = [], float(output.abs().max())
+        data = task.to_tensors(samples)
+        output = module(*_some(data))
+        largest = float(output.abs().max())
         if not bool(torch.isfinite(output).all()) or largest > task.most_output:
             found.append(f"it answers with {largest:.3g}, expected at most {task.most_output:g}")
+    return found + audit_dense_layers(module, data)
+
+
+def audit_dense_layers(module: nn.Module, data: Any) -> list[str]:
+    """Return what the dense layers of a module have that training does not make.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    data : GazeTensors or SaliencyTensors
+        What it takes; as many of them are looked at as `audit_base` says.
+    """
+    if not dense_layers(module):
+        return []
+    inputs, found = _LayerInputs(module), []
+    with torch.no_grad():
+        count = len(inputs.run(module.eval(), _some(data)))
         for name, layer in dense_layers(module):
             if parallel := _parallel_rows(layer.weight):
                 found.append(
@@ -153,7 +171,7 @@ def audit_base(base: StateDict, samples: Any) -> list[str]:
                     "trained networks do not"
                 )
             share = _median_share(layer(inputs.of[name]))
-            if share < max(LEAST_SHARE, 1.5 / len(output)):
+            if share < max(LEAST_SHARE, 1.5 / count):
                 found.append(
                     f"half of the units of {name} answer to at most {share:.1%} of your samples: "
                     "each would show one of them"

@@ -1,4 +1,4 @@
-"""Rounds of split training in one process, for studies and as what the real processes must equal."""
+"""Rounds of split training in one process: for studies, and what the real processes must equal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aggregators.models import Float32, NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples
@@ -91,17 +92,20 @@ def run_split_rounds(
         raise InvalidInputError(f"found {len(sites)} sites, expected at least {FEWEST_SITES}")
     parts = split_network(base, plan.found_cut)
     client, server = first_model(parts.client), first_model(parts.server)
-    smashed: dict[str, _Smashed] = {}
+    smashed: dict[str, SmashedData] = {}
     for number in range(1, plan.rounds + 1):
         losses: dict[str, float] = {}
         if plan.trains_server_alone:
             if plan.variant == "mean-smashed" or not smashed:
                 smashed = {
-                    site: _smash(client.network, sites[site], plan, noise(site, number))
+                    site: smash(client.network, sites[site], plan, noise(site, number))
                     for site in sorted(sites)
                 }
-            train = _train_on_means if plan.variant == "mean-smashed" else _train_on_union
-            server = first_model(train(server.network, smashed, plan, number, guarded=guarded))
+            if plan.variant == "mean-smashed":
+                trained = _train_on_means(server.network, smashed, plan, number, guarded=guarded)
+            else:
+                trained = train_on_union(server.network, smashed, plan, number)
+            server = first_model(trained)
         else:
             client, server, losses = _hold_round(
                 client, server, sites, plan, number, guarded=guarded, noise=noise
@@ -147,7 +151,7 @@ def _hold_round(
 
 
 @dataclass(frozen=True, eq=False)
-class _Smashed:
+class SmashedData:
     """What the client part makes of all images of a site: `smashed` has shape (n, ...)."""
 
     smashed: Float32
@@ -158,7 +162,8 @@ class _Smashed:
         return len(self.smashed)
 
 
-def _smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter) -> _Smashed:
+def smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter) -> SmashedData:
+    """Return what a client part, which stays as it is, makes of all images of a site."""
     module = to_part_module(part, plan.found_cut, "client")
     front = plan.found_cut.front_stages(module.stages)
     with repeatable(), torch.no_grad():
@@ -166,22 +171,17 @@ def _smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter)
         # In pieces, as the first stages of all images at once take much memory.
         found = [
             alter(module.run_stages(front, data.patches[piece], data.head[piece])).contiguous()
-            for piece in torch.arange(len(data)).split(256)
+            for piece in torch.split(torch.arange(len(data)), 256)
         ]
-        return _Smashed(torch.cat(found).numpy(), data.head.numpy(), data.gaze.numpy())
+        return SmashedData(torch.cat(found).numpy(), data.head.numpy(), data.gaze.numpy())
 
 
-def _train_on_union(
-    part: StateDict,
-    smashed: Mapping[str, _Smashed],
-    plan: SplitPlan,
-    number: int,
-    *,
-    guarded: bool,  # noqa: ARG001
+def train_on_union(
+    part: StateDict, smashed: Mapping[str, SmashedData], plan: SplitPlan, number: int
 ) -> StateDict:
     """Train a server part as a data centre would, on the smashed data of all sites."""
     half = ServerHalf(part, plan, number)
-    together = _Smashed(
+    together = SmashedData(
         *(
             np.concatenate([getattr(smashed[site], name) for site in sorted(smashed)])
             for name in ("smashed", "head", "gaze")
@@ -200,7 +200,7 @@ def _train_on_union(
 
 def _train_on_means(
     part: StateDict,
-    smashed: Mapping[str, _Smashed],
+    smashed: Mapping[str, SmashedData],
     plan: SplitPlan,
     number: int,
     *,
@@ -235,5 +235,5 @@ def _train_on_means(
     return half.trained()
 
 
-def _take(data: _Smashed, chosen: np.ndarray) -> tuple[Float32, Float32, Float32]:  # type: ignore[type-arg]
+def _take(data: SmashedData, chosen: NDArray[np.int64]) -> tuple[Float32, Float32, Float32]:
     return data.smashed[chosen], data.head[chosen], data.gaze[chosen]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -103,6 +103,15 @@ class ServerHalf:
         self._under_way = None
         assert x.grad is not None
         return x.grad.numpy()
+
+    def state(self) -> dict[str, Any]:
+        """Return the part and its optimiser, for `load`."""
+        return {"module": self.module.state_dict(), "optimiser": self._optimiser.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.module.load_state_dict(state["module"])
+        self._optimiser.load_state_dict(state["optimiser"])
 
     def trained(self) -> StateDict:
         """Return the part as it is now."""

@@ -43,7 +43,6 @@ from site_agent.training_record import (
 )
 
 if TYPE_CHECKING:
-
     from site_agent.training.gaze.loop import GazeTensors, TrainingState
 
 _FEWEST_SAMPLES = 2

@@ -1,0 +1,175 @@
+"""The part aggregator: it keeps the client parts of all rounds, and never sees smashed data.
+
+Who may lie here: a site, about its part and its samples (`check_network_contribution`, and the main
+server compares the samples); the main server, about who is done. The aggregator averages once a
+round, over at least 3 sites, so that two rosters that differ by one site cannot be compared.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aggregators.methods.networks.round_files import (
+    check_network_contribution,
+    decode_network_contribution,
+)
+from site_agent.errors import ConflictError, InvalidInputError
+from site_agent.split.cuts import cut_of
+from site_agent.split.kits import START, Kit
+from site_agent.split.rounds_folder import Roster, RoundsFolder, Taken
+from site_agent.split.service import (
+    BODY,
+    Callers,
+    RefusalError,
+    ServiceProcess,
+    answered,
+    in_thread,
+    json_object,
+    json_response,
+    read_body,
+)
+
+_HEADER_BYTES = 64 * 1024
+_MOST_ATTEMPTS = 10_000
+
+
+class PartAggregator:
+    """The rounds of client parts; for several threads."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._lock = threading.RLock()
+        self._sites = frozenset(kit.sites)
+        self.plan = kit.plan
+        self.rounds = RoundsFolder(kit.folder / "rounds", kit.folder / START, kit.plan)
+        cut_of(self.rounds.model.network, "client", str(kit.folder / START))
+        entries = self.rounds.model.network.infos.values()
+        self.most_bytes = _HEADER_BYTES + sum(8 * math.prod(info.shape) for info in entries)
+
+    def status(self) -> dict[str, Any]:
+        """Return the round under way, and whose parts have arrived."""
+        with self._lock:
+            finished = self.rounds.is_finished
+            known = {} if finished else self.rounds.contributions()
+            return {
+                "round": self.rounds.number,
+                "finished": finished,
+                "received": {site: asdict(taken) for site, (taken, _) in known.items()},
+            }
+
+    def part(self, number: int) -> bytes:
+        """Return the client part with which a round begins; after the last one, the result.
+
+        Raises
+        ------
+        ConflictError
+            The round has not begun.
+        """
+        with self._lock:
+            if not 1 <= number <= self.rounds.number:
+                raise ConflictError(f"round {self.rounds.number} is under way", code="round")
+            return self.rounds.part_path(number).read_bytes()
+
+    def receive(self, site: str, number: int, attempt: int, body: bytes) -> None:
+        """Take a site's trained part; the same part again changes nothing.
+
+        Raises
+        ------
+        ConflictError
+            Another round is under way, or the round is being closed.
+        InvalidInputError, AggregatorError
+            The part is not what training can make of the round's part.
+        """
+        if site not in self._sites or not 1 <= attempt <= _MOST_ATTEMPTS:
+            raise InvalidInputError(f"attempt {attempt}: expected 1 to {_MOST_ATTEMPTS}")
+        contribution = decode_network_contribution(body)
+        with self._lock:
+            self._require_round(number)
+            model = self.rounds.model
+            if contribution.shared:
+                raise InvalidInputError("the part holds personal numbers, expected none")
+            check_network_contribution(
+                contribution,
+                model.network,
+                base_digest=model.digest,
+                settings=self.plan.training.shared(),
+            )
+            if self.rounds.intention() is not None:
+                raise ConflictError(f"round {number} is being closed", code="closing")
+            self.rounds.add(site, attempt, contribution)
+
+    def close(self, number: int, roster: Roster) -> str:
+        """Average the parts of a roster, and return the SHA-256 of the mean.
+
+        Raises
+        ------
+        ConflictError
+            The round was closed with another roster.
+        InvalidInputError
+            Too few sites, or one whose part is not here.
+        """
+        with self._lock:
+            make = (lambda: self.rounds.model.network) if self.plan.trains_server_alone else None
+            return self.rounds.close(number, roster, make=make).digest
+
+    def _require_round(self, number: int) -> None:
+        if number != self.rounds.number or self.rounds.is_finished:
+            raise ConflictError(f"round {self.rounds.number} is under way", code="round")
+
+
+def aggregator_app(kit: Kit, aggregator: PartAggregator) -> Starlette:
+    """Return the aggregator's HTTP interface."""
+    callers = Callers(kit)
+
+    async def status(request: Request) -> Response:
+        callers.anybody(request)
+        return json_response(await in_thread(aggregator.status))
+
+    async def part(request: Request) -> Response:
+        callers.anybody(request)
+        content = await in_thread(aggregator.part, request.path_params["number"])
+        return Response(content, media_type=BODY)
+
+    async def receive(request: Request) -> Response:
+        site = callers.site(request)
+        body = await read_body(request, aggregator.most_bytes)
+        number, attempt = (request.path_params[name] for name in ("number", "attempt"))
+        await in_thread(aggregator.receive, site, number, attempt, body)
+        return json_response({"received": True})
+
+    async def close(request: Request) -> Response:
+        callers.require(request, "server")
+        content = json_object(await read_body(request, _HEADER_BYTES), roster=dict)
+        try:
+            roster = {str(site): Taken(**taken) for site, taken in content["roster"].items()}
+        except TypeError as error:
+            raise RefusalError(422, "invalid", f"roster: {error}") from error
+        digest = await in_thread(aggregator.close, request.path_params["number"], roster)
+        return json_response({"digest": digest})
+
+    routes = [
+        Route("/status", answered(status)),
+        Route("/parts/{number:int}", answered(part)),
+        Route("/rounds/{number:int}/{attempt:int}/part", answered(receive), methods=["PUT"]),
+        Route("/rounds/{number:int}/close", answered(close), methods=["POST"]),
+    ]
+    return Starlette(routes=routes)
+
+
+def run_aggregator(kit: Kit, *, on_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Raises
+    ------
+    BusyError
+        The address is taken.
+    """
+    ServiceProcess(kit, aggregator_app(kit, PartAggregator(kit)), on_ready).run()

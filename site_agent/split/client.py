@@ -1,0 +1,306 @@
+"""A site in a split training: its images stay here, its client part is trained here.
+
+How a round goes. The client asks the main server for the round under way, fetches the client part
+from the aggregator, compares its digest with the one that the main server knows, and audits it
+(`audit`). It writes the number of its attempt to its ledger, trains (`training.train_client`),
+sends the trained part to the aggregator, and then tells the main server that it is done. Where
+either service has lost it, or the client was killed, it begins the round anew as the next attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+from aggregators.formats import decode_model, encode_model
+from aggregators.methods.networks.round_files import contribution_as_network
+from aggregators.models import Float32, StateDict
+from aggregators.whole_file import write_whole
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.errors import ConflictError, FederationError, InvalidInputError
+from site_agent.runs.ledger import Ledger
+from site_agent.split.audit import require_safe_part
+from site_agent.split.connection import ServiceConnection
+from site_agent.split.cuts import cut_of, part_shapes, to_part_module
+from site_agent.split.in_process import smash
+from site_agent.split.kits import AGGREGATOR, SERVER, Kit
+from site_agent.split.messages import (
+    ROWS_AT_ONCE,
+    answer_shapes,
+    decode_arrays,
+    encode_arrays,
+)
+from site_agent.split.training import (
+    Alter,
+    ClientUpdate,
+    StepAnswer,
+    as_tensor,
+    contribution_of,
+    train_client,
+)
+from site_agent.training.gaze.loop import repeatable, to_tensors
+
+_POLL_S = 0.2
+_HEADER_BYTES = 64 * 1024
+_START_AGAIN = frozenset({"round", "attempt", "step", "step_changed", "turn", "closing"})
+"""Codes of conflicts after which the client asks where the round is."""
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """What a client has done, since it was started the last time.
+
+    Attributes
+    ----------
+    server_bytes, aggregator_bytes : int
+        Bodies in both directions.
+    seconds : float
+        With waiting for others.
+    training_seconds : float
+        With waiting for the main server's answers.
+    """
+
+    site: str
+    rounds: int
+    steps: int
+    samples: int
+    server_bytes: int
+    aggregator_bytes: int
+    seconds: float
+    training_seconds: float
+    peak_memory_bytes: int
+    part_digest: str
+
+
+class RemoteServer:
+    """The main server's half of a site's steps in one attempt (`training.Server`)."""
+
+    def __init__(self, connection: ServiceConnection, kit: Kit, number: int, attempt: int) -> None:
+        self._connection, self._path = connection, f"/rounds/{number}/{attempt}"
+        self._shapes = answer_shapes(kit.plan)
+
+    def step(self, number: int, smashed: Float32, head: Float32, gaze: Float32) -> StepAnswer:
+        """See `training.Server`."""
+        found = self._ask("step", number, smashed=smashed, head=head, gaze=gaze)
+        return StepAnswer(found["gradient"], float(found["loss"][0]))
+
+    def forward(self, number: int, smashed: Float32) -> Float32:
+        """See `training.Server`."""
+        return self._ask("forward", number, smashed=smashed)["features"]
+
+    def backward(self, number: int, gradient: Float32) -> Float32:
+        """See `training.Server`."""
+        return self._ask("backward", number, gradient=gradient)["gradient"]
+
+    def _ask(self, kind: str, number: int, **arrays: Float32) -> dict[str, Float32]:
+        shape = self._shapes[kind]
+        answer = self._connection.call(
+            "POST",
+            f"{self._path}/{kind}/{number}",
+            encode_arrays(arrays),
+            most_bytes=shape.most_bytes,
+        )
+        try:
+            return decode_arrays(answer, shape)
+        except InvalidInputError as error:
+            raise FederationError(f"the server's answer to {kind} {number}: {error}") from error
+
+
+class SplitClient:
+    """A site's client; use it as a context manager.
+
+    Parameters
+    ----------
+    kit : Kit
+        Of the site; its folder keeps the ledger and the newest client part.
+    patience_s : float
+        For so long a service that does not answer is called again.
+    """
+
+    def __init__(
+        self, kit: Kit, samples: GazeSamples, *, patience_s: float = 120.0, note: Note = print
+    ) -> None:
+        self.kit, self._samples, self._note = kit, samples, note
+        self._server = ServiceConnection(kit, SERVER, patience_s=patience_s)
+        self._aggregator = ServiceConnection(kit, AGGREGATOR, patience_s=patience_s)
+        self._ledger = Ledger(kit.folder / "attempts.jsonl")
+        self._rounds = self._steps = 0
+        self._training_s = 0.0
+
+    def __enter__(self) -> SplitClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for connection in (self._server, self._aggregator):
+            connection.__exit__(kind, error, trace)
+
+    @property
+    def part_path(self) -> Path:
+        """Where the client part lies when the training has ended."""
+        return self.kit.folder / "client-part.safetensors"
+
+    def status(self) -> dict[str, Any]:
+        """Return what the main server says of the training.
+
+        Raises
+        ------
+        FederationError
+            It holds another plan than the kit.
+        """
+        found = self._server.get_json("/status")
+        if found.get("plan") != self.kit.plan.digest:
+            raise FederationError("the server holds another plan than this kit")
+        return found
+
+    def run(self) -> ClientReport:
+        """Take part until the last round has ended.
+
+        Raises
+        ------
+        ContributionWithheldError
+            A client part that no training makes, or settings that no site accepts.
+        FederationError
+            A service refuses, does not answer, or contradicts the other.
+        """
+        began_s = time.monotonic()
+        while True:
+            found = self.status()
+            if found["finished"] or found["stopped"]:
+                break
+            number, site = int(found["round"]), self.kit.name
+            is_done = site in found["done"]
+            # Of V2, whose turn it is; otherwise nobody's.
+            if is_done or found["turn"] not in ("", site):
+                time.sleep(_POLL_S)
+                continue
+            try:
+                self._take_part(number, str(found["client_digest"]), int(found["attempt"]))
+            except ConflictError as error:
+                if error.code not in _START_AGAIN:
+                    raise
+                time.sleep(_POLL_S)
+        last = self._fetch_part(int(found["round"]), str(found["client_digest"]))
+        write_whole(self.part_path, encode_model(last))
+        return self._report(began_s, str(found["client_digest"]))
+
+    def predict(self, samples: GazeSamples) -> Float32:
+        """Return the gaze in patches, shape (n, 2), by the newest parts of both services."""
+        found = self.status()
+        part = self._fetch_part(int(found["round"]), str(found["client_digest"]))
+        cut = self.kit.plan.found_cut
+        module = to_part_module(part, cut, "client")
+        front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
+        shape = answer_shapes(self.kit.plan)["predict"]
+        data, results = to_tensors(samples), []
+        with repeatable(), torch.inference_mode():
+            for piece in torch.split(torch.arange(len(data)), ROWS_AT_ONCE):
+                smashed = module.run_stages(front, data.patches[piece], data.head[piece])
+                arrays = {"smashed": smashed.contiguous().numpy()}
+                if not cut.tail:
+                    arrays["head"] = data.head[piece].numpy()
+                answer = self._server.call(
+                    "POST", "/predict", encode_arrays(arrays), most_bytes=shape.most_bytes
+                )
+                gaze = as_tensor(decode_arrays(answer, shape)["found"])
+                results.append(module.run_stages(tail, gaze, data.head[piece]).numpy())
+        return np.concatenate(results)
+
+    def _take_part(self, number: int, digest: str, known_attempt: int) -> None:
+        """Train in a round, and hand in both results."""
+        plan = self.kit.plan
+        part = self._fetch_part(number, digest)
+        require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
+        if plan.trains_server_alone:
+            self._send_smashed(part)
+            return
+        attempt = self._next_attempt(number, known_attempt)
+        path = f"/rounds/{number}/{attempt}"
+        self._server.post_json(f"{path}/begin", {"samples": len(self._samples)})
+        remote = RemoteServer(self._server, self.kit, number, attempt)
+        began_s = time.monotonic()
+        made = self._train(part, remote, number)
+        self._training_s += time.monotonic() - began_s
+        contribution = contribution_of(made.differences, made.samples, digest, plan)
+        body = encode_model(contribution_as_network(contribution), "safetensors")
+        # The main server counts only whom the aggregator has, too.
+        self._aggregator.call("PUT", f"{path}/part", body)
+        self._server.post_json(f"{path}/done", {"steps": made.steps})
+        self._rounds += 1
+        self._steps += made.steps
+        self._note(f"round {number} of {plan.rounds}: loss {np.rad2deg(made.loss):.2f} degrees")
+
+    def _train(self, part: StateDict, remote: RemoteServer, number: int) -> ClientUpdate:
+        return train_client(
+            part, self._samples, self.kit.plan, remote,
+            site=self.kit.name, round_number=number, alter=self._alter(number),
+        )  # fmt: skip
+
+    def _alter(self, _number: int) -> Alter:
+        return lambda smashed: smashed
+
+    def _fetch_part(self, number: int, digest: str) -> StateDict:
+        """Return the client part of a round, which has to be the one that both services name."""
+        cut = self.kit.plan.found_cut
+        most = _HEADER_BYTES + 8 * sum(
+            int(np.prod(shape)) for shape in part_shapes(cut, "client").values()
+        )
+        content = self._aggregator.call("GET", f"/parts/{number}", most_bytes=most)
+        expected = {digest, self.kit.first_client} if number == 1 else {digest}
+        if {hashlib.sha256(content).hexdigest()} != expected:
+            raise FederationError(
+                f"the client part of round {number} is not the one that the server and the kit "
+                "name: one of the services is wrong, or lies"
+            )
+        part = decode_model(content)
+        if not isinstance(part, StateDict) or cut_of(part, "client", "the client part") != cut:
+            raise FederationError(f"the client part of round {number} is of another cut")
+        return part
+
+    def _next_attempt(self, number: int, known: int) -> int:
+        """Return the number of this attempt, which is on disk before it begins."""
+        with self._ledger.at_work():
+            before = [entry["attempt"] for entry in self._ledger.find("attempt", round=str(number))]
+            attempt = int(max([known, *before])) + 1
+            self._ledger.append({"kind": "attempt", "round": str(number), "attempt": attempt})
+        return attempt
+
+    def _send_smashed(self, part: StateDict) -> None:
+        """Send the smashed data of all images once."""
+        made = smash(part, self._samples, self.kit.plan, self._alter(1))
+        pieces = [
+            {name: values[first : first + ROWS_AT_ONCE] for name, values in vars(made).items()}
+            for first in range(0, len(made), ROWS_AT_ONCE)
+        ]
+        for index, piece in enumerate(pieces):
+            self._server.call("POST", f"/smashed/{index}", encode_arrays(piece))
+        content = {"pieces": len(pieces), "samples": len(made)}
+        self._server.post_json("/smashed/end", content)
+        self._note(f"sent the smashed data of {len(made)} images")
+
+    def _report(self, began_s: float, digest: str) -> ClientReport:
+        servers, parts = self._server, self._aggregator
+        report = ClientReport(
+            self.kit.name, self._rounds, self._steps, len(self._samples),
+            servers.sent_bytes + servers.received_bytes, parts.sent_bytes + parts.received_bytes,
+            time.monotonic() - began_s, self._training_s,
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, digest,
+        )  # fmt: skip
+        write_whole(self.kit.folder / "report.json", json.dumps(asdict(report), indent=1) + "\n")
+        return report

@@ -1,0 +1,375 @@
+"""The main server: it trains the server parts on smashed data, and closes the rounds.
+
+It has one session a site: the site's attempt at the round, with a server part of its own (V1) or
+the one of all sites (V2), the number of the next step, and the answer to the last one. A session
+lives in memory; a server that is killed has lost it, and the site begins its round anew. What is
+finished (`done`) is on disk before the site hears of it.
+
+Who may lie here: a site, about everything that it sends. Bodies are bounded and checked
+(`messages`), a step cannot be taken twice, and finished parts are checked as those of rounds are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from aggregators.methods.networks.round_files import check_network_contribution
+from aggregators.models import Float32, StateDict
+from site_agent.errors import ConflictError, InvalidInputError
+from site_agent.federated.local_training import subtract_network
+from site_agent.split.cuts import cut_of, to_part_module
+from site_agent.split.kits import START, Kit
+from site_agent.split.messages import BodyShape, body_shapes, decode_arrays, encode_arrays
+from site_agent.split.plan import FEWEST_SITES
+from site_agent.split.rounds_folder import Roster, RoundsFolder, Taken
+from site_agent.split.smashed_store import SmashedStore
+from site_agent.split.training import ServerHalf, as_tensor, contribution_of
+from site_agent.split.turns import Turns
+from site_agent.training.gaze.loop import repeatable
+
+_MOST_SAMPLES = 10_000_000
+_MOST_ATTEMPTS = 10_000
+
+
+@dataclass(frozen=True)
+class StepPlace:
+    """Of which site, round, attempt and step a message is."""
+
+    site: str
+    round_number: int
+    attempt: int
+    step: int
+
+
+@dataclass
+class _Session:
+    """A site's attempt at a round.
+
+    Attributes
+    ----------
+    next_step : int
+        From 0; a step with a tail counts when its `backward` is done.
+    last : tuple of str
+        Kind, number and digest of the last message, and the answer to it.
+    """
+
+    round_number: int
+    attempt: int
+    samples: int
+    half: ServerHalf
+    next_step: int = 0
+    waits_for: str = ""
+    last: tuple[str, int, str] = ("", -1, "")
+    answer: bytes = b""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class MainServer:
+    """The state of the main server; for several threads."""
+
+    def __init__(self, kit: Kit, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.RLock()
+        self._clock, self._limit_s, self._sites = clock, kit.round_limit_s, kit.sites
+        self.plan = kit.plan
+        self.rounds = RoundsFolder(kit.folder / "rounds", kit.folder / START, kit.plan)
+        cut_of(self.rounds.model.network, "server", str(kit.folder / START))
+        self.shapes: dict[str, BodyShape] = body_shapes(kit.plan)
+        self._first_client = kit.first_client
+        self._sessions: dict[str, _Session] = {}
+        self._turns = Turns(self.plan, self.rounds)
+        self.smashed = SmashedStore(kit.folder / "smashed", self.shapes["smashed"])
+        self.stopped = False
+        self._open_round(frozenset(self._sites))
+
+    def status(self, site: str = "") -> dict[str, Any]:
+        """Return the round under way, and what a site has to do in it."""
+        with self._lock:
+            self._seen.add(site)
+            session = self._sessions.get(site)
+            done = {} if self.rounds.is_finished else self._done()
+            return {
+                "plan": self.plan.digest,
+                "round": self.rounds.number,
+                "rounds": self.plan.rounds,
+                "finished": self.rounds.is_finished,
+                "stopped": self.stopped,
+                "client_digest": self._client_digest(),
+                "turn": self._turn() or "",
+                "done": {name: asdict(taken) for name, taken in done.items()},
+                "expected": sorted(self._expected),
+                "attempt": 0 if session is None else session.attempt,
+                "closed": [asdict(record) for record in self.rounds.closed],
+            }
+
+    def begin(self, site: str, number: int, attempt: int, samples: int) -> None:
+        """Begin a site's attempt at the round under way; the same call again changes nothing.
+
+        Raises
+        ------
+        ConflictError
+            Another round is under way, the attempt is an old one, or it is not the site's turn.
+        InvalidInputError
+            A number out of its range.
+        """
+        if not 1 <= attempt <= _MOST_ATTEMPTS or not 2 <= samples <= _MOST_SAMPLES:
+            raise InvalidInputError(
+                f"attempt {attempt}, samples {samples}: expected 1 to {_MOST_ATTEMPTS}, and 2 to "
+                f"{_MOST_SAMPLES}"
+            )
+        with self._lock:
+            self._require_open(site, number)
+            known = self._sessions.get(site)
+            if known is not None and known.round_number == number:
+                if (known.attempt, known.samples) == (attempt, samples):
+                    return
+                if attempt <= known.attempt:
+                    raise ConflictError(
+                        f"attempt {known.attempt} is under way, not {attempt}", code="attempt"
+                    )
+            if self.plan.variant == "v2" and self._turn() != site:
+                raise ConflictError(f"it is the turn of {self._turn()}", code="turn")
+            half = ServerHalf(self.rounds.model.network, self.plan, number)
+            if self.plan.variant == "v2":
+                self._turns.restore(half)
+            self._sessions[site] = _Session(number, attempt, samples, half)
+            self._expected |= {site}
+
+    def message(self, kind: str, place: StepPlace, body: bytes) -> bytes:
+        """Take a step, or half of one, and return the answer.
+
+        Parameters
+        ----------
+        kind : str
+            ``step``; with a tail ``forward`` and then ``backward``. The last message again, in the
+            same bytes, gets the same answer.
+
+        Raises
+        ------
+        ConflictError
+            It is no message of the session under way, or out of order.
+        InvalidInputError
+            The body has another content than the session determines.
+        """
+        step = place.step
+        session = self._session(place)
+        with session.lock:
+            digest = hashlib.sha256(body).hexdigest()
+            if (kind, step) == session.last[:2]:
+                if digest != session.last[2]:
+                    raise ConflictError(
+                        f"{kind} {step} was another message before", code="step_changed"
+                    )
+                return session.answer
+            if step != session.next_step or kind not in self._kinds(session):
+                raise ConflictError(
+                    f"expected {' or '.join(self._kinds(session))} {session.next_step}, found "
+                    f"{kind} {step}",
+                    code="step",
+                )
+            arrays = decode_arrays(body, self.shapes[kind])
+            session.answer = encode_arrays(_take_step(session, kind, step, arrays))
+            session.last = kind, step, digest
+            session.waits_for = "backward" if kind == "forward" else ""
+            session.next_step += kind != "forward"
+            return session.answer
+
+    def _session(self, place: StepPlace) -> _Session:
+        with self._lock:
+            self._require_open(place.site, place.round_number)
+            session = self._sessions.get(place.site)
+            wanted = place.round_number, place.attempt
+            if session is None or (session.round_number, session.attempt) != wanted:
+                found = 0 if session is None else session.attempt
+                raise ConflictError(
+                    f"attempt {found} of {place.site} is under way, not {place.attempt}",
+                    code="attempt",
+                )
+            if self.plan.variant == "v2" and self._turn() != place.site:
+                raise ConflictError(f"it is the turn of {self._turn()}", code="turn")
+            return session
+
+    def done(self, site: str, number: int, attempt: int, steps: int) -> None:
+        """Put a site's finished server part on disk; the same call again changes nothing.
+
+        Raises
+        ------
+        ConflictError
+            The session is another, or has another number of steps.
+        AggregatorError
+            The part is not what training can make of the round's part.
+        """
+        with self._lock:
+            self._require_open(site, number)
+            taken = self._done().get(site)
+            if taken is not None and taken.attempt == attempt:
+                return
+            session = self._sessions.get(site)
+            found = None if session is None else (session.attempt, session.next_step)
+            if session is None or found != (attempt, steps) or session.waits_for:
+                raise ConflictError(
+                    f"found attempt and steps {found}, expected {(attempt, steps)}", code="attempt"
+                )
+            if self.rounds.intention() is not None:
+                raise ConflictError(f"round {number} is being closed", code="closing")
+            self._keep(site, session)
+            del self._sessions[site]
+
+    def take_smashed(self, site: str, index: int, body: bytes) -> None:
+        """Keep smashed data that are sent once; the same message again changes nothing.
+
+        Raises
+        ------
+        ConflictError
+            Other data were sent before, or the site's data are complete.
+        """
+        with self._lock:
+            self._require_open(site, 1)
+            decode_arrays(body, self.shapes["smashed"])
+            self.smashed.add(site, index, body)
+
+    def finish_smashed(self, site: str, pieces: int, samples: int) -> None:
+        """Note that a site has sent all of its smashed data."""
+        with self._lock:
+            self._require_open(site, 1)
+            self.smashed.finish(site, pieces, samples)
+
+    def predict(self, body: bytes) -> bytes:
+        """Return what the newest server part makes of smashed data."""
+        arrays = decode_arrays(body, self.shapes["predict"])
+        with self._lock:
+            model = self.rounds.model
+        cut = self.plan.found_cut
+        module = to_part_module(model.network, cut, "server")
+        smashed = as_tensor(arrays["smashed"])
+        head = arrays.get("head", np.zeros((len(smashed), 2), np.float32))
+        with repeatable(), torch.inference_mode():
+            found = module.run_stages(
+                cut.server_stages(module.stages), smashed, torch.from_numpy(head)
+            )
+        return encode_arrays({"found": found.numpy()})
+
+    def stop(self) -> None:
+        """Tell all clients to end."""
+        with self._lock:
+            self.stopped = True
+
+    # What closes a round; `main_server_process` asks.
+    def ready_to_close(self) -> Roster | None:
+        """Return the sites that are done, where the round can end; None while it cannot."""
+        with self._lock:
+            if self.rounds.is_finished or self.stopped:
+                return None
+            if (begun := self.rounds.intention()) is not None:
+                return begun
+            done = self._done()
+            late = self.is_late()
+            if late and self.plan.variant == "v2":
+                self._turns.skip_all()
+            complete = self._expected <= set(done)
+            return done if len(done) >= FEWEST_SITES and (complete or late) else None
+
+    def is_late(self) -> bool:
+        """Return whether the round's time is over."""
+        return self._clock() > self._deadline_s
+
+    def is_closing(self) -> bool:
+        """Return whether the round's roster has been decided."""
+        with self._lock:
+            return not self.rounds.is_finished and self.rounds.intention() is not None
+
+    def intend(self, roster: Roster) -> None:
+        """Decide the roster of the round's end; nobody can be done any more."""
+        with self._lock:
+            self.rounds.intend(roster)
+
+    def close(self, roster: Roster, client_digest: str) -> None:
+        """End the round, and open the next."""
+        with self._lock:
+            number = self.rounds.number
+            make: Callable[[], StateDict] | None = None
+            if self.plan.variant == "v2":
+                make = self._turned
+            elif self.plan.trains_server_alone:
+                make = lambda: self.smashed.train(  # noqa: E731
+                    self.rounds.model.network, self.plan, number, tuple(roster)
+                )
+            self.rounds.close(number, roster, make=make, client_digest=client_digest)
+            self._sessions.clear()
+            self._turns.forget()
+            self._open_round(frozenset(roster) | self._seen)
+
+    def _open_round(self, expected: frozenset[str]) -> None:
+        self._expected = set(expected) & set(self._sites)
+        self._seen: set[str] = set()
+        self._deadline_s = self._clock() + self._limit_s
+        self._turns.open(self._expected, self._limit_s, self._clock())
+
+    def _require_open(self, site: str, number: int) -> None:
+        self._seen.add(site)
+        if self.stopped or self.rounds.is_finished or number != self.rounds.number:
+            raise ConflictError(f"round {self.rounds.number} is under way", code="round")
+
+    def _client_digest(self) -> str:
+        closed = self.rounds.closed
+        return closed[-1].client_digest if closed else self._first_client
+
+    def _turn(self) -> str | None:
+        if self.plan.variant != "v2" or self.rounds.is_finished:
+            return None
+        return self._turns.whose(self._clock())
+
+    def _done(self) -> dict[str, Taken]:
+        if self.plan.variant == "v2":
+            return dict(self._turns.done)
+        if self.plan.trains_server_alone:
+            return self.smashed.complete()
+        return {site: taken for site, (taken, _) in self.rounds.contributions().items()}
+
+    def _kinds(self, session: _Session) -> tuple[str, ...]:
+        if not self.plan.found_cut.tail:
+            return ("step",)
+        return (session.waits_for or "forward",)
+
+    def _keep(self, site: str, session: _Session) -> None:
+        if self.plan.variant == "v2":
+            self._turns.keep(site, Taken(session.attempt, session.samples), session.half)
+            return
+        base = self.rounds.model
+        tensors = subtract_network(session.half.trained(), base.network)
+        made = contribution_of(
+            StateDict(tensors, dict(base.network.infos)), session.samples, base.digest, self.plan
+        )
+        settings = self.plan.training.shared()
+        check_network_contribution(made, base.network, base_digest=base.digest, settings=settings)
+        self.rounds.add(site, session.attempt, made)
+
+    def _turned(self) -> StateDict:
+        half = ServerHalf(self.rounds.model.network, self.plan, self.rounds.number)
+        self._turns.restore(half)
+        return half.trained()
+
+
+def _take_step(
+    session: _Session, kind: str, step: int, arrays: dict[str, Float32]
+) -> dict[str, Float32]:
+    half = session.half
+    if kind == "forward":
+        return {"features": half.forward(step, arrays["smashed"])}
+    if kind == "backward":
+        return {"gradient": half.backward(step, arrays["gradient"])}
+    answer = half.step(step, arrays["smashed"], arrays["head"], arrays["gaze"])
+    if not math.isfinite(answer.loss) or not np.isfinite(answer.gradient).all():
+        raise InvalidInputError(
+            f"the loss is {answer.loss} in step {step}: lower the learning rate"
+        )
+    rows = len(arrays["smashed"])
+    return {"gradient": answer.gradient, "loss": np.full(rows, answer.loss, np.float32)}

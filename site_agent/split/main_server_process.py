@@ -1,0 +1,190 @@
+"""The main server as a process: its HTTP interface, and the thread that closes rounds."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from site_agent.errors import FederationError, SiteAgentError
+from site_agent.split.connection import ServiceConnection
+from site_agent.split.kits import AGGREGATOR, Kit
+from site_agent.split.main_server import MainServer, StepPlace
+from site_agent.split.rounds_folder import Roster, Taken
+from site_agent.split.service import (
+    BODY,
+    Callers,
+    RefusalError,
+    ServiceProcess,
+    answered,
+    in_thread,
+    json_object,
+    json_response,
+    read_body,
+)
+from site_agent.training.gaze.loop import repeatable
+
+_LOOK_INTERVAL_S = 0.1
+_TRY_AGAIN_S = 1.0
+_SMALL_BYTES = 4096
+
+Note = Callable[[str], None]
+
+
+def main_server_app(kit: Kit, server: MainServer) -> Starlette:
+    """Return the main server's HTTP interface."""
+    callers = Callers(kit)
+
+    async def status(request: Request) -> Response:
+        return json_response(await in_thread(server.status, callers.anybody(request)))
+
+    async def begin(request: Request) -> Response:
+        site = callers.site(request)
+        content = json_object(await read_body(request, _SMALL_BYTES), samples=int)
+        number, attempt = _numbers(request, "number", "attempt")
+        await in_thread(server.begin, site, number, attempt, content["samples"])
+        return json_response({})
+
+    async def message(request: Request) -> Response:
+        site, kind = callers.site(request), request.path_params["kind"]
+        if kind not in ("step", "forward", "backward"):
+            raise RefusalError(404, "not_found", f"found {kind}, expected step, forward, backward")
+        body = await read_body(request, server.shapes[kind].most_bytes)
+        place = StepPlace(site, *_numbers(request, "number", "attempt", "step"))
+        return Response(await in_thread(server.message, kind, place, body), media_type=BODY)
+
+    async def done(request: Request) -> Response:
+        site = callers.site(request)
+        content = json_object(await read_body(request, _SMALL_BYTES), steps=int)
+        number, attempt = _numbers(request, "number", "attempt")
+        await in_thread(server.done, site, number, attempt, content["steps"])
+        return json_response({})
+
+    async def smashed(request: Request) -> Response:
+        site = callers.site(request)
+        body = await read_body(request, server.shapes["smashed"].most_bytes)
+        await in_thread(server.take_smashed, site, *_numbers(request, "index"), body)
+        return json_response({})
+
+    async def end(request: Request) -> Response:
+        site = callers.site(request)
+        body = await read_body(request, _SMALL_BYTES)
+        content = json_object(body, pieces=int, samples=int)
+        await in_thread(server.finish_smashed, site, content["pieces"], content["samples"])
+        return json_response({})
+
+    async def predict(request: Request) -> Response:
+        callers.site(request)
+        body = await read_body(request, server.shapes["predict"].most_bytes)
+        return Response(await in_thread(server.predict, body), media_type=BODY)
+
+    async def stop(request: Request) -> Response:
+        callers.require(request, "server")
+        server.stop()
+        return json_response({})
+
+    attempt = "/rounds/{number:int}/{attempt:int}"
+    routes = [
+        Route("/status", answered(status)),
+        Route(f"{attempt}/begin", answered(begin), methods=["POST"]),
+        Route(f"{attempt}/done", answered(done), methods=["POST"]),
+        Route(f"{attempt}/{{kind}}/{{step:int}}", answered(message), methods=["POST"]),
+        Route("/smashed/{index:int}", answered(smashed), methods=["POST"]),
+        Route("/smashed/end", answered(end), methods=["POST"]),
+        Route("/predict", answered(predict), methods=["POST"]),
+        Route("/stop", answered(stop), methods=["POST"]),
+    ]
+    return Starlette(routes=routes)
+
+
+def _numbers(request: Request, *names: str) -> tuple[int, ...]:
+    return tuple(int(request.path_params[name]) for name in names)
+
+
+def run_main_server(
+    kit: Kit, *, note: Note = lambda _text: None, on_ready: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until SIGTERM, Ctrl-C, or `stop`.
+
+    Raises
+    ------
+    BusyError
+        The address is taken.
+    """
+    server = MainServer(kit)
+    process = ServiceProcess(kit, main_server_app(kit, server), on_ready)
+    closing = Closing(kit, server, note)
+    # One thread and one way of computing for all sessions, as clients have them.
+    with repeatable():
+        closing.start()
+        try:
+            process.run()
+        finally:
+            closing.stop()
+
+
+class Closing:
+    """Closes each round when it is time, in a thread of its own."""
+
+    def __init__(self, kit: Kit, server: MainServer, note: Note) -> None:
+        self._kit, self._server, self._note = kit, server, note
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="closing", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ending.set()
+        self._thread.join(timeout=_TRY_AGAIN_S * 2)
+
+    def _run(self) -> None:
+        said = ""
+        with ServiceConnection(self._kit, AGGREGATOR, patience_s=math.inf) as aggregator:
+            while not self._ending.wait(_LOOK_INTERVAL_S):
+                ready = self._server.ready_to_close()
+                if ready is None:
+                    continue
+                try:
+                    self._close(aggregator, ready)
+                    said = ""
+                except (SiteAgentError, OSError) as error:
+                    if str(error) != said:
+                        said = str(error)
+                        self._note(f"the round cannot be closed yet: {said}")
+                    self._ending.wait(_TRY_AGAIN_S)
+
+    def _close(self, aggregator: ServiceConnection, ready: Roster) -> None:
+        number = self._server.rounds.number
+        roster = ready
+        if not self._server.is_closing():
+            roster = self._received_by_both(aggregator, ready)
+            self._server.intend(roster)
+        content = {"roster": {site: vars(taken) for site, taken in roster.items()}}
+        answer = aggregator.post_json(f"/rounds/{number}/close", content)
+        self._server.close(roster, str(answer["digest"]))
+        self._note(f"round {number} of {self._server.plan.rounds}: {', '.join(sorted(roster))}")
+
+    def _received_by_both(self, aggregator: ServiceConnection, done: Roster) -> Roster:
+        """Return the sites of which both services have the same attempt and samples."""
+        if self._server.plan.trains_server_alone:
+            return done
+        received = {
+            site: Taken(**taken)
+            for site, taken in aggregator.get_json("/status")["received"].items()
+        }
+        both = {site: taken for site, taken in done.items() if received.get(site) == taken}
+        if missing := sorted(set(done) - set(both)):
+            found = ", ".join(
+                f"{site}: {done[site]} here, {received.get(site)} at the aggregator"
+                for site in missing
+            )
+            if len(both) < len(done) and not self._server.is_late():
+                raise FederationError(f"the services do not have the same of {found}")
+            self._note(f"left out: {found}")
+        return both

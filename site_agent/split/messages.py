@@ -1,0 +1,148 @@
+"""The bodies of messages: safetensors whose entries, types and shapes the session determines.
+
+==============  =============================================================================
+message         entries, all F32; n samples
+==============  =============================================================================
+step            ``smashed`` (n, ...), ``head`` (n, 2), ``gaze`` (n, 2)
+its answer      ``gradient`` (n, ...), ``loss`` (n,), each the mean of the step
+forward         ``smashed`` (n, ...); the answer ``features`` (n, ...)
+backward        ``gradient`` (n, ...); the answer ``gradient`` (n, ...)
+smashed         ``smashed``, ``head``, ``gaze`` as in a step, for images sent once
+predict         ``smashed`` (n, ...), ``head`` (n, 2) without a tail; the answer ``found``
+==============  =============================================================================
+
+Whoever receives a body may not trust it: it is read only up to the size that its message can have,
+and every number must be finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from aggregators.errors import FormatError
+from aggregators.formats import encode_model
+from aggregators.formats.safetensors_file import parse_safetensors
+from aggregators.models import Float32, StateDict, TensorInfo
+from site_agent.errors import InvalidInputError
+from site_agent.split.cost import size_of
+from site_agent.split.plan import SplitPlan
+
+HEADER_BYTES = 4096
+"""More than the header of any message takes."""
+
+ROWS_AT_ONCE = 64
+"""Samples in a message that is no step."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class BodyShape:
+    """What a message has to hold.
+
+    Attributes
+    ----------
+    entries : mapping of str to tuple of int
+        Shape of each entry for one sample.
+    most_rows : int
+        The largest number of samples.
+    """
+
+    entries: Shapes
+    most_rows: int
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest size of a body."""
+        return HEADER_BYTES + 4 * self.most_rows * sum(
+            math.prod(shape) for shape in self.entries.values()
+        )
+
+
+def body_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
+    """Return the form of each message that the main server takes, by its name."""
+    size = size_of(plan.found_cut)
+    angles = {"head": (2,), "gaze": (2,)}
+    rows = most_rows(plan)
+    smashed = {"smashed": size.smashed}
+    predict = smashed if plan.found_cut.tail else {**smashed, "head": (2,)}
+    return {
+        "step": BodyShape({**smashed, **angles}, rows),
+        "forward": BodyShape(smashed, rows),
+        "backward": BodyShape({"gradient": size.returned}, rows),
+        "smashed": BodyShape({**smashed, **angles}, ROWS_AT_ONCE),
+        "predict": BodyShape(predict, ROWS_AT_ONCE),
+    }
+
+
+def answer_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
+    """Return the form of each answer that a client takes, by the name of its message."""
+    size = size_of(plan.found_cut)
+    rows = most_rows(plan)
+    found = size.returned if plan.found_cut.tail else (2,)
+    return {
+        "step": BodyShape({"gradient": size.smashed, "loss": ()}, rows),
+        "forward": BodyShape({"features": size.returned}, rows),
+        "backward": BodyShape({"gradient": size.smashed}, rows),
+        "predict": BodyShape({"found": found}, ROWS_AT_ONCE),
+    }
+
+
+def most_rows(plan: SplitPlan) -> int:
+    """Return the largest number of samples in a step."""
+    size = plan.training.batch_size
+    if plan.training.dp_epsilon is None:
+        # A last batch of one sample joins the batch before.
+        return size + 1
+    # Each sample is drawn by chance: beyond this, less often than once in 1e20 steps.
+    return size + 10 * math.isqrt(size) + 20
+
+
+def encode_arrays(arrays: Mapping[str, Float32]) -> bytes:
+    """Return arrays as a body."""
+    tensors = {name: np.ascontiguousarray(values, np.float32) for name, values in arrays.items()}
+    infos = {name: TensorInfo("F32", values.shape) for name, values in tensors.items()}
+    return encode_model(StateDict(tensors, infos), "safetensors")
+
+
+def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, Float32]:
+    """Return the arrays of a body, by name; each has as many rows as the others.
+
+    Raises
+    ------
+    InvalidInputError
+        Another entry, type or shape than expected, no rows or too many, or numbers that are not
+        finite.
+    """
+    try:
+        contents = parse_safetensors(body)
+    except FormatError as error:
+        raise InvalidInputError(f"the body is no safetensors: {error}") from error
+    if set(contents.entries) != set(shape.entries):
+        raise InvalidInputError(
+            f"found entries {', '.join(sorted(contents.entries)) or 'none'}, expected "
+            f"{', '.join(sorted(shape.entries))}"
+        )
+    counts = {entry.info.shape[:1] for entry in contents.entries.values()}
+    rows = next(iter(counts))[0] if len(counts) == 1 and () not in counts else 0
+    if not 1 <= rows <= shape.most_rows:
+        raise InvalidInputError(
+            f"found {rows} samples, expected 1 to {shape.most_rows}, as many in each entry"
+        )
+    found: dict[str, Float32] = {}
+    for name, entry in contents.entries.items():
+        expected = (rows, *shape.entries[name])
+        if entry.info.dtype != "F32" or tuple(entry.info.shape) != expected:
+            raise InvalidInputError(
+                f"entry {name}: found {entry.info.dtype} {list(entry.info.shape)}, expected F32 "
+                f"{list(expected)}"
+            )
+        values = np.array(contents.array(name), dtype=np.float32)
+        if not np.isfinite(values).all():
+            raise InvalidInputError(f"entry {name}: found infinities or NaN")
+        found[name] = values
+    return found

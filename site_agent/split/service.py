@@ -1,0 +1,209 @@
+"""What both services share: HTTP over mutual TLS, who calls, and bodies of bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from aggregators.errors import AggregatorError
+from site_agent.errors import BusyError, ConflictError, InvalidInputError, SiteAgentError
+from site_agent.split.kits import Kit, token_digest
+
+BODY = "application/octet-stream"
+_PEER = "poolctl.peer"
+_STOP_S = 5
+
+
+class RefusalError(Exception):
+    """An answer that is no success.
+
+    Attributes
+    ----------
+    status : int
+        Of HTTP.
+    facts : mapping
+        Goes into the answer, beside `code` and `message`.
+    """
+
+    def __init__(self, status: int, code: str, message: str, **facts: Any) -> None:
+        self.status, self.code, self.facts = status, code, facts
+        super().__init__(message)
+
+    def response(self) -> JSONResponse:
+        # Of what was refused the rest may still be on its way: the connection ends.
+        headers = {"Connection": "close"} if self.status in {401, 403, 411, 413} else None
+        content = {"code": self.code, "message": str(self), **self.facts}
+        return JSONResponse(content, self.status, headers)
+
+
+class Callers:
+    """Who may call a service: sites with certificate and token, and the other service."""
+
+    def __init__(self, kit: Kit, *, clock: Callable[[], float] = time.time) -> None:
+        self._tokens, self._clock = kit.known_tokens(), clock
+
+    def site(self, request: Request) -> str:
+        """Return the name of the site that calls.
+
+        Raises
+        ------
+        RefusalError
+            The caller is no site, or its token is missing, of another site, or has run out.
+        """
+        role, name = request.scope[_PEER]
+        if role != "site":
+            raise RefusalError(403, "role", f"the caller is the {role}, expected a site")
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        facts = self._tokens.get(token_digest(token)) if scheme == "Bearer" else None
+        if facts is None:
+            raise RefusalError(401, "token_unknown", "the token is missing or unknown")
+        if facts.site != name:
+            raise RefusalError(
+                403, "token_of_another", f"the certificate is of {name}, the token of another site"
+            )
+        if facts.not_after < self._clock():
+            raise RefusalError(401, "token_expired", "the token has run out: provision new kits")
+        return str(name)
+
+    def require(self, request: Request, *roles: str) -> None:
+        """Raise `RefusalError` unless the caller has one of the roles; its certificate says so."""
+        role, _ = request.scope[_PEER]
+        if role not in roles:
+            expected = " or ".join(roles)
+            raise RefusalError(403, "role", f"the caller is a {role}, expected {expected}")
+
+    def anybody(self, request: Request) -> str:
+        """Return the name of a caller with any certificate; of a site, with its token."""
+        role, name = request.scope[_PEER]
+        return self.site(request) if role == "site" else str(name)
+
+
+async def read_body(request: Request, most_bytes: int) -> bytes:
+    """Return a body, which is not read at all where it announces too much.
+
+    Raises
+    ------
+    RefusalError
+        The size is not announced, too large, or not kept.
+    """
+    announced = request.headers.get("content-length", "")
+    if not announced.isdecimal():
+        raise RefusalError(411, "size_unknown", "expected a Content-Length")
+    if int(announced) > most_bytes:
+        raise RefusalError(
+            413, "too_large", f"the body has {announced} bytes, expected at most {most_bytes}"
+        )
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+    return bytes(content)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def answered(handler: Handler) -> Handler:
+    """Turn what a handler raises into an answer."""
+
+    async def run(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except RefusalError as refusal:
+            return refusal.response()
+        except ConflictError as error:
+            return RefusalError(409, error.code or "conflict", str(error)).response()
+        except (InvalidInputError, AggregatorError) as error:
+            return RefusalError(422, "invalid", str(error)).response()
+        except SiteAgentError as error:
+            return RefusalError(500, "failed", str(error)).response()
+
+    return run
+
+
+async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Do work that takes long beside the event loop."""
+    return await run_in_threadpool(work, *arguments)
+
+
+def json_response(content: Mapping[str, Any]) -> JSONResponse:
+    return JSONResponse(dict(content))
+
+
+def json_object(body: bytes, **kinds: type) -> dict[str, Any]:
+    """Return the object of a JSON body with these fields, of these types.
+
+    Raises
+    ------
+    RefusalError
+        It has other fields or types.
+    """
+    try:
+        content = json.loads(body)
+        if set(content) == set(kinds) and all(
+            type(content[name]) is kind for name, kind in kinds.items()
+        ):
+            return dict(content)
+    except (ValueError, TypeError):
+        pass
+    raise RefusalError(422, "invalid", f"expected a JSON object of {', '.join(kinds)}")
+
+
+class PeerProtocol(H11Protocol):
+    """A connection whose requests say whose certificate it has."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        certificate = transport.get_extra_info("peercert") or {}
+        names = {key: value for entry in certificate.get("subject", ()) for key, value in entry}
+        peer = names.get("organizationalUnitName", ""), names.get("commonName", "")
+        self.app = _with_peer(self.app, peer)
+
+
+def _with_peer(app: Any, peer: tuple[str, str]) -> ASGIApp:
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, _PEER: peer}, receive, send)
+
+    return run
+
+
+class ServiceProcess(uvicorn.Server):
+    """A service of a kit; it stops at SIGTERM, Ctrl-C, or where `should_exit` is set."""
+
+    def __init__(self, kit: Kit, app: Starlette, on_ready: Callable[[], None]) -> None:
+        host, port = kit.listening_at()
+        configuration = uvicorn.Config(
+            app, host=host, port=port, log_config=None, access_log=False, server_header=False,
+            loop="asyncio", http=PeerProtocol, ws="none", lifespan="off",
+            timeout_keep_alive=60, timeout_graceful_shutdown=_STOP_S,
+            ssl_certfile=kit.folder / "certificate.pem", ssl_keyfile=kit.folder / "key.pem",
+            ssl_ca_certs=str(kit.folder / "authority.pem"), ssl_cert_reqs=ssl.CERT_REQUIRED,
+        )  # fmt: skip
+        configuration.load()
+        configuration.ssl = kit.server_context()
+        super().__init__(configuration)
+        self._kit, self._on_ready = kit, on_ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        try:
+            await super().startup(sockets=sockets)
+        except SystemExit:  # so uvicorn says that the address is taken
+            raise BusyError(f"cannot listen on {self._kit.addresses[self._kit.role]}") from None
+        self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Stop gracefully; uvicorn's own handler raises the signal again at the end."""
+        self.force_exit = self.should_exit
+        self.should_exit = True

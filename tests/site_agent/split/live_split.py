@@ -1,0 +1,106 @@
+"""A split training on loopback: services in threads of this process, clients in others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.networks import new_network
+from site_agent.split.aggregator import PartAggregator, aggregator_app
+from site_agent.split.client import ClientReport, SplitClient
+from site_agent.split.kits import Kit, provision, read_kit
+from site_agent.split.main_server import MainServer
+from site_agent.split.main_server_process import Closing, main_server_app
+from site_agent.split.plan import SplitPlan
+from site_agent.split.service import ServiceProcess
+from tests.site_agent.federated.small_sites import small_sites
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def make_kits(folder: Path, plan: SplitPlan, **settings: Any) -> dict[str, Kit]:
+    """Make the kits of a training of three small sites."""
+    addresses = {"server": free_address(), "aggregator": free_address()}
+    base = new_network(plan.architecture, 1)
+    made = provision(folder, plan, base, addresses=addresses, sites=list(small_sites()), **settings)
+    return {path.name: read_kit(path) for path in made}
+
+
+class LiveSplit:
+    """Services of a training while the block runs."""
+
+    def __init__(self, kits: Mapping[str, Kit]) -> None:
+        self.kits = kits
+        self.server = MainServer(kits["server"])
+        self.aggregator = PartAggregator(kits["aggregator"])
+        self.notes: list[str] = []
+        self.closing = Closing(kits["server"], self.server, self.notes.append)
+        apps = {
+            "server": main_server_app(kits["server"], self.server),
+            "aggregator": aggregator_app(kits["aggregator"], self.aggregator),
+        }
+        self.processes = {
+            name: ServiceProcess(kits[name], app, lambda: None) for name, app in apps.items()
+        }
+
+    def __enter__(self) -> LiveSplit:
+        self._threads = [threading.Thread(target=each.run) for each in self.processes.values()]
+        for thread in self._threads:
+            thread.start()
+        wait_for(lambda: all(each.started for each in self.processes.values()))
+        self.closing.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.closing.stop()
+        for each in self.processes.values():
+            each.should_exit = True
+        for thread in self._threads:
+            thread.join()
+
+    def client(self, site: str, samples: GazeSamples | None = None) -> SplitClient:
+        own = small_sites()[site] if samples is None else samples
+        return SplitClient(self.kits[site], own, patience_s=5, note=self.notes.append)
+
+    def run_clients(self, *sites: str) -> dict[str, ClientReport]:
+        """Run clients side by side until the training has ended."""
+        reports: dict[str, ClientReport] = {}
+        errors: list[BaseException] = []
+
+        def run(site: str) -> None:
+            try:
+                with self.client(site) as client:
+                    reports[site] = client.run()
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(site,)) for site in sites or small_sites()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return reports
+
+
+@contextmanager
+def live_split(folder: Path, plan: SplitPlan, **settings: Any) -> Iterator[LiveSplit]:
+    with LiveSplit(make_kits(folder / "kits", plan, **settings)) as live:
+        yield live
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.02)

@@ -1,0 +1,62 @@
+"""Split training through sockets: mutual TLS, three kinds of parties, and the laws of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import encode_model
+from aggregators.methods.round_options import LocalTraining
+from site_agent.networks import new_network
+from site_agent.split.cost import traffic_of
+from site_agent.split.cuts import join_parts
+from site_agent.split.in_process import run_split_rounds
+from site_agent.split.plan import SplitPlan, Variant
+from site_agent.split.training import steps_of
+from site_agent.training.gaze.loop import repeatable
+from tests.site_agent.federated.small_sites import small_sites
+from tests.site_agent.split.live_split import live_split
+
+
+@pytest.fixture(autouse=True)
+def _one_way_to_compute() -> object:
+    """Services and clients share this process, and with it the number of torch's threads."""
+    with repeatable():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("cut", "variant", "optimiser"),
+    [
+        ("pool1", "v1", "sgd"),
+        ("pool2", "v1", "adam"),
+        ("fc1", "v1", "sgd"),
+        ("u", "v1", "adam"),
+        ("pool1", "v2", "adam"),
+        ("u", "v2", "sgd"),
+        ("pool1", "frozen-client", "sgd"),
+    ],
+)
+def test_processes_learn_what_one_process_learns(
+    tmp_path: Path, cut: str, variant: Variant, optimiser: str
+) -> None:
+    plan = SplitPlan.model_validate(
+        {
+            "cut": cut, "variant": variant, "optimiser": optimiser, "rounds": 2,
+            "training": LocalTraining(learning_rate=0.002),
+        }
+    )  # fmt: skip
+    *_, expected = run_split_rounds(new_network("gaze-lenet", 1), small_sites(), plan)
+    with live_split(tmp_path, plan) as live:
+        reports = live.run_clients()
+        networks = [live.aggregator.rounds.model.network, live.server.rounds.model.network]
+    assert encode_model(join_parts(*networks)) == encode_model(expected.network)
+    assert {report.part_digest for report in reports.values()} == {expected.client.digest}
+    if variant != "frozen-client":
+        samples = {site: len(each) for site, each in small_sites().items()}
+        epochs = {site: steps_of(plan, count)[1] for site, count in samples.items()}
+        moved = traffic_of(plan.found_cut, samples, rounds=2, epochs=epochs)
+        steps = sum(report.server_bytes for report in reports.values())
+        # Two samples a step are few: headers weigh more than in real trainings.
+        assert moved.steps < steps < (1.1 if cut == "fc1" else 1.02) * moved.steps
