@@ -187,13 +187,13 @@ def _run(invocation: Invocation, kit: Kit, environment: Mapping[str, str], title
 
     require_flare()
     invocation.note(f"{title}; stop with Ctrl-C")
-    with suppress(KeyboardInterrupt), _terminated_as_interrupted():
+    with suppress(KeyboardInterrupt), terminated_as_interrupted():
         run_kit(kit, environment, invocation.note)
     return Reply({"kit": kit.folder, "role": kit.role}, "stopped", [])
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> Iterator[None]:
     """Let SIGTERM, which ends services, do what Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

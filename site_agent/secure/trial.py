@@ -172,7 +172,7 @@ def run_trial(
         progress(0.1, f"{len(servers)} servers and {len(labs)} labs")
         started_s = time.monotonic()
         running = {
-            name: stack.enter_context(_process(command, folder / name, environments[name]))
+            name: stack.enter_context(party_process(command, folder / name, environments[name]))
             for name, command in commands.items()
         }
         _wait_for_labs(running, labs, folder, settings.timeout_seconds, progress)
@@ -215,7 +215,7 @@ def _create_tokens(endpoint: str, admin_token: str, names: Sequence[str]) -> dic
 
 
 @contextmanager
-def _process(
+def party_process(
     command: Sequence[str], folder: Path, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a party while the block runs; its output goes to a log in its folder."""

@@ -49,7 +49,7 @@ class PartAggregator:
         self._lock = threading.RLock()
         self._sites = frozenset(kit.sites)
         self.plan = kit.plan
-        self.rounds = RoundsFolder(kit.folder / "rounds", kit.folder / START, kit.plan)
+        self.rounds = RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / START, kit.plan)
         cut_of(self.rounds.model.network, "client", str(kit.folder / START))
         entries = self.rounds.model.network.infos.values()
         self.most_bytes = _HEADER_BYTES + sum(8 * math.prod(info.shape) for info in entries)

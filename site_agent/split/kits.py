@@ -192,7 +192,7 @@ def provision(
     if plan.variant == "mean-smashed":
         raise InvalidInputError(
             "mean-smashed needs a secure sum, as the main server would see the smashed data before "
-            "their mean; hold it on this machine ('poolctl study split')"
+            "their mean; it can be held in one process only"
         )
     for role, address in addresses.items():
         host, _, port = address.rpartition(":")

@@ -80,7 +80,7 @@ class MainServer:
         self._lock = threading.RLock()
         self._clock, self._limit_s, self._sites = clock, kit.round_limit_s, kit.sites
         self.plan = kit.plan
-        self.rounds = RoundsFolder(kit.folder / "rounds", kit.folder / START, kit.plan)
+        self.rounds = RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / START, kit.plan)
         cut_of(self.rounds.model.network, "server", str(kit.folder / START))
         self.shapes: dict[str, BodyShape] = body_shapes(kit.plan)
         self._first_client = kit.first_client

@@ -23,7 +23,7 @@ from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.plan import RoundModel, combine, first_model
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
 
-_ROUNDS, _CLOSING = "rounds.json", "closing.json"
+_CLOSING = "closing.json"
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,17 @@ class RoundsFolder:
         The part with which the first round begins.
     """
 
+    FOLDER, RECORDS = "rounds", "rounds.json"
+
     def __init__(self, folder: Path, start: Path, plan: SplitPlan) -> None:
         self.folder, self._start, self.plan = folder, start, plan
         folder.mkdir(parents=True, exist_ok=True)
         self.closed: list[ClosedRound] = []
-        if (folder / _ROUNDS).is_file():
-            for entry in json.loads((folder / _ROUNDS).read_text(encoding="utf-8")):
+        if (folder / self.RECORDS).is_file():
+            for entry in json.loads((folder / self.RECORDS).read_text(encoding="utf-8")):
                 roster = {site: Taken(**taken) for site, taken in entry.pop("roster").items()}
                 self.closed.append(ClosedRound(roster=roster, **entry))
-        self.model = self._read_model()
+        self.model = self.part_at(self.number)
         self._remove_old()
 
     @property
@@ -101,6 +103,12 @@ class RoundsFolder:
     def part_path(self, number: int) -> Path:
         """Return the file of the part with which a round begins."""
         return self._start if number == 1 else self.folder / f"part-{number:04}.safetensors"
+
+    def part_at(self, number: int) -> RoundModel:
+        """Return the part with which a round begins."""
+        network = read_model(self.part_path(number))
+        assert isinstance(network, StateDict)
+        return first_model(network)
 
     @property
     def round_folder(self) -> Path:
@@ -189,19 +197,21 @@ class RoundsFolder:
                 f"found {len(roster)} sites, expected at least {FEWEST_SITES}: of fewer, a mean "
                 "shows each site's part to the others"
             )
+        if make is None:
+            self._require_here(roster)
         self.intend(roster)
         network = self._mean(roster) if make is None else make()
         model = first_model(network)
         write_whole(self.part_path(number + 1), encode_model(network))
         record = ClosedRound(number, dict(roster), model.digest, client_digest or model.digest)
         content = [asdict(each) for each in [*self.closed, record]]
-        write_whole(self.folder / _ROUNDS, json.dumps(content, indent=1) + "\n")
+        write_whole(self.folder / self.RECORDS, json.dumps(content, indent=1) + "\n")
         self.closed.append(record)
         self.model = model
         self._remove_old()
         return record
 
-    def _mean(self, roster: Roster) -> StateDict:
+    def _require_here(self, roster: Roster) -> None:
         known = self.contributions()
         missing = [site for site in roster if known.get(site, (None,))[0] != roster[site]]
         if missing:
@@ -209,13 +219,11 @@ class RoundsFolder:
                 f"round {self.number}: found no contribution of {', '.join(sorted(missing))} of "
                 "the attempt and number of samples that are asked for"
             )
+
+    def _mean(self, roster: Roster) -> StateDict:
+        known = self.contributions()
         given = {site: read_network_contribution(known[site][1]) for site in roster}
         return combine(self.plan.averaging, self.model, given).model.network
-
-    def _read_model(self) -> RoundModel:
-        network = read_model(self.part_path(self.number))
-        assert isinstance(network, StateDict)
-        return first_model(network)
 
     def _remove_old(self) -> None:
         """Delete what sites sent in rounds that have ended: nobody needs it any more."""

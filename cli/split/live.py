@@ -1,0 +1,389 @@
+"""``poolctl split provision|server|aggregator|client|...``: the processes of a split training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.federated.live import terminated_as_interrupted
+from cli.frame.addresses import size_words
+from cli.frame.errors import InputMissingError, goes_on_when_repeated
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.options.methods import MethodOption, method_options
+
+if TYPE_CHECKING:
+    from site_agent.datasets.gaze import GazeSamples
+    from site_agent.split.plan import SplitPlan
+    from site_agent.split.trial import HeldTraining
+
+app = single()
+
+KitArgument = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that 'provision' made.")]
+GazeDataOption = Annotated[
+    Path,
+    typer.Option(
+        metavar="FOLDER",
+        help="The site's gaze data. They stay on this machine.",
+        show_default=False,
+    ),
+]
+PersonsOption = Annotated[
+    str, typer.Option(metavar="A,B,...", help="Only these persons. Default: all.")
+]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is trained, and how."""
+
+    architecture: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18."
+        ),
+    ] = "gaze-lenet"
+    cut: Annotated[
+        str, typer.Option(metavar="NAME", help="Where the network is cut ('split cuts').")
+    ] = "pool1"
+    variant: Annotated[
+        Literal["v1", "v2", "frozen-client"],
+        typer.Option(
+            help="A server part for each site, averaged; one for all, in turns; or smashed data "
+            "sent once, with a client part that stays as it is."
+        ),
+    ] = "v1"
+    optimiser: Annotated[Literal["sgd", "adam"], typer.Option(help="Of both parts.")] = "sgd"
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")] = 5
+    base: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Begin with this network, not with a new one."),
+    ] = None
+    option: MethodOption = ()
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the network and of training.")] = 0
+
+    def plan(self) -> SplitPlan:
+        """Return the plan; options are those of the sites' training, and ``mean``."""
+        from site_agent.split.plan import read_split_plan
+
+        options = method_options(self.option)
+        own = {key: options.pop(key) for key in ("mean",) if key in options}
+        return read_split_plan(
+            {
+                "architecture": self.architecture, "cut": self.cut, "variant": self.variant,
+                "optimiser": self.optimiser, "rounds": self.rounds, **own,
+                "training": {"seed": self.seed, **options},
+            }
+        )  # fmt: skip
+
+
+@command(
+    app,
+    "provision",
+    examples=[
+        "split provision --server split.example.org:8791 --aggregator parts.example.net:8792 "
+        "--site site-a --site site-b --site site-c -o kits",
+    ],
+)
+def provision(
+    _invocation: Invocation,
+    *,
+    server: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Where all sites reach the main server.", show_default=False
+        ),
+    ],
+    aggregator: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where all reach the part aggregator, at another institution.",
+            show_default=False,
+        ),
+    ],
+    site: Annotated[
+        Sequence[str],
+        typer.Option(metavar="SITE", help="A site that takes part.", show_default=False),
+    ],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the kits.")],
+    plan: PlanOptions,
+    round_limit_s: Annotated[
+        float, typer.Option(min=1, help="After it a round ends without sites that are not done.")
+    ] = 600.0,
+    token_days: Annotated[
+        float, typer.Option(min=0.001, help="How long the sites' tokens are valid.")
+    ] = 90.0,
+) -> Reply:
+    """Make the kits of a split training: certificates, tokens, the plan and the first parts.
+
+    Give each process the folder of its name, and nobody two of them: main server and aggregator
+    together have the whole network. Delete 'authority' afterwards. Certificates last 360 days.
+    """
+    from site_agent.networks import new_network, read_network
+    from site_agent.split.kits import provision as make_kits
+
+    chosen = plan.plan()
+    network = new_network(chosen.architecture, plan.seed)
+    made = make_kits(
+        output,
+        chosen,
+        read_network(plan.base) if plan.base else network,
+        addresses={"server": server, "aggregator": aggregator},
+        sites=site,
+        round_limit_s=round_limit_s,
+        token_days=token_days,
+    )
+    text = [str(kit) for kit in made] + ["give each process its folder, and nobody two of them"]
+    return Reply({"kits": made, "plan": chosen}, text, [str(kit) for kit in made])
+
+
+@command(app, "server", examples=["split server kits/server"])
+def server(invocation: Invocation, kit: KitArgument) -> Reply:
+    """Run the main server of a split training until Ctrl-C.
+
+    It gets smashed data and trains the server parts. It never gets an image or a client part.
+    """
+    from site_agent.split.kits import read_kit
+    from site_agent.split.main_server_process import run_main_server
+
+    found = read_kit(kit, "server")
+    words = f"main server at {found.addresses['server']}; stop with Ctrl-C"
+    run_main_server(found, note=invocation.note, on_ready=lambda: invocation.note(words))
+    return Reply({"kit": found.folder}, "stopped")
+
+
+@command(app, "aggregator", examples=["split aggregator kits/aggregator"])
+def aggregator(invocation: Invocation, kit: KitArgument) -> Reply:
+    """Run the part aggregator of a split training until Ctrl-C.
+
+    It gets the client parts of all sites and averages them. It never gets smashed data.
+    """
+    from site_agent.split.aggregator import run_aggregator
+    from site_agent.split.kits import read_kit
+
+    found = read_kit(kit, "aggregator")
+    words = f"part aggregator at {found.addresses['aggregator']}; stop with Ctrl-C"
+    run_aggregator(found, on_ready=lambda: invocation.note(words))
+    return Reply({"kit": found.folder}, "stopped")
+
+
+@command(app, "client", examples=["split client kits/site-a --data eyes/"])
+def client(
+    invocation: Invocation,
+    kit: KitArgument,
+    *,
+    data: GazeDataOption,
+    persons: PersonsOption = "",
+    patience_s: Annotated[
+        float, typer.Option(min=0, help="For so long a silent service is called again.")
+    ] = 120.0,
+) -> Reply:
+    """Take part in a split training until its last round has ended.
+
+    The images stay here. The main server gets what the client part makes of them, from which they
+    can be guessed ('poolctl split cost' says how much moves). After an interruption, run the same
+    command again: the round under way begins anew. KIT gets the client part.
+    """
+    from site_agent.split.client import SplitClient
+    from site_agent.split.kits import read_kit
+
+    found = read_kit(kit, "site")
+    samples = _read(data, persons)
+    invocation.note(f"{found.name}: {len(samples)} samples; stop with Ctrl-C")
+    with (
+        goes_on_when_repeated(),
+        terminated_as_interrupted(),
+        SplitClient(found, samples, patience_s=patience_s, note=invocation.note) as running,
+    ):
+        report = running.run()
+        path = running.part_path
+    moved = size_words(report.server_bytes + report.aggregator_bytes)
+    text = f"{path}  ({report.rounds} rounds, {report.steps} steps, {moved} moved)"
+    return Reply({"output": path, **asdict(report)}, text, [str(path)])
+
+
+def _read(data: Path, persons: str) -> GazeSamples:
+    from site_agent.datasets.gaze import open_gaze
+
+    if not data.exists():
+        raise InputMissingError(f"{data}: no such folder")
+    names = tuple(name.strip() for name in persons.split(",") if name.strip())
+    return open_gaze(data).read(names or None)
+
+
+@command(app, "status", examples=["split status kits/server", "split status kits/site-a"])
+def status(_invocation: Invocation, kit: KitArgument) -> Reply:
+    """Show how far a split training is, and which sites are done with the round under way."""
+    from site_agent.split.connection import ServiceConnection
+    from site_agent.split.kits import read_kit
+
+    found = read_kit(kit)
+    with ServiceConnection(found, "server", patience_s=0) as connection:
+        facts = connection.get_json("/status")
+    number = f"round {facts['round']} of {facts['rounds']}"
+    state = "finished" if facts["finished"] else "stopped" if facts["stopped"] else number
+    rows = [
+        [site, "yes" if site in facts["expected"] else "no", "yes" if site in facts["done"] else ""]
+        for site in found.sites
+    ]
+    table = TableText(["site", "expected", "done"], rows)
+    return Reply(facts, [f"{found.addresses['server']}: {state}", table], [state])
+
+
+@command(app, "stop", examples=["split stop kits/server"])
+def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
+    """End a split training: all clients end, and the rounds that have ended are kept.
+
+    A server that is started again goes on with the round under way.
+    """
+    from site_agent.split.connection import ServiceConnection
+    from site_agent.split.kits import read_kit
+
+    found = read_kit(kit, "server")
+    with ServiceConnection(found, "server", patience_s=0) as connection:
+        connection.post_json("/stop", {})
+    return Reply({"kit": found.folder}, "stopped: clients end when they ask next")
+
+
+@command(
+    app,
+    "assemble",
+    examples=["split assemble kits/server kits/aggregator -o gaze.safetensors"],
+)
+def assemble(
+    _invocation: Invocation,
+    server: Annotated[Path, typer.Argument(metavar="SERVER_KIT", help="The main server's.")],
+    aggregator: Annotated[
+        Path, typer.Argument(metavar="AGGREGATOR_KIT", help="The part aggregator's.")
+    ],
+    *,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the network.")],
+    force: ForceOption = False,
+) -> Reply:
+    """Join the parts of the newest round to one network, with a statement of how it was made."""
+    from site_agent.split.assembly import assemble as join
+    from site_agent.split.kits import read_kit
+
+    require_free(output, force=force)
+    found = join(read_kit(server, "server"), read_kit(aggregator, "aggregator"), output)
+    words = f"{output}  ({len(found['rounds'])} rounds, digest {found['network'][:12]}...)"
+    return Reply({"output": output, **found}, [words, found["privacy"]], [str(output)])
+
+
+@command(app, "evaluate", examples=["split evaluate kits/site-a --data eyes/ --persons p14"])
+def evaluate(
+    invocation: Invocation, kit: KitArgument, *, data: GazeDataOption, persons: PersonsOption = ""
+) -> Reply:
+    """Score the newest parts on your data: your client part here, the rest at the main server."""
+    import numpy as np
+
+    from site_agent.datasets.gaze import angular_errors_deg
+    from site_agent.split.client import SplitClient
+    from site_agent.split.kits import read_kit
+
+    samples = _read(data, persons)
+    with SplitClient(read_kit(kit, "site"), samples, note=invocation.note) as running:
+        found = running.predict(samples)
+    errors = angular_errors_deg(found.astype(np.float64), samples.gaze)
+    means = {
+        str(name): float(errors[samples.person == name].mean()) for name in set(samples.person)
+    }
+    rows = [[name, f"{means[name]:.2f}"] for name in sorted(means)]
+    facts = {"errors_deg": means, "mean_deg": float(np.mean(list(means.values())))}
+    return Reply(facts, TableText(["person", "error (deg)"], rows), [f"{facts['mean_deg']:.4f}"])
+
+
+@command(
+    app,
+    "train",
+    examples=[
+        "split train gaze/ --sites 5 --rounds 5 -o run/",
+        "split train gaze/ --sites 5 --rounds 5 --cut u --variant v2 -o other/",
+    ],
+)
+def train(
+    invocation: Invocation,
+    dataset: Annotated[
+        Path, typer.Argument(metavar="GAZE", help="Eye patches with gaze.", show_default=False)
+    ],
+    *,
+    sites: Annotated[int, typer.Option(metavar="N", min=3, max=64, help="Number of sites.")] = 5,
+    plan: PlanOptions,
+    holdout: Annotated[
+        Literal["persons", "none"],
+        typer.Option(help="What no site trains with, to score on: a fifth of the persons."),
+    ] = "persons",
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the training.")],
+) -> Reply:
+    """Hold a split training on this machine: main server, aggregator and sites as processes.
+
+    The persons are dealt to the sites. FOLDER gets the kits, the network and what it took, beside
+    what FedAvg would have moved. After an interruption, run the same command again to continue.
+    """
+    from site_agent.federated.engines.simulator.data import divide, score_constant, score_network
+    from site_agent.networks import read_network
+    from site_agent.split.assembly import assemble as join
+    from site_agent.split.trial import hold_training, local_kits
+
+    chosen = plan.plan()
+    if not dataset.exists():
+        raise InputMissingError(f"{dataset}: no such folder")
+    with invocation.progress("read patches") as report:
+        data = divide(dataset, site_count=sites, holdout=holdout, seed=plan.seed, progress=report)
+    kits = local_kits(output / "kits", chosen, list(data.sites), plan.base)
+    words = [sys.executable, "-m", "cli", "split"]
+    commands: dict[str, list[str]] = {
+        name: [*words, name, str(output / "kits" / name)] for name in ("aggregator", "server")
+    }
+    for name, own in data.sites.items():
+        persons = ",".join(own.persons)
+        commands[name] = [*words, "client", str(output / "kits" / name)]
+        commands[name] += ["--data", str(dataset), "--persons", persons]
+    samples = {name: own.samples for name, own in data.sites.items()}
+    with goes_on_when_repeated(), invocation.progress("split training") as report:
+        held = hold_training(kits, samples, commands, timeout_s=24 * 3600, progress=report)
+    network = output / "network.safetensors"
+    statement = join(kits[0], kits[1], network)
+    errors: dict[str, Any] = {}
+    text: list[str | TableText] = []
+    if data.held_out is not None:
+        found = score_network(read_network(network), data.held_out)
+        constant = score_constant(data.mean_gaze, data.held_out)
+        errors = {"error_deg": found.mean_deg, "constant_error_deg": constant.mean_deg}
+        text.append(
+            f"error on held-out persons {found.mean_deg:.2f} degrees, of the mean gaze "
+            f"{constant.mean_deg:.2f}"
+        )
+    text += [*_costs(held), f"{network}  (digest {statement['network'][:12]}...)"]
+    facts = {
+        "output": network, "digest": statement["network"], **errors, "sites": held.reports,
+        "step_bytes": held.step_bytes, "part_bytes": held.part_bytes,
+        "formula_bytes": held.formula, "seconds": held.seconds,
+    }  # fmt: skip
+    return Reply(facts, text, [str(network)])
+
+
+def _costs(held: HeldTraining) -> list[str | TableText]:
+    formula = held.formula
+    moved = held.step_bytes + held.part_bytes
+    rows = [
+        [
+            each.site, str(each.samples), str(each.steps), size_words(each.server_bytes),
+            size_words(each.aggregator_bytes), f"{each.training_seconds:.1f}",
+            size_words(each.peak_memory_bytes),
+        ]
+        for each in held.reports
+    ]  # fmt: skip
+    columns = ["site", "images", "steps", "to server", "to aggregator", "seconds", "memory"]
+    return [
+        f"{size_words(moved)} moved in {held.seconds:.1f} s; the formula says "
+        f"{size_words(formula.split)}, FedAvg moves {size_words(formula.fedavg)}",
+        TableText(columns, rows),
+    ]

@@ -1,0 +1,135 @@
+"""A split training on one machine: both services and all clients, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from site_agent.errors import InvalidInputError
+from site_agent.networks import new_network
+from site_agent.runs.progress import Progress, no_progress
+from site_agent.secure.trial import party_process
+from site_agent.split.client import ClientReport
+from site_agent.split.cost import Traffic, traffic_of
+from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
+from site_agent.split.plan import SplitPlan
+from site_agent.split.rounds_folder import RoundsFolder
+from site_agent.split.training import steps_of
+
+_LOOK_INTERVAL_S = 0.2
+_TAIL = 1500
+
+
+@dataclass(frozen=True)
+class HeldTraining:
+    """What a training on one machine took.
+
+    Attributes
+    ----------
+    formula : Traffic
+        What `split cost` says for these sites.
+    seconds : float
+        From the start of the processes to the end of the last client.
+    """
+
+    reports: tuple[ClientReport, ...]
+    formula: Traffic
+    seconds: float
+
+    @property
+    def step_bytes(self) -> int:
+        """Bodies between clients and main server, as the clients counted them."""
+        return sum(report.server_bytes for report in self.reports)
+
+    @property
+    def part_bytes(self) -> int:
+        """Bodies between clients and aggregator."""
+        return sum(report.aggregator_bytes for report in self.reports)
+
+
+def local_kits(folder: Path, plan: SplitPlan, sites: Sequence[str], base: Path | None) -> list[Kit]:
+    """Return kits for processes on this machine; those of an interrupted training are kept.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder holds kits of another plan or of other sites.
+    """
+    from site_agent.networks import read_network
+
+    if not (folder / SERVER).is_dir():
+        network = read_network(base) if base else new_network(plan.architecture, plan.training.seed)
+        addresses = {name: f"127.0.0.1:{_free_port()}" for name in (SERVER, AGGREGATOR)}
+        provision(folder, plan, network, addresses=addresses, sites=sites)
+    kits = [read_kit(folder / name) for name in (SERVER, AGGREGATOR, *sorted(sites))]
+    if kits[0].plan != plan or kits[0].sites != tuple(sorted(sites)):
+        raise InvalidInputError(f"{folder} holds kits of another plan: choose another folder")
+    return kits
+
+
+def hold_training(
+    kits: Sequence[Kit],
+    samples: Mapping[str, int],
+    commands: Mapping[str, Sequence[str]],
+    *,
+    timeout_s: float,
+    progress: Progress = no_progress,
+) -> HeldTraining:
+    """Run all processes until the last round has ended.
+
+    Parameters
+    ----------
+    samples : mapping of str to int
+        Images of each site.
+    commands : mapping of str to sequence of str
+        What starts the process of each kit, by its name.
+
+    Raises
+    ------
+    InvalidInputError
+        A process ended before its time, or the training took too long.
+    """
+    began_s = time.monotonic()
+    by_name = {kit.name: kit for kit in kits}
+    plan, sites = kits[0].plan, kits[0].sites
+    environment = dict(os.environ)
+    with ExitStack() as stack:
+        running: dict[str, subprocess.Popen[bytes]] = {
+            name: stack.enter_context(party_process(command, by_name[name].folder, environment))
+            for name, command in commands.items()
+        }
+        while not all(running[site].poll() == 0 for site in sites):
+            for name, process in running.items():
+                code = process.poll()
+                if code is not None and (code != 0 or name not in sites):
+                    tail = (by_name[name].folder / "log").read_text(errors="replace")[-_TAIL:]
+                    raise InvalidInputError(f"{name} ended with code {code}:\n{tail}")
+            if time.monotonic() - began_s > timeout_s:
+                raise InvalidInputError(f"the training takes longer than {timeout_s:g} s")
+            ended = _rounds_ended(by_name[SERVER].folder)
+            progress(ended / plan.rounds, f"round {min(ended + 1, plan.rounds)} of {plan.rounds}")
+            time.sleep(_LOOK_INTERVAL_S)
+    reports = tuple(
+        ClientReport(**json.loads((by_name[site].folder / "report.json").read_text()))
+        for site in sites
+    )
+    epochs = {site: steps_of(plan, count)[1] for site, count in samples.items()}
+    formula = traffic_of(plan.found_cut, samples, rounds=plan.rounds, epochs=epochs)
+    return HeldTraining(reports, formula, time.monotonic() - began_s)
+
+
+def _rounds_ended(folder: Path) -> int:
+    path = folder / RoundsFolder.FOLDER / RoundsFolder.RECORDS
+    return len(json.loads(path.read_text())) if path.is_file() else 0
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

@@ -1,0 +1,61 @@
+"""A split training of processes on loopback, which tests kill and start again."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from site_agent.datasets.gaze import GazeSamples, open_gaze, write_samples
+from tests.cli.conftest import Outcome, run_process, start_process
+from tests.site_agent.federated.small_sites import small_sites
+from tests.site_agent.split.live_split import free_address
+
+
+class SplitProcesses:
+    """Kits, data of which each site has one person, and the processes."""
+
+    def __init__(self, folder: Path, *options: object) -> None:
+        self.kits, self.data = folder / "kits", folder / "gaze"
+        samples = small_sites()
+        self.persons = {site: str(own.person[0]) for site, own in samples.items()}
+        self.data.mkdir()
+        write_samples(self.data, samples.values())
+        sites = [word for site in samples for word in ("--site", site)]
+        addresses = ["--server", free_address(), "--aggregator", free_address()]
+        made = run_process("split", "provision", *addresses, *sites, "-o", self.kits, *options)
+        assert made.code == 0, made.err
+        self.running: dict[str, subprocess.Popen[str]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return ["aggregator", "server", *self.persons]
+
+    def samples(self) -> dict[str, GazeSamples]:
+        """Return the data as each site reads it."""
+        data = open_gaze(self.data)
+        return {site: data.read([person]) for site, person in self.persons.items()}
+
+    def start(self, *names: str) -> None:
+        for name in names or self.names:
+            words: list[object] = ["split", name, self.kits / name]
+            if name in self.persons:
+                words = ["split", "client", self.kits / name, "--data", self.data]
+                words += ["--persons", self.persons[name]]
+            self.running[name] = start_process(*words)
+
+    def kill(self, name: str) -> None:
+        process = self.running.pop(name)
+        process.kill()
+        process.communicate()
+
+    def wait_for_clients(self) -> dict[str, Outcome]:
+        found = {}
+        for site in self.persons:
+            process = self.running.pop(site)
+            out, err = process.communicate(timeout=300)
+            found[site] = Outcome(process.returncode, out, err)
+        return found
+
+    def assemble(self, output: Path) -> Outcome:
+        kits = self.kits / "server", self.kits / "aggregator"
+        return run_process("split", "assemble", *kits, "-o", output, "--json")

@@ -1,0 +1,105 @@
+"""Split training as users start it: services and clients as processes, which may be killed."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from aggregators import file_digest, read_model
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import write_samples
+from site_agent.federated.plan import first_model
+from site_agent.networks import new_network
+from site_agent.split.in_process import run_split_rounds
+from site_agent.split.kits import read_kit
+from tests.cli.conftest import Run, run_process, wait_until
+from tests.cli.split.split_processes import SplitProcesses
+from tests.site_agent.federated.small_sites import samples_at
+
+
+def expected_digest(processes: SplitProcesses) -> str:
+    """Return the digest of the network that one process makes of the same data."""
+    plan = read_kit(processes.kits / "server").plan
+    *_, last = run_split_rounds(new_network(plan.architecture), processes.samples(), plan)
+    return first_model(last.network).digest
+
+
+def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
+    processes = SplitProcesses(tmp_path, "--rounds", 2, "--cut", "u")
+    processes.start("aggregator", "server")
+    kit = processes.kits / "site-0"
+    wait_until(lambda: run_process("split", "status", kit, "--json").code == 0)
+    shown = run_process("split", "status", kit, "--json").data
+    assert (shown["round"], shown["finished"], shown["done"]) == (1, False, {})
+    processes.start(*processes.persons)
+    for site, done in processes.wait_for_clients().items():
+        assert done.code == 0, done.err
+        assert str(processes.kits / site / "client-part.safetensors") in done.out
+    assert "finished" in run_process("split", "status", kit).out
+    output = tmp_path / "network.safetensors"
+    statement = processes.assemble(output).data
+    assert file_digest(output) == statement["network"] == expected_digest(processes)
+    assert "labels and head angles stayed at the sites" in statement["privacy"]
+    assert [sorted(each["roster"]) for each in statement["rounds"]] == [
+        sorted(processes.persons)
+    ] * 2
+    scored = run_process("split", "evaluate", kit, "--data", processes.data, "--json").data
+    plain = run_process("evaluate", output, processes.data, "--json").data
+    assert f"{scored['mean_deg']:.3f}" in str(plain) or scored["mean_deg"] > 0
+
+
+@pytest.mark.parametrize("options", [("--cut", "pool1"), ("--variant", "v2")])
+def test_what_is_killed_goes_on_where_it_was(tmp_path: Path, options: tuple[str, ...]) -> None:
+    processes = SplitProcesses(tmp_path, "--rounds", 3, *options, "--option", "epochs=3")
+    draw = random.Random(0)
+    processes.start()
+    # Starting takes seconds: nobody is killed before all are at work.
+    wait_until(lambda: any((processes.kits / "server").glob("rounds/round-*/*")))
+    for name in draw.sample(processes.names, 3):
+        time.sleep(draw.uniform(0.2, 1.5))
+        if processes.running[name].poll() is None:
+            processes.kill(name)
+            processes.start(name)
+    for done in processes.wait_for_clients().values():
+        assert done.code == 0, done.err
+    output = tmp_path / "network.safetensors"
+    assert processes.assemble(output).data["network"] == expected_digest(processes)
+
+
+def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
+    data = tmp_path / "gaze"
+    data.mkdir()
+    write_samples(data, [samples_at(number, 20) for number in range(4)])
+    words = ["split", "train", data, "--sites", 3, "--rounds", 1, "-o", tmp_path / "run", "--json"]
+    done = run_process(*words).data
+    network = read_model(done["output"])
+    assert isinstance(network, StateDict)
+    assert network.metadata["architecture"] == "gaze-lenet"
+    assert (
+        done["formula_bytes"]["steps"] < done["step_bytes"] < 1.02 * done["formula_bytes"]["steps"]
+    )
+    # The same command again finds everything done.
+    assert run_process(*words).data["digest"] == done["digest"]
+    other = run_process(*words, "--cut", "u")
+    assert "holds kits of another plan" in other.error["message"]
+
+
+def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
+    words = ["--aggregator", "localhost:2", "-o", tmp_path / "kits"]
+    sites = ["--site", "a", "--site", "b", "--site", "c"]
+    found = poolctl("split", "provision", "--server", "localhost", *words, *sites)
+    assert "expected HOST:PORT" in found.err
+    found = poolctl("split", "provision", "--server", "localhost:1", *words, *sites[:4])
+    assert "found 2 sites, expected at least 3" in found.err
+    found = poolctl("split", "provision", "--server", "localhost:1", *words, *sites, "--cut", "x")
+    assert "no cut 'x'" in found.err
+    assert "found no kit" in poolctl("split", "server", tmp_path).err
+    assert poolctl("split", "provision", "--server", "localhost:1", *words, *sites).code == 0
+    found = poolctl("split", "server", tmp_path / "kits" / "a")
+    assert "is the kit of a site, expected server" in found.err
+    found = poolctl("split", "status", tmp_path / "kits" / "a")
+    assert found.code == 8
+    assert "does not answer" in found.err

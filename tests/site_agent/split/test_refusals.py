@@ -1,0 +1,267 @@
+"""What services refuse, and what clients do: with a wrong body, certificate, token or part."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from aggregators.formats import encode_model
+from aggregators.methods.networks.round_files import contribution_as_network
+from aggregators.models import StateDict
+from site_agent.errors import ConflictError, ContributionWithheldError, FederationError
+from site_agent.networks import new_network
+from site_agent.split.audit import audit_client_part, require_safe_part
+from site_agent.split.connection import ServiceConnection
+from site_agent.split.cuts import CUTS, find_cut, split_network
+from site_agent.split.kits import Kit, service_name
+from site_agent.split.messages import body_shapes, encode_arrays
+from site_agent.split.plan import SplitPlan
+from site_agent.split.rounds_folder import Taken
+from site_agent.split.service import Callers
+from site_agent.split.training import contribution_of
+from tests.site_agent.federated.small_sites import samples_at, small_sites
+from tests.site_agent.split.live_split import LiveSplit, live_split, make_kits
+
+PLAN = SplitPlan(rounds=2)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSplit]:
+    with live_split(tmp_path_factory.mktemp("live"), PLAN) as running:
+        yield running
+
+
+def ask(
+    kit: Kit,
+    path: str,
+    body: bytes = b"",
+    *,
+    token: str | None = None,
+    context: ssl.SSLContext | None = None,
+    service: str = "server",
+    method: str = "POST",
+    **headers: str,
+) -> httpx.Response:
+    """Send one request, without trying again."""
+    own = {"Authorization": f"Bearer {kit.token(service) if token is None else token}", **headers}
+    with httpx.Client(verify=context or kit.client_context(), trust_env=False) as client:
+        return client.request(
+            method, f"https://{kit.addresses[service]}{path}", content=body, headers=own,
+            extensions={"sni_hostname": service_name(service)},
+        )  # fmt: skip
+
+
+def step_of(rows: int = 2, **changes: Any) -> bytes:
+    shapes = body_shapes(PLAN)["step"].entries
+    arrays = {name: np.zeros((rows, *shape), np.float32) for name, shape in shapes.items()}
+    return encode_arrays({**arrays, **changes})
+
+
+def begin(kit: Kit, attempt: int) -> str:
+    path = f"/rounds/1/{attempt}"
+    assert ask(kit, f"{path}/begin", b'{"samples": 16}').status_code == 200
+    return path
+
+
+def test_nobody_without_a_certificate_of_the_authority_is_heard(
+    live: LiveSplit, tmp_path: Path
+) -> None:
+    kit = live.kits["site-0"]
+    stranger = make_kits(tmp_path / "other", PLAN)["site-0"]
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    bare.load_verify_locations(kit.folder / "authority.pem")
+    foreign = stranger.client_context()
+    foreign.load_verify_locations(kit.folder / "authority.pem")
+    for context in (bare, foreign):
+        with pytest.raises(httpx.TransportError):
+            ask(kit, "/status", method="GET", context=context)
+    # Nor does a client talk to a service of another authority, or to the wrong one.
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        ask(kit, "/status", method="GET", context=stranger.client_context())
+    swapped = replace(kit, addresses={"server": kit.addresses["aggregator"]})
+    with (
+        ServiceConnection(swapped, "server", patience_s=0) as connection,
+        pytest.raises(FederationError, match=r"does not answer: .*Hostname mismatch"),
+    ):
+        connection.get_json("/status")
+
+
+def test_tokens_count_for_their_site_only_and_run_out(live: LiveSplit) -> None:
+    kit, other = live.kits["site-0"], live.kits["site-1"]
+    found = [
+        ask(kit, "/status", method="GET", token=token).json()["code"]
+        for token in ("x", "x" * 43, kit.token("aggregator"), other.token("server"))
+    ]
+    assert found == ["token_unknown", "token_unknown", "token_unknown", "token_of_another"]
+    late = Callers(live.kits["server"], clock=lambda: 2e10)
+    request: Any = type("Request", (), {})()
+    request.scope = {"poolctl.peer": ("site", "site-0")}
+    request.headers = {"authorization": f"Bearer {kit.token('server')}"}
+    with pytest.raises(Exception, match="the token has run out"):
+        late.site(request)
+    # A site may not close rounds, and the main server may not train.
+    body = json.dumps({"roster": {}}).encode()
+    assert ask(kit, "/rounds/1/close", body, service="aggregator").json()["code"] == "role"
+    assert ask(kit, "/stop").json()["code"] == "role"
+
+
+def test_a_step_counts_once(live: LiveSplit) -> None:
+    kit = live.kits["site-0"]
+    path = begin(kit, 1)
+    draw = np.random.default_rng(0)
+    first = step_of(smashed=draw.normal(size=(2, 20, 16, 28)))
+    answers = [ask(kit, f"{path}/step/0", first) for _ in range(2)]
+    assert answers[0].content == answers[1].content
+    codes = [
+        ask(kit, f"{path}/step/0", step_of()).json()["code"],
+        ask(kit, f"{path}/step/2", step_of()).json()["code"],
+        ask(kit, "/rounds/1/7/step/1", step_of()).json()["code"],
+        ask(kit, "/rounds/2/1/step/1", step_of()).json()["code"],
+        ask(kit, f"{path}/forward/1", step_of()).json()["code"],
+    ]
+    assert codes == ["step_changed", "step", "attempt", "round", "step"]
+    assert ask(kit, f"{path}/step/1", first).content != answers[0].content
+    # A new attempt begins with the part of the round, an old one cannot go on.
+    again = begin(kit, 2)
+    assert ask(kit, f"{again}/step/0", first).content == answers[0].content
+    assert ask(kit, f"{path}/step/2", first).json()["code"] == "attempt"
+    assert ask(kit, f"{path}/begin", b'{"samples": 16}').json()["code"] == "attempt"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (step_of(smashed=np.full((2, 20, 16, 28), np.nan)), "smashed: found infinities or NaN"),
+        (step_of(gaze=np.full((2, 2), np.inf)), "gaze: found infinities or NaN"),
+        (step_of(smashed=np.zeros((2, 20, 16, 29))), "expected F32 [2, 20, 16, 28]"),
+        (step_of(head=np.zeros((3, 2))), "expected 1 to 9, as many in each entry"),
+        (step_of(rows=0), "found 0 samples"),
+        (encode_arrays({"smashed": np.zeros((2, 20, 16, 28))}), "found entries smashed, expected"),
+        (b"not safetensors at all", "the body is no safetensors"),
+        (b"", "the body is no safetensors"),
+    ],
+)
+def test_wrong_bodies_are_422(live: LiveSplit, body: bytes, text: str) -> None:
+    kit = live.kits["site-1"]
+    number = ask(kit, "/status", method="GET").json()["attempt"] + 1
+    path = begin(kit, number)
+    answer = ask(kit, f"{path}/step/0", body)
+    assert answer.status_code == 422
+    assert text in answer.json()["message"], answer.text
+
+
+def test_a_body_that_announces_too_much_is_not_read(live: LiveSplit) -> None:
+    kit = live.kits["site-0"]
+    most = body_shapes(PLAN)["step"].most_bytes
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    host, _, port = kit.addresses["server"].rpartition(":")
+    context = kit.client_context()
+    for length in (10 * most, 10**15):
+        with (
+            socket.create_connection((host, int(port))) as plain,
+            context.wrap_socket(plain, server_hostname=service_name("server")) as sock,
+        ):
+            token = kit.token("server")
+            head = (
+                f"POST /rounds/1/1/step/0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+            )
+            sock.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode())
+            # It answers before any of the body was sent, and ends the connection.
+            answer = b""
+            while piece := sock.recv(65_536):
+                answer += piece
+        assert b"413" in answer.split(b"\r\n")[0]
+        assert b"too_large" in answer
+    chunked = ask(kit, "/rounds/1/1/step/0", iter([b"x"] * 3))  # type: ignore[arg-type]
+    assert chunked.json()["code"] == "size_unknown"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+
+
+def contribution(live: LiveSplit, value: float, *, base: str = "", samples: int = 16) -> bytes:
+    model = live.aggregator.rounds.model
+    tensors = {
+        name: np.full(info.shape, value, np.float32) for name, info in model.network.infos.items()
+    }
+    made = contribution_of(
+        StateDict(tensors, dict(model.network.infos)), samples, base or model.digest, PLAN
+    )
+    return encode_model(contribution_as_network(made), "safetensors")
+
+
+def test_the_aggregator_takes_parts_of_the_round_only_and_closes_it_once(tmp_path: Path) -> None:
+    with live_split(tmp_path, PLAN) as live:
+        kit = live.kits["site-0"]
+
+        def put(site: str, body: bytes, attempt: int = 1) -> httpx.Response:
+            path = f"/rounds/1/{attempt}/part"
+            return ask(live.kits[site], path, body, service="aggregator", method="PUT")
+
+        for body, text in (
+            (contribution(live, np.nan), "infinities or NaN"),
+            (contribution(live, 1e7), "1e"),
+            (contribution(live, 0.01, base="ab" * 32), "was made from another base"),
+            (contribution(live, 0.0), ""),
+            (b"junk", ""),
+        ):
+            answer = put("site-0", body)
+            assert answer.status_code == 422, answer.text
+            assert text in answer.text
+        huge = ask(
+            kit, "/rounds/1/1/part", b"x" * (live.aggregator.most_bytes + 1),
+            service="aggregator", method="PUT",
+        )  # fmt: skip
+        assert huge.status_code == 413
+        for number in range(3):
+            assert put(f"site-{number}", contribution(live, 0.01 * number + 0.01)).is_success
+        roster = {f"site-{number}": Taken(1, 16) for number in range(3)}
+        two = {site: roster[site] for site in ("site-0", "site-1")}
+        with pytest.raises(Exception, match="found 2 sites, expected at least 3"):
+            live.aggregator.close(1, two)
+        other = {**roster, "site-2": Taken(2, 16)}
+        with pytest.raises(Exception, match=r"no contribution of site-2"):
+            live.aggregator.close(1, other)
+        digest = live.aggregator.close(1, roster)
+        assert live.aggregator.close(1, roster) == digest
+        with pytest.raises(ConflictError, match="cannot be opened for"):
+            live.aggregator.close(1, {**roster, "site-0": Taken(2, 16)})
+
+
+@pytest.mark.parametrize("architecture", CUTS)
+def test_cameras_at_the_cut_are_refused_and_honest_parts_pass(architecture: str) -> None:
+    for cut in CUTS[architecture]:
+        part = split_network(new_network(architecture, 3), cut).client
+        assert audit_client_part(part, samples_at(0), cut) == []
+    cut = find_cut("gaze-lenet", "pool1")
+    part = split_network(new_network("gaze-lenet", 3), cut).client
+    camera = dict(part.tensors)
+    weight = np.zeros_like(camera["conv1.weight"])
+    weight[0, 0, 2, 2] = 1
+    camera["conv1.weight"] = weight
+    made = StateDict(camera, part.infos, part.metadata)
+    with pytest.raises(ContributionWithheldError, match="1 of the 20 filters of conv1 copy"):
+        require_safe_part("1 of 2", made, samples_at(0), PLAN)
+    loud = {name: 1e6 * values for name, values in part.tensors.items()}
+    found = audit_client_part(StateDict(loud, part.infos, part.metadata), samples_at(0), cut)
+    assert "it answers with" in found[0]
+
+
+def test_a_client_refuses_a_part_that_the_services_do_not_agree_on(tmp_path: Path) -> None:
+    with live_split(tmp_path, PLAN) as live:
+        forged = split_network(new_network("gaze-lenet", 9), PLAN.found_cut).client
+        start = live.kits["aggregator"].folder / "start.safetensors"
+        start.write_bytes(encode_model(forged))
+        with (
+            live.client("site-0", small_sites()["site-0"]) as client,
+            pytest.raises(FederationError, match="one of the services is wrong, or lies"),
+        ):
+            client.run()
