@@ -198,6 +198,7 @@ def audit(
         ["at", "who", "action", "subject", "outcome", "details"],
         [_audit_row(entry) for entry in found],
         empty="nothing was done",
+        keep=("action", "subject", "who", "outcome"),
     )
     return Reply({"items": found}, table, [str(entry.entry_id) for entry in found])
 

@@ -125,6 +125,7 @@ def ls(
         ["key", "name", "whose", "state", "since", "on this machine"],
         rows,
         empty=f"{wanted} has registered no key",
+        keep=("state", "on this machine", "name"),
     )
     return Reply({"items": items}, table, [key.key_id for key in keys])
 
@@ -141,6 +142,7 @@ def _list_trusted() -> Reply:
         ["pool", "site", "key", "name", "imported from", "how", "since"],
         rows,
         empty="no keys are trusted yet",
+        keep=("key", "site", "how", "name"),
     )
     items = [{"pool": pool, "site": site, "key": key} for pool, site, key in found]
     return Reply({"items": items}, table, [key.key_id for *_, key in found])

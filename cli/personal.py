@@ -13,7 +13,6 @@ from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.pool.profiles import personal_folder
-from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from site_agent.federated.personal import PersonalPart
@@ -38,16 +37,17 @@ def ls(_invocation: Invocation) -> Reply:
     found = newest_parts(personal_folder())
     parts = [(series, path, read_part(path)) for series, each in found.items() for path in each]
     data = [_facts(part) | {"series": series, "file": path} for series, path, part in parts]
-    columns: list[str | Column] = [
-        Column("series", priority=3), "site", Column("method", priority=2), "round",
-        Column("kept", priority=1), Column("file", priority=-1),
-    ]  # fmt: skip
+    columns = ["series", "site", "method", "round", "kept", "file"]
     rows = [
         [series, part.site, part.method, str(part.round_number), f"{part.share:.1%}", str(path)]
         for series, path, part in parts
     ]
     empty = "no personal parts: your site has taken part in no personalised rounds"
-    return Reply(data, TableText(columns, rows, empty=empty), [each["series"] for each in data])
+    return Reply(
+        data,
+        TableText(columns, rows, empty=empty, keep=("method", "kept")),
+        [each["series"] for each in data],
+    )
 
 
 @command(app, "show", examples=["personal show 3f2a9c1e0b7d4a65"])
@@ -64,15 +64,9 @@ def show(_invocation: Invocation, part: PartArgument) -> Reply:
         [name, str(mask.size), f"{int(mask.sum())}", f"{mask.mean():.0%}"]
         for name, mask in found.chosen.items()
     ]
-    columns: list[str | Column] = [
-        Column("layer", priority=1),
-        "numbers",
-        "personal",
-        Column("share", priority=1),
-    ]
     return Reply(
         _facts(found) | {"file": path, "layers": {row[0]: int(row[2]) for row in rows}},
-        [verdict, TableText(columns, rows)],
+        [verdict, TableText(["layer", "numbers", "personal", "share"], rows, keep=("share",))],
         [str(path)],
     )
 

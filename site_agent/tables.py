@@ -38,9 +38,6 @@ class Column:
         Format of floating-point numbers, such as ``.4f``; if empty, all digits are written.
     label : str
         The heading for people; if empty, the name with blanks for underscores.
-    priority : int
-        In a narrow terminal the columns with the lowest priority are left out first, of equal ones
-        the last.
     """
 
     name: str
@@ -49,7 +46,6 @@ class Column:
     description: str = ""
     format: str = ""
     label: str = ""
-    priority: int = 0
 
     @property
     def heading(self) -> str:

@@ -29,7 +29,7 @@ def ls(invocation: Invocation) -> Reply:
         sites = pool.sites.list()
     return listing(
         sites,
-        ["site", "name", "contact", "since", ""],
+        ["site", "name", "contact", "since", "state"],
         lambda site: [
             site.name,
             site.display_name,
@@ -37,6 +37,7 @@ def ls(invocation: Invocation) -> Reply:
             f"{site.created_at:%Y-%m-%d}",
             "suspended" if site.suspended else "",
         ],
+        keep=("state", "name", "contact"),
         empty="no sites yet",
     )
 
@@ -172,7 +173,7 @@ def usage(invocation: Invocation) -> Reply:
             "users",
             "tokens",
             "last used",
-            "",
+            "state",
         ],
         lambda each: [
             each.site,
@@ -186,4 +187,5 @@ def usage(invocation: Invocation) -> Reply:
             day(each.last_used_at) or "never",
             "suspended" if each.suspended else "",
         ],
+        keep=("state", "size", "quota", "versions", "models"),
     )

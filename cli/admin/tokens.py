@@ -45,6 +45,7 @@ def list_tokens(invocation: Invocation) -> Reply:
             _token_state(token),
             day(token.last_used_at) or "never",
         ],
+        keep=("token", "state", "role", "user", "last used"),
         empty="no tokens",
     )
 
@@ -177,6 +178,7 @@ def list_invitations(invocation: Invocation) -> Reply:
             each.made_by or each.created_by,
             _invitation_state(each),
         ],
+        keep=("state", "site", "e-mail", "role"),
         empty="no invitations",
     )
 

@@ -40,7 +40,7 @@ def ls(invocation: Invocation) -> Reply:
         users = pool.users.list()
     return listing(
         users,
-        ["user", "role", "name", "e-mail", "since", ""],
+        ["user", "role", "name", "e-mail", "since", "state"],
         lambda user: [
             f"{user.site}/{user.name}",
             role_words(user.role, pool_wide=user.pool_wide),
@@ -49,6 +49,7 @@ def ls(invocation: Invocation) -> Reply:
             day(user.created_at),
             f"disabled {day(user.disabled_at)}" if user.disabled_at else "",
         ],
+        keep=("state", "role", "e-mail"),
         empty="no users yet",
     )
 

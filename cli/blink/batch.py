@@ -217,7 +217,9 @@ def _plan(
     columns = ["session", "would", "recording", "trials", "participant", "number", "reason"]
     data = [dict(zip(columns, row, strict=True)) for row in rows]
     names = [row[0] for row in rows if row[1] == "analyse"]
-    return Reply({"sessions": data}, TableText(columns, rows), names)
+    return Reply(
+        {"sessions": data}, TableText(columns, rows, keep=("would", "reason", "recording")), names
+    )
 
 
 def _note_outcome(invocation: Invocation, outcome: SessionOutcome) -> None:

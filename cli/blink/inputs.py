@@ -17,7 +17,6 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from site_agent.eyeblink.batch.settings import LEFT_OUT
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.session import BlinkSession
@@ -312,21 +311,13 @@ def compare(
 
 def _tables(found: CriteriaComparison) -> list[str | TableText]:
     """Return the study's own criterion and those that differ from it; the files have all."""
-    columns: list[str | Column] = [
-        "criterion",
-        Column("trials", priority=1),
-        "rejected",
-        Column("CR %", priority=2),
-        Column("effect", priority=4),
-        Column("95 %", priority=3),
-        Column("p", priority=4),
-        Column("agrees", priority=2),
-    ]
+    columns = ["criterion", "trials", "rejected", "CR %", "effect", "95 %", "p", "agrees"]
+    keep = ("effect", "p", "95 %", "agrees", "CR %", "trials")
     own, *others = found.rows
     differing = [row for row in others if not row.agrees]
     words = f"{len(differing)} of {count_words(len(others), 'other criterion', 'other criteria')}"
     return [
-        TableText(columns, [_row(row) for row in (own, *differing)]),
+        TableText(columns, [_row(row) for row in (own, *differing)], keep=keep),
         f"{words} would change the conclusion; criteria.csv lists all",
     ]
 

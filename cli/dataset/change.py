@@ -107,7 +107,11 @@ def split(
     columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
     rows = [[str(item[column]) for column in columns] for item in items]
     data = {"datasets": datasets, "together": grouping.together, "seed": seed, "items": items}
-    return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])
+    return Reply(
+        data,
+        TableText(columns, rows, keep=("dataset", "faces")),
+        [str(path) for path in targets.values()],
+    )
 
 
 @command(

@@ -22,7 +22,6 @@ from cli.options.data import (
     reading_from,
     words_of,
 )
-from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from site_agent.datasets import Distribution, FaceDataset, Finding
@@ -171,19 +170,10 @@ def stats(
         ["digest", digest],
     ]
     spread = [_row(name, item) for name, item in found.distributions.items()]
-    columns: list[str | Column] = [
-        "",
-        Column("min", priority=2),
-        Column("5 %", priority=1),
-        "25 %",
-        Column("median", priority=3),
-        "75 %",
-        Column("95 %", priority=1),
-        Column("max", priority=2),
-        Column("min to max", priority=2),
-    ]
+    columns = ["", "min", "5 %", "25 %", "median", "75 %", "95 %", "max", "min to max"]
+    keep = ("median", "min", "max", "min to max", "5 %", "95 %")
     data = {"datasets": datasets, "digest": digest, **found.to_dict()}
-    tables = [TableText(["", words_of(datasets)], counted), TableText(columns, spread)]
+    tables = [TableText(["", words_of(datasets)], counted), TableText(columns, spread, keep=keep)]
     complete = f", {found.faces_with_all_parts} of them with all landmarks" if found.parts else ""
     verdict = (
         f"{count_words(found.faces, 'face')} in {count_words(found.images, 'image')}{complete}."

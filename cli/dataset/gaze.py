@@ -14,7 +14,6 @@ from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from site_agent.datasets import Finding
@@ -49,7 +48,12 @@ def findings_table(findings: list[Finding], report_file: Path | None, *, strict:
         for group in kinds
         for first in group[:1]
     ]
-    return TableText(["severity", "file", "line", "finding"], rows, empty="no problems")
+    return TableText(
+        ["severity", "file", "line", "finding"],
+        rows,
+        empty="no problems",
+        keep=("finding", "file", "line"),
+    )
 
 
 def _write_report(path: Path, findings: list[Finding]) -> None:
@@ -249,21 +253,15 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
         "samples": samples,
         "persons": persons,
     }
-    columns: list[str | Column] = [
-        "person",
-        Column("samples", priority=2),
-        Column("sessions", priority=1),
-        *("left", "right", "both"),
-        *(Column(name, priority=2) for name in ("yaw", "pitch")),
-        *("head yaw", "head pitch"),
-        Column("constant", priority=2),
-    ]
+    columns = ["person", "samples", "sessions", "left", "right", "both"]
+    columns += ["yaw", "pitch", "head yaw", "head pitch", "constant"]
+    keep = ("samples", "yaw", "pitch", "constant", "sessions")
     counted = f"{count_words(len(persons), 'person')}, {count_words(samples, 'sample')}"
     lines = [
         "angles: mean (5 % to 95 %) in degrees; constant: mean error of the person's mean gaze",
         f"digest {digest}",
     ]
-    table = TableText(columns, [_row(each) for each in persons])
+    table = TableText(columns, [_row(each) for each in persons], keep=keep)
     return Reply(data, [f"{path} holds {counted}.", table, *lines], [digest])
 
 

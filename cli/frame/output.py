@@ -21,7 +21,6 @@ from cli.frame.terminal import (
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
-    from site_agent.tables import Column
 
 
 # Progress on standard error: a bar on a terminal, now and then a line elsewhere.
@@ -101,12 +100,13 @@ class Conventions:
 
 @dataclass(frozen=True)
 class TableText:
-    """A small table; columns with a `priority` are the last to go in a narrow terminal."""
+    """A small table; `keep` names the columns that a narrow terminal loses last, the best first."""
 
-    columns: Sequence[str | Column]
+    columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
     empty: str = "nothing"
+    keep: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,10 @@ class Reply:
 
 def listing(
     items: Iterable[T],
-    columns: Sequence[str | Column],
+    columns: Sequence[str],
     row: Callable[[T], Sequence[str]],
     *,
+    keep: Sequence[str] = (),
     empty: str = "nothing",
     verdict: str = "",
 ) -> Reply:
@@ -142,7 +143,7 @@ def listing(
     """
     found = list(items)
     rows = [list(row(item)) for item in found]
-    table = TableText(columns, rows, empty=empty)
+    table = TableText(columns, rows, empty=empty, keep=keep)
     text: list[str | TableText] = [verdict, table] if rows else [table]
     return Reply({"items": found}, text, [each[0] for each in rows])
 
@@ -235,11 +236,10 @@ def _print_part(part: str | TableText) -> None:
         return
     if part.title:
         print(fitted(printable(part.title, stream), stream))
-    headings = [each if isinstance(each, str) else each.heading for each in part.columns]
-    priorities = [0 if isinstance(each, str) else each.priority for each in part.columns]
     rows = [[" ".join(printable(cell, stream).splitlines()) for cell in row] for row in part.rows]
-    headings = [printable(heading, stream) for heading in headings]
-    lines, left_out = table_lines(headings, rows, width_of(stream), priorities)
+    headings = [printable(heading, stream) for heading in part.columns]
+    order = [part.columns.index(heading) for heading in part.keep]
+    lines, left_out = table_lines(headings, rows, width_of(stream), order)
     print("\n".join(lines))
     if left_out:
         words = f"not shown: {', '.join(left_out)} (use a wider terminal, or --json)"

@@ -112,27 +112,30 @@ def table_lines(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     width: int | None,
-    priorities: Sequence[int] = (),
+    keep: Sequence[int] = (),
 ) -> tuple[list[str], list[str]]:
     """Return the lines of a table, those of its headings first, and the headings left out.
 
     Where the lines would be longer than `width`, words are wrapped at blanks; where that is not
-    enough, columns are left out: those with the lowest priority first, and of equal ones the
-    last. The first column stays, and so does the second of two.
+    enough, columns are left out, the last first, and those that `keep` numbers after all others,
+    its last first. The first column stays, and so does the second of two.
     """
     cells = [list(headings), *[list(row) for row in rows]]
     kept = list(range(len(headings)))
     left_out: list[int] = []
-    ranks = list(priorities) or [0] * len(headings)
+    order = [0, *keep, *(column for column in kept if column not in {0, *keep})]
     while width is not None and len(headings) > 2 and len(kept) > 1:
         if sum(_least(cells, column) for column in kept) + len(_GAP) * (len(kept) - 1) <= width:
             break
-        left_out.append(min(kept[1:], key=lambda column: (ranks[column], -column)))
+        left_out.append(order.pop())
         kept.remove(left_out[-1])
     widths = {column: max(len(line[column]) for line in cells) for column in kept}
     if width is not None:
         room = width - len(_GAP) * (len(kept) - 1)
         least = {column: _least(cells, column) for column in kept}
+        if sum(least.values()) > room:
+            # Beside a digest even short names wrap.
+            least[0] = max(len(word) for line in cells for word in ["", *line[0].split()])
         while sum(widths.values()) > room:
             wide = [column for column in kept if widths[column] > least[column]]
             if not wide:

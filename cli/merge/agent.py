@@ -122,7 +122,9 @@ def _list_events() -> Reply:
     ]
     rows = [[n, kind.level, " ".join(kind.keys), kind.meaning] for n, kind in EVENTS.items()]
     common = f"every line has: {' '.join(COMMON_KEYS)}"
-    table = TableText(["event", "level", "further keys", "meaning"], rows)
+    table = TableText(
+        ["event", "level", "further keys", "meaning"], rows, keep=("meaning", "further keys")
+    )
     return Reply({"items": items}, [common, table], list(EVENTS))
 
 

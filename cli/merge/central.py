@@ -119,6 +119,7 @@ def ls(
         found,
         ["merge", "state", "method", "models", "name", "asked", "result"],
         _row,
+        keep=("state", "name", "result", "method"),
         empty="no merges found",
     )
 

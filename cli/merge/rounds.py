@@ -169,7 +169,9 @@ def ls(
     with invocation.pool() as pool:
         found = invocation.first_of(pool.rounds.list(state or ""), limit)
     columns = ["round", "state", "base", "sites", "until", "age"]
-    return listing(found, columns, _row, empty="no rounds found")
+    return listing(
+        found, columns, _row, empty="no rounds found", keep=("state", "base", "until", "sites")
+    )
 
 
 @command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])

@@ -195,6 +195,7 @@ def vocabulary(
     table = TableText(
         ["label", "values", "meaning", "example"],
         [[each.key, _values(each), each.description, each.example] for each in known.labels],
+        keep=("meaning", "values"),
     )
     return Reply(known, table, [each.key for each in known.labels])
 
@@ -210,4 +211,5 @@ def _terms_table(known: VocabularyResponse) -> TableText:
             [each.code, each.shorthand, each.label, each.detail_means, each.description]
             for each in known.terms
         ],
+        keep=("term", "short", "behind ="),
     )

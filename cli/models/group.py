@@ -26,7 +26,6 @@ from cli.models.records import (
     state_words,
 )
 from cli.options.versions import term_words
-from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -128,14 +127,12 @@ def ls(
     empty = "no models found"
     verdict = _verdict(found, limit)
     if long:
-        return listing(found, _LONG_COLUMNS, _long_row, empty=empty, verdict=verdict)
+        return listing(found, _LONG_COLUMNS, _long_row, keep=_KEPT, empty=empty, verdict=verdict)
     # The state is shown where it says something.
     states = ["state"] if any(_state(version) != "available" for version in found) else []
-    # The labels are what one filters by.
-    labels = Column("labels", priority=2)
-    columns: list[str | Column] = ["address", Column("kind", priority=1), *states, labels, "age"]
+    columns = ["address", "kind", *states, "labels", "age"]
     row = partial(_row, with_state=bool(states))
-    return listing(found, columns, row, empty=empty, verdict=verdict)
+    return listing(found, columns, row, keep=_KEPT, empty=empty, verdict=verdict)
 
 
 def _verdict(found: Sequence[ModelVersionResponse], limit: int) -> str:
@@ -199,16 +196,9 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
     return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
 
 
-_LONG_COLUMNS = (
-    "address",
-    Column("kind", priority=2),
-    Column("state", priority=2),
-    "size",
-    Column("labels", priority=3),
-    Column("metrics", priority=1),
-    "merges by",
-    "since",
-)
+_LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
+# The labels are what one filters by.
+_KEPT = ("labels", "state", "kind", "metrics")
 
 
 def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
@@ -271,7 +261,11 @@ def info(
             ["inherited term" if each.inherited else "term", term_words(each)]
             for each in version.terms
         ],
-        *[[key.replace("_", " "), _short(value)] for key, value in version.fingerprint.items()],
+        *[
+            [key.replace("_", " "), "none" if value is None else _short(value)]
+            for key, value in version.fingerprint.items()
+            if key not in {"kind", "format"}
+        ],
     ]
     data = {
         **version.model_dump(mode="json"),

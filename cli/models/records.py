@@ -62,7 +62,7 @@ def evaluation_table(evaluations: Sequence[EvaluationResponse], empty: str = "")
         for name, score in each.scores.items():
             rows.append([*first, name, score_words(score), f"{each.created_at:%Y-%m-%d}"])
     columns = ("measured by", "data", "protocol", "score", "value", "on")
-    return TableText(columns, rows, empty=empty)
+    return TableText(columns, rows, empty=empty, keep=("score", "value", "data", "on"))
 
 
 # A model's ancestors and descendants, drawn as two trees of text.

@@ -128,7 +128,7 @@ def usage(
         lambda each: [
             each["version"], each["use"], each["by"], f"{each['at']:%Y-%m-%d}", each["result"],
         ],
-        empty=f"no other site has used {address}",
+        keep=("use", "by", "on"), empty=f"no other site has used {address}",
     )  # fmt: skip
 
 
@@ -189,6 +189,7 @@ def queue(
             f"{version.created_at:%Y-%m-%d}",
             state_words(version),
         ],
+        keep=("state", "uploaded by"),
         empty="nothing waits",
     )
 

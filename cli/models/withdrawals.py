@@ -136,6 +136,7 @@ def withdrawals(
             ", ".join(each.successors),
             each.explanation,
         ],
+        keep=("effect", "reason", "replaced by", "on"),
         empty="no withdrawals",
     )
 

@@ -249,7 +249,9 @@ def status(
                 [view.session[:16], _state(view), kind, shared, waiting, each.round_id or ""]
             )
     columns = ["session", "phase", "sum", "labs", "waits for", "round"]
-    table = TableText(columns, rows, empty="no sessions found")
+    table = TableText(
+        columns, rows, empty="no sessions found", keep=("phase", "waits for", "labs", "round")
+    )
     return Reply({"items": items}, table, [each["session"] for each in items])
 
 
@@ -361,7 +363,9 @@ def blame(
     empty = f"nobody is at fault; phase {_state(view)}" + (waiting and f", waits for {waiting}")
     rows = [[each.phase, each.kind, ", ".join(each.parties), each.text] for each in faults]
     data = _data(view) | {"faults": [_fault(each) for each in faults]}
-    table = TableText(["phase", "kind", "who", "what"], rows, empty=empty)
+    table = TableText(
+        ["phase", "kind", "who", "what"], rows, empty=empty, keep=("who", "what", "kind")
+    )
     return Reply(data, table, [party for each in faults for party in each.parties])
 
 

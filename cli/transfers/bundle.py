@@ -143,7 +143,7 @@ def _reply(outcome: ImportOutcome, *, dry_run: bool) -> Reply:
         [each.source, each.address, _state(each, dry_run=dry_run), "yes" if each.signed else "no"]
         for each in outcome.versions
     ]
-    table = TableText(["from", "here", "state", "signed"], rows)
+    table = TableText(["from", "here", "state", "signed"], rows, keep=("here", "state", "signed"))
     data = {
         "bundle": outcome.report.identifier,
         "imported": not dry_run,
@@ -192,7 +192,7 @@ def _describe(report: BundleReport) -> list[str | TableText]:
     columns = ["model", "kind", "size", "parents here", "scores", "signed", "key"]
     keys = {version.key_id: version.origin for version in report.versions if version.key_id}
     return [
-        TableText(columns, rows),
+        TableText(columns, rows, keep=("key", "signed", "parents here")),
         f"bundle {report.identifier}, {size_words(report.size_bytes)}, whole and unchanged",
         *(f"key of {origin}: {readable_fingerprint(key)}" for key, origin in sorted(keys.items())),
     ]

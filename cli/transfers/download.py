@@ -187,7 +187,10 @@ def ls(_invocation: Invocation) -> Reply:
     ]
     total = sum(entry.size_bytes for entry in entries)
     table = TableText(
-        ["digest", "size", "state", "last used", "addresses"], rows, empty="the cache is empty"
+        ["digest", "size", "state", "last used", "addresses"],
+        rows,
+        empty="the cache is empty",
+        keep=("addresses", "size", "state"),
     )
     data = {"folder": cache.folder, "size_bytes": total, "items": entries}
     footer = f"{count_words(len(entries), 'file')}, {size_words(total)} in {cache.folder}"

@@ -312,6 +312,7 @@ def uploads(
         found,
         ["upload", "to", "file", "size", "state", "begun", "by", "deleted on"],
         _row,
+        keep=("to", "state", "deleted on", "file", "size"),
         empty="no uploads under way",
     )
 

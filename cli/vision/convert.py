@@ -282,7 +282,7 @@ def _comparison(table: list[dict[str, Any]]) -> TableText:
     if table[0]["error_deg"] is not None:
         columns.append("error deg")
         rows = [[*row, f"{line['error_deg']:.2f}"] for row, line in zip(rows, table, strict=True)]
-    return TableText(columns, rows)
+    return TableText(columns, rows, keep=columns[-1:])
 
 
 def _write(

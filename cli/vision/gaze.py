@@ -100,7 +100,7 @@ def gaze_tables(models: Sequence[ScoredModel]) -> list[TableText | str]:
     rows.append(["constant mean gaze", f"{constant:.2f}", "", "", "", "", ""])
     columns = ["network", "mean error", "median", "best", "worst", "range", "sd"]
     words = f"degrees, over {every[0].images} samples; best, worst, range and sd: of the means of "
-    table = TableText(columns, rows)
+    table = TableText(columns, rows, keep=("mean error", "worst"))
     return [table, words + count_words(count, "person")]
 
 

@@ -20,7 +20,6 @@ from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText
 from cli.frame.terminal import print_json
 from pool_server.wire.sites import SiteResponse
-from site_agent.tables import Column
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,9 @@ def printed_at(columns: int, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> l
 
 
 def test_labels_wrap_and_columns_give_way_by_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = ["address", "state", Column("labels", priority=2), Column("score", priority=1)]
+    columns = ["address", "state", "labels", "score"]
     row = ["pool://site-a/face-68@12", "available", LABELS, "0.0467 [0.0412, 0.0523]"]
-    reply = Reply({}, TableText(columns, [row]))
+    reply = Reply({}, TableText(columns, [row], keep=("labels", "score")))
     wide = printed_at(80, reply, monkeypatch)
     assert all(cell in wide[1] for cell in (row[0], row[1], row[3]))
     assert all(word in "\n".join(wide).split() for word in LABELS.split())
@@ -173,6 +172,12 @@ def test_no_number_is_broken(count: int, monkeypatch: pytest.MonkeyPatch) -> Non
     missing = [cell for cell in cells if cell not in shown]
     assert len(missing) <= max(0, count - 3)
     assert bool(missing) == any("not shown:" in line for line in lines)
+
+
+def test_names_wrap_beside_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["digest", "1f" * 32], ["max pyramid levels", "1000"], ["window width px", "80"]]
+    lines = printed_at(80, Reply({}, TableText(["what", "value"], rows)), monkeypatch)
+    assert lines[1].split() == ["digest", "1f" * 32]
 
 
 def test_commands_in_prose_can_be_run_when_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
