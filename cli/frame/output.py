@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.frame.terminal import (
@@ -84,6 +85,8 @@ def _silent(_fraction: float | None, _words: str) -> None:
 
 
 # The answers of commands.
+_BAR = re.compile(r"(?<!\\)\|")
+
 T = TypeVar("T")
 
 
@@ -126,6 +129,18 @@ class Reply:
     data: Any
     text: str | TableText | Sequence[str | TableText] = ""
     identifiers: Sequence[str] = field(default_factory=tuple)
+
+
+def markdown_parts(text: str) -> list[str | TableText]:
+    """Return a Markdown text in parts, so that its tables fit the width of a terminal."""
+    parts: list[str | TableText] = []
+    for is_table, lines in groupby(text.split("\n"), lambda line: line.startswith("|")):
+        if not is_table:
+            parts.append("\n".join(lines))
+            continue
+        heading, _, *rows = ([cell.strip() for cell in _BAR.split(line)[1:-1]] for line in lines)
+        parts.append(TableText(heading, rows))
+    return parts
 
 
 def listing(

@@ -68,7 +68,7 @@ def print_labelled(label: str, ansi: str, message: str) -> None:
 
 
 # Lines and tables as wide as the stream. Words and numbers are never broken: commands take them.
-_SHORT_CELL = 16
+_SHORT_CELL, _LONGEST_NUMBER = 16, 40
 _NUMBERS = tuple("0123456789+-.[")
 _GAP = "  "
 _COMMAND = re.compile(r"(\d+\.|\$)? *([A-Z_]+=\S+ )*(\S*/)?poolctl .*")
@@ -159,7 +159,7 @@ def _least(cells: Sequence[Sequence[str]], column: int) -> int:
 
 
 def _least_of(text: str) -> int:
-    if len(text) <= _SHORT_CELL or text.startswith(_NUMBERS):
+    if len(text) <= (_LONGEST_NUMBER if text.startswith(_NUMBERS) else _SHORT_CELL):
         return len(text)
     return max(_SHORT_CELL, *(len(word) for word in text.split()))
 

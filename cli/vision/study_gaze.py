@@ -10,7 +10,7 @@ import typer
 from cli.frame.addresses import first_lines
 from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import SettingsOptions
 from site_agent.named_settings import list_settings, setting_text
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
@@ -138,7 +138,9 @@ def _reply(done: GazeOutcome, folder: Path) -> Reply:
         "files": done.files,
     }
     tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    return Reply(data, [tables, *(f"written {path}" for path in done.files)], [str(folder)])
+    return Reply(
+        data, [*markdown_parts(tables), *(f"written {path}" for path in done.files)], [str(folder)]
+    )
 
 
 # ``poolctl study privacy``: what updates, sums and final networks reveal of those who trained.
@@ -199,4 +201,5 @@ def study_privacy(
         "files": done.files,
     }
     table = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    return Reply(data_of, [table, *(f"written {path}" for path in done.files)], [str(output)])
+    text = [*markdown_parts(table), *(f"written {path}" for path in done.files)]
+    return Reply(data_of, text, [str(output)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ _MARGIN_PX, _GAP_PX, _ZOOM = 56, 2, 2
 _FOUND_ZOOM, _FOUND_COLUMNS, _FOUND_ROWS = 3, 6, 10
 # The arrow of 90 degrees, in heights of a patch.
 _ARROW_LENGTH = 1.0
+_LEGEND_PX = 20
 
 
 def write_gaze_sheet(
@@ -48,8 +50,7 @@ def write_gaze_sheet(
     persons = [dataset.persons[round(pick)] for pick in picks]
     high, wide = (_ZOOM * side for side in PATCH_SHAPE)
     size = (_MARGIN_PX + columns * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
-    sheet = Image.new("RGB", size, PAPER_RGB)
-    pen = ImageDraw.Draw(sheet)
+    sheet, pen = _new_sheet(*size, {"true gaze": TRUE_RGB})
     font = ImageFont.load_default(12)
     for row, person in enumerate(persons):
         progress(row / len(persons), f"person {person}")
@@ -87,12 +88,25 @@ def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
     kept = order[np.linspace(0, len(order) - 1, count).round().astype(int)]
     high, wide = (_FOUND_ZOOM * side for side in PATCH_SHAPE)
     columns, rows = min(count, _FOUND_COLUMNS), -(-count // _FOUND_COLUMNS)
-    sheet = Image.new("RGB", (columns * (wide + _GAP_PX), rows * (high + _GAP_PX)), PAPER_RGB)
+    legend = {"true gaze": TRUE_RGB, "found": FOUND_RGB}
+    sheet, _ = _new_sheet(columns * (wide + _GAP_PX), rows * (high + _GAP_PX), legend)
     for place, number in enumerate(kept.tolist()):
         row, column = divmod(place, _FOUND_COLUMNS)
         tile = draw_patch(patches[number], angles[number], _FOUND_ZOOM)
         sheet.paste(tile, (column * (wide + _GAP_PX), row * (high + _GAP_PX)))
     return sheet
+
+
+def _new_sheet(
+    width_px: int, height_px: int, legend: Mapping[str, RGB]
+) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    """Return an empty sheet with its legend below, each word in its colour, and a pen."""
+    sheet = Image.new("RGB", (width_px, height_px + _LEGEND_PX), PAPER_RGB)
+    pen, font, left = ImageDraw.Draw(sheet), ImageFont.load_default(12), 4.0
+    for words, colour in legend.items():
+        pen.text((left, height_px + 2), words, fill=colour, font=font)
+        left += pen.textlength(f"{words}   ", font=font)
+    return sheet, pen
 
 
 def draw_patch(patch: UInt8, gazes: Float64, zoom: int) -> Image.Image:

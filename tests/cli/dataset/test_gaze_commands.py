@@ -29,7 +29,7 @@ def test_eyes_are_drawn_checked_counted_and_shown(tmp_path: Path, poolctl: Run) 
     words = ("dataset", "preview", eyes, "-o", sheet, "--columns", 4)
     assert poolctl(*words, "-q").out == f"{sheet}\n"
     with Image.open(sheet) as picture:
-        assert picture.size == (56 + 4 * 122, 2 * 74)
+        assert picture.size == (56 + 4 * 122, 2 * 74 + 20), "two rows and the legend"
         assert (255, 210, 0) in {colour for _, colour in picture.getcolors(10**6) or ()}
     (eyes / "images" / "p00" / "s00-00000-left.png").unlink()
     report = tmp_path / "findings.json"

@@ -17,7 +17,7 @@ import pytest
 
 from cli.frame.addresses import age_words
 from cli.frame.errors import UsageError, report_failure
-from cli.frame.output import Conventions, Invocation, Reply, TableText
+from cli.frame.output import Conventions, Invocation, Reply, TableText, markdown_parts
 from cli.frame.terminal import print_json
 from pool_server.wire.sites import SiteResponse
 
@@ -178,6 +178,18 @@ def test_names_wrap_beside_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [["digest", "1f" * 32], ["max pyramid levels", "1000"], ["window width px", "80"]]
     lines = printed_at(80, Reply({}, TableText(["what", "value"], rows)), monkeypatch)
     assert lines[1].split() == ["digest", "1f" * 32]
+    grouped = " ".join(["13001d0e"] * 8)
+    lines = printed_at(80, Reply({}, TableText(["what", "value"], [["key", grouped]])), monkeypatch)
+    assert " ".join(lines[1:]).split() == ["key", *grouped.split()]
+
+
+def test_tables_of_markdown_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "| fedavg | 9.74 |  | 1.00 | 0.0 |"
+    heading = "| rule | error deg | interval deg | price | times |"
+    text = f"# Study\n\n{heading}\n|---|---:|---:|---:|---:|\n{line}\nEnd"
+    lines = printed_at(80, Reply({}, markdown_parts(text)), monkeypatch)
+    assert lines[-2].split() == ["fedavg", "9.74", "1.00", "0.0"]
+    assert not any("|" in each for each in lines)
 
 
 def test_commands_in_prose_can_be_run_when_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:

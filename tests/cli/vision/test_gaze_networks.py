@@ -130,7 +130,7 @@ def test_gaze_is_found_in_data_and_in_pictures(
     assert mean == pytest.approx(measured["mean_error_deg"], abs=1e-3)
     assert sorted(path.name for path in seen.iterdir()) == ["p00.png", "p01.png", "p02.png"]
     with Image.open(seen / "p00.png") as sheet:
-        assert sheet.size == (6 * 182, 4 * 110)
+        assert sheet.size == (6 * 182, 4 * 110 + 20), "four rows and the legend"
     assert poolctl(*words, "--json").error["code"] == "file_exists"
     assert poolctl(*words, "--force", "--detector", "stock").code == 2
     # A left eye of the data, as a picture by itself: equal but for the unknown head pose.
