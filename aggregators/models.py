@@ -7,8 +7,8 @@ All arrays are C-contiguous and must not be changed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,25 @@ Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
 
 
-@dataclass(frozen=True, eq=False)
-class FhogDetector:
+class _Described:
+    """A dataclass that a notebook shows on a few lines: arrays by type and shape only."""
+
+    def __repr__(self) -> str:
+        values = ((each.name, getattr(self, each.name)) for each in fields(cast(Any, self)))
+        words = ", ".join(f"{name}={_words_of(value)}" for name, value in values)
+        return f"{type(self).__name__}({words})"
+
+
+def _words_of(value: object) -> str:
+    if isinstance(value, np.ndarray) and value.size > 4:
+        return f"<{value.dtype} {value.shape}>"
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        return f"<{len(value)} entries>"
+    return repr(value)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FhogDetector(_Described):
     """A HOG-SVM object detector (dlib's ``object_detector<scan_fhog_pyramid>``).
 
     Attributes
@@ -69,8 +86,8 @@ class FhogDetector:
         return int(self.weights.shape[1])
 
 
-@dataclass(frozen=True, eq=False)
-class CascadeLevel:
+@dataclass(frozen=True, eq=False, repr=False)
+class CascadeLevel(_Described):
     """One level of a `ShapePredictor`, as views of its arrays.
 
     Attributes
@@ -106,8 +123,8 @@ class CascadeLevel:
         return int(self.anchors.shape[0])
 
 
-@dataclass(frozen=True, eq=False)
-class ShapePredictor:
+@dataclass(frozen=True, eq=False, repr=False)
+class ShapePredictor(_Described):
     """An ERT landmark model (dlib's ``shape_predictor``), all levels in flat arrays.
 
     Trees may differ in depth, so the arrays are not rectangular.
@@ -189,8 +206,8 @@ class ShapePredictor:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ForestEnsemble:
+@dataclass(frozen=True, eq=False, repr=False)
+class ForestEnsemble(_Described):
     """Several landmark models whose results are averaged (WBA, final form).
 
     Attributes
@@ -217,8 +234,8 @@ class TensorInfo:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class StateDict:
+@dataclass(frozen=True, eq=False, repr=False)
+class StateDict(_Described):
     """The parameters of a network, by name.
 
     Attributes
@@ -236,8 +253,8 @@ class StateDict:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class LeafContribution:
+@dataclass(frozen=True, eq=False, repr=False)
+class LeafContribution(_Described):
     """One site's part in a round of leaf refinement: sums over its samples.
 
     Attributes
@@ -263,8 +280,8 @@ class LeafContribution:
         return int(self.changes.shape[1])
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkContribution:
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkContribution(_Described):
     """One site's part in a round of federated training: its network after local training.
 
     Attributes
@@ -294,8 +311,8 @@ class NetworkContribution:
     shared: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class OptimiserState:
+@dataclass(frozen=True, eq=False, repr=False)
+class OptimiserState(_Described):
     """What a server optimiser (``fedadam`` ...) remembers between two rounds.
 
     Attributes

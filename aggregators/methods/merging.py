@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ class Merged:
     """
 
     model: Model
-    recipe: Recipe
+    recipe: Recipe = field(repr=False)
     warnings: tuple[str, ...]
     digest: str | None
     state: OptimiserState | None = None

@@ -201,10 +201,12 @@ COMMANDS = (
         _MAKE,
     ),
     CommandEntry("settings", "cli.settings", "Print a file of all settings of a command.", _MAKE),
-    CommandEntry("merge", "cli.merge.command", "Merge models of several sites into one.", _MAKE),
-    CommandEntry("merges", "cli.merge.central", "Merge models on the pool.", _MAKE),
+    CommandEntry("merge", "cli.merge.command", "Merge models into one, on this machine.", _MAKE),
     CommandEntry(
-        "refine", "cli.merge.refine", "Refine a merged landmark model at all sites.", _MAKE
+        "merges", "cli.merge.central", "Have the pool merge models, in the background.", _MAKE
+    ),
+    CommandEntry(
+        "refine", "cli.merge.refine", "Refine a merged landmark model, on this machine.", _MAKE
     ),
     CommandEntry(
         "federated", "cli.federated.group", "Train networks together with other sites.", _MAKE

@@ -149,7 +149,9 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.USAGE, "option", "poolctl merge --help lists the options of each method"
     ),
     aggregator_errors.UnknownMethodError: Outcome(ExitCode.USAGE, "unknown_method"),
-    aggregator_errors.RecipeError: Outcome(ExitCode.INTEGRITY, "recipe"),
+    aggregator_errors.RecipeError: Outcome(
+        ExitCode.INTEGRITY, "recipe", "'poolctl merge' writes a model's recipe: MODEL.recipe.json"
+    ),
     aggregator_errors.RecipeInputMissingError: Outcome(ExitCode.NOT_FOUND, "recipe_input_missing"),
     aggregator_errors.ConversionError: Outcome(
         ExitCode.INCOMPATIBLE, "conversion", "poolctl convert --help lists the possible conversions"
@@ -252,7 +254,9 @@ EXTRA_OF_LIBRARY = {
     "matplotlib": "vision",
     "scipy": "vision",
     "starlette": "vision",
+    "opacus": "gaze",
     "torch": "gaze",
+    "nvflare": "federated",
     "pynwb": "nwb",
 }
 """Which extra of the distribution brings a library that may be missing."""

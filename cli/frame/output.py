@@ -253,7 +253,7 @@ def _print_part(part: str | TableText) -> None:
         print(fitted(printable(part.title, stream), stream))
     rows = [[" ".join(printable(cell, stream).splitlines()) for cell in row] for row in part.rows]
     headings = [printable(heading, stream) for heading in part.columns]
-    order = [part.columns.index(heading) for heading in part.keep]
+    order = [part.columns.index(each) for each in part.keep if each in part.columns]
     lines, left_out = table_lines(headings, rows, width_of(stream), order)
     print("\n".join(lines))
     if left_out:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from site_agent.pool.recipe_sources import RecipeSources
 
 
-app = group("Merge models on the pool, in the background.")
+app = group("Have the pool merge models, in the background.")
 
 _MergeArgument = Annotated[
     str, typer.Argument(metavar="MERGE", help="As 'poolctl merges ls' shows it.")

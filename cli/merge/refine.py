@@ -99,7 +99,9 @@ def refine(
     images: ImagesOption = None,
     **values: Any,
 ) -> Reply:
-    """Refine a merged landmark model: fit its leaves again to the faces of all sites.
+    """Refine a merged landmark model: fit its leaves again to data sets on this machine.
+
+    Sites that keep their faces at home refine a model by 'poolctl rounds'.
 
     The base is usually the result of 'merge wba-cascade --step 1.1'. Every site computes changes of
     the leaves from its own faces, and contributes only these and the sample counts. The result is

@@ -326,10 +326,17 @@ def choose_target(output: Path | None, format_name: str) -> Path:
 
 def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
     """Return the recipe that a word names, and the folder in which its inputs may lie."""
-    from aggregators import parse_recipe, read_recipe
+    from aggregators import parse_recipe, read_recipe, recipe_path
+    from aggregators.errors import RecipeError
 
     if not is_address(word):
-        return read_recipe(Path(word)), Path(word).parent
+        try:
+            return read_recipe(Path(word)), Path(word).parent
+        except RecipeError as error:
+            beside = recipe_path(Path(word))
+            if beside.is_file():
+                raise RecipeError(f"{error}; its recipe is {beside}") from error
+            raise
     document = pool.recipe(word)
     if document is None:
         raise InputMissingError(

@@ -128,6 +128,9 @@ class PoolClient:
         self.invitations = Invitations(connection)
         self.tokens = Tokens(connection)
 
+    def __repr__(self) -> str:
+        return f"PoolClient({self.endpoint!r})"
+
     def __enter__(self) -> PoolClient:
         return self
 

@@ -104,7 +104,9 @@ class Charter:
         """
         if len(content) > MOST_BYTES:
             found = f"{len(content):,} bytes"
-            raise InvalidInputError(f"{source}: {found}, expected at most {MOST_BYTES:,}")
+            raise InvalidInputError(
+                f"{source} is not a charter: {found}, expected at most {MOST_BYTES:,}"
+            )
         try:
             terms = CharterTerms.model_validate(tomllib.loads(content.decode()))
             _ = BitBudget(
@@ -113,11 +115,13 @@ class Charter:
         except ValidationError as error:
             problem = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(str(step) for step in problem["loc"])
-            raise InvalidInputError(f"{source}: {where}: {problem['msg']}") from error
+            reason = f"{where}: {problem['msg']}"
+            raise InvalidInputError(f"{source} is not a charter: {reason}") from error
         except RecursionError as error:
-            raise InvalidInputError(f"{source}: values are nested too deeply") from error
+            reason = "values are nested too deeply"
+            raise InvalidInputError(f"{source} is not a charter: {reason}") from error
         except (ValueError, OptionError) as error:
-            raise InvalidInputError(f"{source}: {error}") from error
+            raise InvalidInputError(f"{source} is not a charter: {error}") from error
         canonical = json.dumps(terms.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
         return cls(terms, hashlib.sha256(canonical.encode()).hexdigest(), content)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ _LARGEST_EAR = 10.0
 _LEFT = ("ear_left", "ear2d6_l")
 _RIGHT = ("ear_right", "ear2d6_r")
 _VALID = ("valid", "ear2d6_valid")
+_VALUE = re.compile(r"|x|nan|na|n/a|[+-]?[\d.]+(e[+-]?\d+)?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -69,8 +71,7 @@ def looks_like_trace(path: Path | str) -> bool:
 
 def _is_plain(path: Path) -> bool:
     """Return whether the first line is a value and not a header."""
-    word = _word(first_line(path)).replace(",", ".")
-    return not word or word == "x" or word.replace(".", "", 1).isdecimal()
+    return _VALUE.fullmatch(_word(first_line(path)).replace(",", ".")) is not None
 
 
 def _word(line: str) -> str:

@@ -40,6 +40,7 @@ from site_agent.eyeblink.study.learning_curve import (
     learning_points,
 )
 from site_agent.plain_json import plain
+from site_agent.wording import count_words
 
 # Settings that a criterion's name includes.
 _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject_rules"}
@@ -303,9 +304,14 @@ def _effect(
         points = learning_points(results, measure)
         if question == "groups":
             return group_difference(points)[0], ""
-        return fit_learning_curve(points, measure).slope, ""
+        slope = fit_learning_curve(points, measure).slope
     except ConditioningError as error:
         return None, str(error)
+    if not math.isfinite(slope.low):
+        people = count_words(len({point.participant for point in points}), "participant")
+        found = f"{count_words(len(points), 'session')} of {people}"
+        return None, f"{found} are too few for an interval of the slope; expected more sessions"
+    return slope, ""
 
 
 def _finding(first: Effect, question: Question, groups: Sequence[str]) -> str:

@@ -94,6 +94,9 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         linewidth=0.5,
     )
     slope, unit = curve.slope, MEASURE_UNITS[curve.measure]
+    interval = f"[{slope.low:+.2g}, {slope.high:+.2g}]"
+    if math.isnan(slope.low):
+        interval = "(too few values for an interval)"
     name = f"{group}: " if group else ""
     axis.plot(
         curve.positions,
@@ -101,8 +104,7 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         color=BLACK,
         linewidth=2.2,
         linestyle=line,
-        label=f"{name}{slope.estimate:+.2g} {unit} per session "
-        f"[{slope.low:+.2g}, {slope.high:+.2g}], {curve.method}",
+        label=f"{name}{slope.estimate:+.2g} {unit} per session {interval}, {curve.method}",
     )
     # Beside each other where groups would cover each other.
     shift = 0.04 * (2 * place - 1) if several else 0.0

@@ -25,6 +25,7 @@ from site_agent.studies.gaze.settings import (
     GazeStudySettings,
     TrainingSettings,
 )
+from site_agent.wording import count_words
 
 Protocol = Literal["individual", "person-specific", "person-independent", "noise", "hostile"]
 
@@ -187,8 +188,11 @@ def folds_of(persons: Sequence[str], folds: int, seed: int) -> tuple[tuple[str, 
         Fewer persons than folds, or fewer than 3 persons.
     """
     count = folds or len(persons)
-    if len(persons) < max(3, count) or count < 2:
-        raise InvalidInputError(f"{len(persons)} persons; expected at least 3, and 2 to all folds")
+    if len(persons) < 3 or not 2 <= count <= len(persons):
+        raise InvalidInputError(
+            f"folds is {folds} and the data have {count_words(len(persons), 'person')}; expected "
+            "at least 3 persons, and 2 folds or more, at most one for each person (0: exactly that)"
+        )
     order = _shuffle(persons, _FOLD_STREAM, seed)
     return tuple(tuple(sorted(order[number::count])) for number in range(count))
 

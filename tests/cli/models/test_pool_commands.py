@@ -223,6 +223,8 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
     assert "not in the pool" in tree
     assert "pool://site-a/merged@1" in member("models", "lineage", "site-a/second").out
 
+    wrong = member("merge", "--replay", "m.svm", "--json").error
+    assert wrong["message"].endswith("its recipe is m.svm.recipe.json")
     replayed = ("merge", "--replay", "m.svm.recipe.json")
     again = member(*replayed, "-o", "again.svm", "--json").data  # first.svm lies beside the recipe
     assert again["digest"] == data["digest"]

@@ -88,7 +88,7 @@ def test_keys_of_small_order_and_charters_without_one_are_refused(tmp_path: Path
         (('name = "b"', 'name = "B b"'), r"labs\.1\.name"),
         (('key = "', 'key = "A'), r"servers\.0"),
         (('name = "gaze"', 'name = "gaze"\nspeed = 1'), "speed"),
-        (("labs = [", "labs = "), "charter: "),
+        (("labs = [", "labs = "), "is not a charter: "),
     ],
 )
 def test_a_bad_charter_is_refused(change: tuple[str, str], problem: str) -> None:

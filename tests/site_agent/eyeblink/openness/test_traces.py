@@ -65,6 +65,14 @@ def test_tables_as_other_programs_write_them(tmp_path: Path, text: str, decimal:
     assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
 
 
+@pytest.mark.parametrize("first", ["nan", "x", "n/a", "", "3.0e-01", "* 0.3"])
+def test_a_trace_without_a_header_may_begin_with_any_value(tmp_path: Path, first: str) -> None:
+    path = write(tmp_path, f"{first}\n0.25\n")
+    assert looks_like_trace(path) == bool(first)
+    trace = read_trace(path, frame_rate_hz=30.0)
+    assert trace.ear == pytest.approx([0.3 if "3" in first else np.nan, 0.25], nan_ok=True)
+
+
 def test_what_looks_like_a_trace(tmp_path: Path) -> None:
     assert looks_like_trace(write(tmp_path, "x\n" + "0.3\n" * 50_000))
     assert not looks_like_trace(write(tmp_path, "trial,cs_onset_s\n1,3.0\n"))

@@ -119,5 +119,8 @@ def test_a_comparison_needs_sessions_with_responses() -> None:
     with pytest.raises(ConditioningError, match="0 sessions"):
         compare_criteria([])
     blind = replace(learners(0.1)[0], fec=np.full_like(learners(0.1)[0].fec, np.nan))
+    alone = [recorded("p1", number, 0.4 * number, seed=number) for number in (1, 2)]
+    with pytest.raises(ConditioningError, match=r"2 sessions of 1 participant are too few"):
+        compare_criteria(alone)
     with pytest.raises(ConditioningError, match="under the criterion 'own"):
         compare_criteria([blind, replace(blind, session=2.0)])

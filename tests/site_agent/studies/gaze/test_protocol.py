@@ -52,7 +52,7 @@ def keys_of(samples: dict[str, GazeSamples]) -> set[tuple[str, str]]:
 def test_folds_hold_every_person_once(count: int, folds: int, seed: int) -> None:
     persons = [f"p{number}" for number in range(count)]
     if folds == 1 or folds > count:
-        with pytest.raises(InvalidInputError):
+        with pytest.raises(InvalidInputError, match=f"folds is {folds} and the data have {count} "):
             folds_of(persons, folds, seed)
         return
     found = folds_of(persons, folds, seed)
