@@ -327,7 +327,8 @@ def train(
     The persons are dealt to the sites. FOLDER gets the kits, the network and what it took, beside
     what FedAvg would have moved. After an interruption, run the same command again to continue.
     """
-    from site_agent.federated.engines.simulator.data import divide, score_constant, score_network
+    from site_agent.federated.engines.simulator.data import divide, score_network
+    from site_agent.federated.tasks import GazeTask, PersonScores
     from site_agent.networks import read_network
     from site_agent.split.assembly import assemble as join
     from site_agent.split.trial import hold_training, local_kits
@@ -336,7 +337,9 @@ def train(
     if not dataset.exists():
         raise InputMissingError(f"{dataset}: no such folder")
     with invocation.progress("read patches") as report:
-        data = divide(dataset, site_count=sites, holdout=holdout, seed=plan.seed, progress=report)
+        data = divide(
+            dataset, GazeTask(), site_count=sites, holdout=holdout, seed=plan.seed, progress=report
+        )
     kits = local_kits(output / "kits", chosen, list(data.sites), plan.base)
     words = [sys.executable, "-m", "cli", "split"]
     commands: dict[str, list[str]] = {
@@ -353,13 +356,13 @@ def train(
     statement = join(kits[0], kits[1], network)
     errors: dict[str, Any] = {}
     text: list[str | TableText] = []
-    if data.held_out is not None:
-        found = score_network(read_network(network), data.held_out)
-        constant = score_constant(data.mean_gaze, data.held_out)
-        errors = {"error_deg": found.mean_deg, "constant_error_deg": constant.mean_deg}
+    if data.reference is not None:
+        scores = score_network(read_network(network), data.held_out, data.task)
+        mean = PersonScores(scores, data.task.measure).mean
+        errors = {"error_deg": mean, "constant_error_deg": data.reference.mean}
         text.append(
-            f"error on held-out persons {found.mean_deg:.2f} degrees, of the mean gaze "
-            f"{constant.mean_deg:.2f}"
+            f"error on held-out persons {mean:.2f} degrees, of the mean gaze "
+            f"{data.reference.mean:.2f}"
         )
     text += [*_costs(held), f"{network}  (digest {statement['network'][:12]}...)"]
     facts = {

@@ -12,17 +12,13 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import part_words
-from site_agent.tables import Column
 
 if TYPE_CHECKING:
     from site_agent.datasets.egocentric import GazeClip
     from site_agent.evaluation.saliency import SaliencyEvaluation
     from site_agent.evaluation.saliency_video import LookedAt
 
-SCORE_COLUMNS: list[str | Column] = [
-    Column("maps", priority=3), Column("F1", priority=3), Column("95 %", priority=1),
-    Column("recall", priority=2), Column("precision", priority=2), "AAE (deg)", "AUC",
-]  # fmt: skip
+SCORE_COLUMNS = ("maps", "F1", "95 %", "recall", "precision", "AAE (deg)", "AUC")
 
 
 def evaluate_clips(
@@ -59,7 +55,7 @@ def score_table(found: SaliencyEvaluation) -> TableText:
     """Return the scores of a network's maps, and of those beside them."""
     from site_agent.evaluation.saliency import score_rows
 
-    return TableText(SCORE_COLUMNS, score_rows(found))
+    return TableText(SCORE_COLUMNS, score_rows(found), keep=("F1", "recall", "precision", "95 %"))
 
 
 def _person_table(found: SaliencyEvaluation) -> TableText:
