@@ -139,7 +139,7 @@ def train_at_site(
     from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
     from site_agent.federated.tasks import task_of
     from site_agent.networks import from_module, to_module
-    from site_agent.training.gaze.loop import repeatable
+    from site_agent.training.gaze.loop import make_optimiser, repeatable
 
     if len(samples) < 2:
         raise TrainingDataError(None, [(0, f"found {len(samples)} samples, expected at least 2")])
@@ -165,7 +165,13 @@ def train_at_site(
         if half.scores_at_home and getattr(options, "rho", 0) > 0:
             samples, home = task.split_home(samples)
     generator = torch.Generator().manual_seed(seed_of(settings.seed, site, round_number))
-    optimiser = _optimiser(module, settings, round_number)
+    optimiser = make_optimiser(
+        settings.optimiser,
+        module,
+        settings.learning_rate_in(round_number),
+        settings.momentum,
+        settings.weight_decay,
+    )
     with repeatable():
         data = task.to_tensors(samples)
         batch_size, epochs = settings.batch_size, settings.epochs
@@ -211,17 +217,6 @@ def train_at_site(
         shared={name: ~mask for name, mask in masks.items() if mask.any()},
     )
     return SiteUpdate(contribution, part)
-
-
-def _optimiser(
-    module: nn.Module, settings: LocalTraining, round_number: int
-) -> torch.optim.Optimizer:
-    from site_agent.training.gaze.loop import adamw, sgd
-
-    rate = settings.learning_rate_in(round_number)
-    if settings.optimiser == "adamw":
-        return adamw(module, rate, settings.weight_decay)
-    return sgd(module, rate, settings.momentum, settings.weight_decay)
 
 
 def _pull_to_start(module: nn.Module, mu: float) -> Callable[[], torch.Tensor] | None:

@@ -52,11 +52,6 @@ def to_tensors(samples: GazeSamples, device: str = "cpu") -> GazeTensors:
     )
 
 
-def adamw(module: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """Return AdamW."""
-    return torch.optim.AdamW(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
-
-
 def sgd(
     module: nn.Module, learning_rate: float, momentum: float, weight_decay: float
 ) -> torch.optim.SGD:
@@ -71,16 +66,17 @@ def sgd(
 
 
 def make_optimiser(
-    name: Literal["adam", "sgd"],
+    name: Literal["adam", "adamw", "sgd"],
     module: nn.Module,
     learning_rate: float,
     momentum: float,
     weight_decay: float,
 ) -> torch.optim.Optimizer:
-    """Return Adam, or `sgd`; only the latter has the momentum."""
+    """Return Adam, AdamW, or `sgd`; only the latter has the momentum."""
     if name == "sgd":
         return sgd(module, learning_rate, momentum, weight_decay)
-    return torch.optim.Adam(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+    return kind(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
 
 
 def train_epoch(
