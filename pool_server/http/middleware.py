@@ -91,7 +91,9 @@ class RequestContext:
         if scope["method"] == "PUT" and _PART_PATH.fullmatch(scope["path"]):
             return None
         names = {name for name, _ in scope["headers"]}
-        is_anonymous = scope["path"] in _OPEN_PATHS or not names & {b"authorization", b"cookie"}
+        # Programs say who they are by a token, browsers by a cookie.
+        shown = b"authorization" if scope["path"].startswith("/api/") else b"cookie"
+        is_anonymous = scope["path"] in _OPEN_PATHS or shown not in names
         return (
             min(MOST_ANONYMOUS_BYTES, self.max_request_bytes)
             if is_anonymous

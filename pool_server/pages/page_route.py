@@ -19,7 +19,7 @@ from pool_server.http.error_table import entry_of
 from pool_server.pages.forms import require_own_form
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.rendering import PAGE_HEADERS, page_response, render_page
-from pool_server.pages.visitor import LoginNeededError, login_address, set_cookie
+from pool_server.pages.visitor import LoginNeededError, Visitor, login_address, set_cookie
 from pool_server.wire.errors import ErrorBody
 
 LEAST_COMPRESSED = 1000
@@ -35,8 +35,10 @@ class PageRoute(APIRoute):
 
         async def answer(request: Request) -> Response:
             response = await _answer(request, handle)
-            visitor = getattr(request.state, "visitor", None)
-            if visitor is not None and visitor.is_new and "set-cookie" not in response.headers:
+            visitor: Visitor | None = getattr(request.state, "visitor", None)
+            # Who only reads gets no cookie; a form is worth something with one only.
+            has_form = getattr(request.state, "has_form", False) and visitor is not None
+            if has_form and visitor.is_new and "set-cookie" not in response.headers:
                 set_cookie(response, request, visitor.secret)
             for name, value in PAGE_HEADERS.items():
                 response.headers.setdefault(name, value)

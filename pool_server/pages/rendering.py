@@ -58,6 +58,8 @@ def render_page(template: str, *, visitor: Visitor | None = None, **values: Any)
 
 
 def _csrf_field(visitor: Visitor | None) -> Markup:
+    if visitor is not None:
+        visitor.request.state.has_form = True
     token = "" if visitor is None else visitor.csrf()
     return Markup('<input type="hidden" name="csrf" value="{}">').format(token)
 

@@ -161,7 +161,7 @@ def test_a_feed_token_reads_the_feed_from_the_address_and_nothing_else(pool: Poo
         "site": "atom-walk", "name": "face", "reference": "1", "number": "1", "user": "ada",
         "alias": "best", "key_id": "0" * 64, "digest": "0" * 64, "upload_id": "0" * 32,
         "session_id": "0" * 64, "round_id": "0" * 16, "merge_id": "0" * 16,
-        "token_id": made["token_id"], "invitation_id": "0" * 16,
+        "token_id": made["token_id"], "invitation_id": "0" * 16, "size": "thumb",
     }  # fmt: skip
     let_in = []
     for (method, path), row in MATRIX.items():

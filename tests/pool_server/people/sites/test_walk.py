@@ -257,6 +257,7 @@ def ask(
 ) -> httpx.Response:
     values = {"site": SITE, "name": "open", "reference": "1", "number": 1, "user": CANARY}
     values |= {"alias": "best", "key_id": "0" * 64, "digest": "0" * 64, "upload_id": "0" * 32}
+    values |= {"size": "thumb"}
     values |= pair.there if is_there else pair.absent
     body = pair.body[0 if is_there else 1] if pair.body else BODIES.get((method, path), {})
     return client.request(method, path.format(**values), **body)

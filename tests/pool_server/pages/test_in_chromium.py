@@ -1,0 +1,282 @@
+"""The pages in a real browser: whole journeys, the keyboard, script and policy, and axe."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool_server.operations.maintenance import login_link
+from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
+from tests.pool_server.model_files import detector_bytes, network_bytes
+from tests.pool_server.pool_driver import PoolDriver, upload
+from tests.pool_server.rounds.round_driver import base_model, contribute, start_round
+
+api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
+WIDTHS = (320, 390, 1440)
+PLACES = ("/", "/models", "/models/web-a/eyes@1", "/compare?model=web-a/eyes&model=web-b/eyes",
+          "/merges", "/rounds", "/upload", "/admin", "/admin/tokens", "/admin/people",
+          "/admin/sites", "/admin/audit", "/account", "/models/web-a/eyes@1/withdraw",
+          "/models/web-a/eyes@1/manage", "/evaluations")  # fmt: skip
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def filled(pool: PoolDriver) -> PoolDriver:
+    """Publish models of two sites, of every kind, with scores."""
+    one, two = pool.member("web-a"), pool.member("web-b")
+    labels = {"population": "infant", "dataset_type": "laboratory"}
+    for client, site, seed in ((one, "web-a", 7301), (two, "web-b", 7302)):
+        found = upload(client, f"{site}/eyes", landmark_bytes(seed), labels=labels, card="# Eyes")
+        scores = {"mean_error": {"value": seed / 1e5, "low": 0.05, "high": 0.09}}
+        posted = client.post(
+            "/api/v1/evaluations",
+            json={
+                "model": found["address"],
+                "dataset": "ward",
+                "dataset_digest": "5" * 64,
+                "scores": scores,
+            },
+        )
+        assert posted.status_code == 201
+    upload(one, "web-a/face", detector_bytes())
+    upload(two, "web-b/gaze", network_bytes())
+    return pool
+
+
+@pytest.fixture
+def open_page(chromium: Any, filled: PoolDriver) -> Iterator[Open]:
+    """Open a page as somebody; at the end nothing may have been reported on the console."""
+    contexts, said = [], []
+
+    def open_it(secret: str | None, **options: Any) -> Any:
+        context = chromium.new_context(base_url=filled.url, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on(
+            "console", lambda each: each.type in {"error", "warning"} and said.append(each.text)
+        )
+        page.on("pageerror", lambda each: said.append(str(each)))
+        if secret is not None:
+            page.goto("/login")
+            page.fill("#token", secret)
+            page.click("main button")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def test_from_search_to_a_merged_model(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "contributor"))
+    page.click("nav >> text=Models")
+    page.fill("#text", "eyes")
+    page.keyboard.press("Enter")
+    for site in ("web-a", "web-b"):
+        page.check(f"input[value='{site}/eyes@1']")
+    page.click("text=Compare >> visible=true")
+    assert "They fit together: wba-cascade" in page.inner_text("main")
+    page.fill("#name", "Not A Name")
+    page.click("text=Merge on the pool")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "alert"
+    assert page.input_value("#name") == "Not A Name"
+    page.fill("#name", "in-browser")
+    page.click("text=Merge on the pool")
+    page.wait_for_selector("text=Merged.")
+    page.click("#job a")
+    assert page.url.endswith("/models/web-a/in-browser@1")
+    page.go_back()
+    page.go_back()
+
+
+def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-b", "contributor"), java_script_enabled=False)
+    page.goto("/models?label=population%3Dinfant&kind=ert")
+    page.check("input[value='web-a/eyes@1']")
+    page.check("input[value='web-b/eyes@1']")
+    page.click("text=Compare >> visible=true")
+    page.fill("#name", "without-script")
+    page.click("text=Merge on the pool")
+    assert "/merges/" in page.url
+    page.goto("/upload")
+    assert "Uploads by browser need script" in page.inner_text("main")
+
+
+def test_back_keeps_the_filters(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "viewer"))
+    page.goto("/models")
+    page.click(".facets >> text=Detector")
+    page.click("h2 >> text=web-a/face")
+    page.go_back()
+    assert "kind=hog-svm" in page.url
+    assert page.inner_text(".chips").count("Kind: Detector") == 1
+
+
+def test_an_upload_by_drop_goes_on_where_it_was_broken_off(
+    filled: PoolDriver, open_page: Open, tmp_path: Path
+) -> None:
+    path = tmp_path / "dropped.safetensors"
+    path.write_bytes(network_bytes(80_000))
+    page = open_page(filled.secret("web-a", "contributor"))
+    sent: list[str] = []
+
+    def break_off(route: Any) -> None:
+        sent.append(route.request.url.rpartition("/")[2])
+        if sent[-1] == "3":
+            # Not an abort: that would be an error on the console.
+            route.fulfill(status=503, content_type="application/json",
+                          body='{"error": {"message": "broken off", "hint": ""}}')  # fmt: skip
+        else:
+            route.continue_()
+
+    page.goto("/upload")
+    page.route("**/parts/*", break_off)
+    page.set_input_files("#file", path)
+    page.click("button >> text=Publish")
+    page.wait_for_selector("#problem:not([hidden])")
+    page.unroute("**/parts/*")
+    page.on("request", lambda each: "/parts/" in each.url and sent.append("again " + each.url[-1]))
+    page.click("button >> text=Publish")
+    page.wait_for_url("**/models/web-a/dropped@1")
+    again = [each for each in sent if each.startswith("again")]
+    assert again[0] == "again 3"
+    assert len(again) == len({*sent}) - 3
+
+
+def test_a_withdrawal_shows_first_whom_it_concerns(filled: PoolDriver, open_page: Open) -> None:
+    client = filled.member("web-a")
+    old = upload(client, "web-a/old", landmark_bytes(7310))
+    other = upload(client, "web-a/other", landmark_bytes(7311))
+    recipe = recipe_of([old, other])
+    client.post("/api/v1/merges", json={"site": "web-a", "name": "heir", "recipe": recipe})
+    page = open_page(filled.secret("web-a", "contributor"))
+    for _ in range(100):
+        page.goto("/models/web-a/old")
+        if "web-a/heir@1" in page.content():
+            break
+        page.wait_for_timeout(100)
+    page.click("text=Withdraw …")
+    assert "1 version holds it" in page.inner_text("main")
+    page.select_option("#reason", "consent-withdrawn")
+    page.fill("#explanation", "One family has withdrawn its consent.")
+    page.click("text=for good")
+    assert "This version was withdrawn: consent-withdrawn." in page.inner_text("main")
+    page.goto("/models/web-a/heir")
+    assert "holds web-a/old@1, which was withdrawn" in page.inner_text("main")
+
+
+def test_a_fresh_pool_from_its_link_to_a_member_with_a_token(
+    filled: PoolDriver, open_page: Open
+) -> None:
+    page = open_page(None)
+    page.goto(login_link(filled.settings, filled.url, filled.admin_secret))
+    page.click("text=Log in with this link")
+    page.click("nav >> text=Admin")
+    page.click("nav >> text=Sites")
+    page.fill("#name", "web-new")
+    page.click("text=Create the site")
+    page.click("text=Invite somebody")
+    page.select_option("#site", "web-new")
+    page.click("text=Create the invitation")
+    link = page.inner_text("#secret")
+    person = open_page(None)
+    person.goto(link)
+    person.fill("#name", "ada")
+    person.click("button >> text=Accept")
+    assert re.fullmatch(r"pool_[\w-]{43}", person.inner_text("#secret"))
+    person.click("text=Go on")
+    assert "waits for web-new" in person.inner_text("h1")
+    page.goto("/admin/tokens")
+    page.fill("#name", "laptop")
+    page.click("text=Create the token")
+    assert page.inner_text("#secret").startswith("pool_")
+
+
+def test_a_round_is_seen_through(filled: PoolDriver, open_page: Open) -> None:
+    upload(filled.member("web-a"), "web-a/base", encoded_base())
+    started = start_round(filled, "web-a/base@1", ("web-a", "web-b", "web-c"))
+    page = open_page(filled.secret("web-b", "contributor"))
+    page.goto("/rounds")
+    page.click("text=Contribute")
+    assert "poolctl rounds contribute" in page.inner_text("main")
+    for number, site in enumerate(("web-a", "web-b", "web-c")):
+        contribute(filled, started, site, number)
+    page.reload()
+    assert "The round can be finished" in page.inner_text("main")
+
+
+def encoded_base() -> bytes:
+    from aggregators.formats import encode_model
+
+    return bytes(encode_model(base_model(7320)))
+
+
+def test_a_viewer_sees_no_admin_pages(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "viewer"))
+    assert page.locator("nav[aria-label=Main] a").all_inner_texts()[-1] == "Upload"
+
+
+def test_the_journey_by_keyboard_alone(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "contributor"))
+    page.goto("/models?kind=ert&text=web-b")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.name") == "model":
+            break
+    page.keyboard.press("Space")
+    assert page.is_checked("input[value='web-b/eyes@1']")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.closest('.tray') !== null"):
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/compare?model=web-b*")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_and_no_page_is_too_wide(
+    filled: PoolDriver, open_page: Open, theme: str
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    start_round(filled, "web-a/eyes@1", ("web-a", "web-b", "web-d"))
+    page = open_page(filled.secret("web-a", "admin"), color_scheme=theme)
+    problems = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        for place in PLACES:
+            page.goto(place)
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                problems.append((width, place, "wider than the screen"))
+            if width == WIDTHS[1]:
+                continue
+            found = Axe().run(page).response["violations"]
+            problems += [
+                (width, place, each["id"], [node["html"][:120] for node in each["nodes"][:3]])
+                for each in found
+                if each["impact"] in {"serious", "critical"}
+            ]
+    assert problems == []
