@@ -37,8 +37,9 @@ class PageRoute(APIRoute):
             response = await _answer(request, handle)
             visitor: Visitor | None = getattr(request.state, "visitor", None)
             # Who only reads gets no cookie; a form is worth something with one only.
-            has_form = getattr(request.state, "has_form", False) and visitor is not None
-            if has_form and visitor.is_new and "set-cookie" not in response.headers:
+            has_form = getattr(request.state, "has_form", False)
+            is_given = "set-cookie" in response.headers
+            if visitor is not None and visitor.is_new and has_form and not is_given:
                 set_cookie(response, request, visitor.secret)
             for name, value in PAGE_HEADERS.items():
                 response.headers.setdefault(name, value)
