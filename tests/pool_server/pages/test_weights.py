@@ -1,0 +1,87 @@
+"""What a page costs: bytes that travel, and statements that the database runs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from tests.pool_server.merges.merge_driver import landmark_bytes
+from tests.pool_server.pages.browser import Browser, member_browser
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
+
+MOST_STATEMENTS = 16
+"""The search alone takes up to four, and what it found six more: one a table."""
+ROWS = 12
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """Gather what any database of this process is asked meanwhile."""
+    found: list[str] = []
+
+    def keep(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "SAVEPOINT")):
+            found.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", keep)
+    try:
+        yield found
+    finally:
+        event.remove(Engine, "before_cursor_execute", keep)
+
+
+@pytest.fixture(scope="module")
+def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PoolDriver, Browser]]:
+    """Open a pool of its own: what others ask at the same time must not count."""
+    with pool_in_thread(tmp_path_factory.mktemp("weights")) as pool:
+        client = pool.member("weigh")
+        for number in range(ROWS):
+            upload(client, f"weigh/m{number}", landmark_bytes(5200 + number))
+        yield pool, member_browser(pool, "weigh")
+
+
+def test_a_listing_asks_as_much_for_many_rows_as_for_one(
+    visited: tuple[PoolDriver, Browser],
+) -> None:
+    _, browser = visited
+    counts = {}
+    for path in ("/models", "/models?name=m1"):
+        browser.get(path)
+        with statements() as found:
+            assert browser.get(path).status_code == 200
+        counts[path] = len(found)
+        assert len(found) <= MOST_STATEMENTS, "\n\n".join(found)
+    assert len(set(counts.values())) == 1
+
+
+def test_pages_weigh_little(visited: tuple[PoolDriver, Browser]) -> None:
+    _, browser = visited
+    limits = {"/models": 12_000, "/models/weigh/m1": 12_000, "/upload": 12_000, "/account": 6_000}
+    for path, most in limits.items():
+        with browser.client.stream("GET", path) as answer:
+            assert answer.headers["content-encoding"] == "gzip"
+            sent = sum(len(each) for each in answer.iter_raw())
+        assert sent < most, path
+
+
+def test_style_and_script_are_fetched_once(visited: tuple[PoolDriver, Browser]) -> None:
+    _, browser = visited
+    page = browser.get("/models").text
+    most = {"pool.css": 9_000, "pool.js": 3_000}
+    for name, bytes_at_most in most.items():
+        address = next(word for word in page.split('"') if word.endswith(f"/{name}"))
+        with browser.client.stream("GET", address) as answer:
+            assert "immutable" in answer.headers["cache-control"]
+            assert sum(len(each) for each in answer.iter_raw()) < bytes_at_most
+        digest = address.split("/")[2]
+        assert browser.get(address.replace(digest, "0" * 16)).status_code == 404
+
+
+def test_the_sheet_is_kept_beside_the_templates() -> None:
+    folder = Path(__file__).parents[3] / "pool_server" / "pages" / "static"
+    assert {each.name for each in folder.iterdir()} >= {"pool.css", "pool.js", "sha256.js"}
