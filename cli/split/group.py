@@ -11,13 +11,14 @@ import typer
 
 from cli.frame.options import command, group
 from cli.frame.output import Invocation, Reply, TableText
-from cli.split import live
+from cli.split import attack, live
 
 if TYPE_CHECKING:
     from site_agent.split.cost import CutSize
 
 app = group("Train a network in two parts: the first at the sites, the rest at a server.")
 app.add_typer(live.app)
+app.add_typer(attack.app)
 
 ArchitectureOption = Annotated[
     str,

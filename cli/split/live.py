@@ -61,6 +61,19 @@ class PlanOptions:
     ] = "v1"
     optimiser: Annotated[Literal["sgd", "adam"], typer.Option(help="Of both parts.")] = "sgd"
     rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")] = 5
+    dp_covers: Annotated[
+        Literal["client", "whole"],
+        typer.Option(
+            help="With --option dp_epsilon=E: noise on the client part only, as in the thesis, or "
+            "on both parts."
+        ),
+    ] = "client"
+    noise: Annotated[
+        Literal["laplace", "gaussian"], typer.Option(help="On smashed data, with --noise-level.")
+    ] = "laplace"
+    noise_level: Annotated[
+        float, typer.Option(min=0, help="Noise on smashed data, in units of the sensitivity.")
+    ] = 0.0
     base: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Begin with this network, not with a new one."),
@@ -78,6 +91,7 @@ class PlanOptions:
             {
                 "architecture": self.architecture, "cut": self.cut, "variant": self.variant,
                 "optimiser": self.optimiser, "rounds": self.rounds, **own,
+                "dp_covers": self.dp_covers, "noise": self.noise, "noise_level": self.noise_level,
                 "training": {"seed": self.seed, **options},
             }
         )  # fmt: skip
@@ -184,6 +198,10 @@ def client(
     patience_s: Annotated[
         float, typer.Option(min=0, help="For so long a silent service is called again.")
     ] = 120.0,
+    most_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Release nothing that would take your data's epsilon beyond this."),
+    ] = None,
 ) -> Reply:
     """Take part in a split training until its last round has ended.
 
@@ -191,16 +209,20 @@ def client(
     can be guessed ('poolctl split cost' says how much moves). After an interruption, run the same
     command again: the round under way begins anew. KIT gets the client part.
     """
+    from site_agent.split.assembly import privacy_statement
     from site_agent.split.client import SplitClient
     from site_agent.split.kits import read_kit
 
     found = read_kit(kit, "site")
     samples = _read(data, persons)
+    invocation.note(privacy_statement(found))
     invocation.note(f"{found.name}: {len(samples)} samples; stop with Ctrl-C")
     with (
         goes_on_when_repeated(),
         terminated_as_interrupted(),
-        SplitClient(found, samples, patience_s=patience_s, note=invocation.note) as running,
+        SplitClient(
+            found, samples, patience_s=patience_s, most_epsilon=most_epsilon, note=invocation.note
+        ) as running,
     ):
         report = running.run()
         path = running.part_path

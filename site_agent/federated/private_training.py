@@ -282,23 +282,51 @@ def _train_by_samples(
             # Each sample's loss is the mean over yaw and pitch, as without privacy.
             loss = functional.l1_loss(found, data.gaze[part], reduction="sum") / 2
             loss.backward()  # type: ignore[no-untyped-call]
-            gradients: list[torch.Tensor] = [
-                getattr(each, _OF_SAMPLES).flatten(1) for each in parameters
-            ]
-            norms = torch.stack([each.norm(dim=1) for each in gradients]).norm(dim=0)
-            factors = (settings.dp_clip / norms.clamp(min=1e-12)).clamp(max=1.0)
-            # A gradient beyond all numbers counts as none: it may not get past the bound.
-            good = norms.isfinite()
-            for sum_of_all, gradient in zip(totals, gradients, strict=True):
-                sum_of_all.add_((factors[good] @ gradient[good]).view_as(sum_of_all))
+            add_clipped(totals, parameters, settings.dp_clip)
             sampled.zero_grad(set_to_none=True)
         deviation = plan.noise_multiplier * settings.dp_clip * plan.noise_share
-        for parameter, total in zip(parameters, totals, strict=True):
-            noise = torch.randn(total.shape, generator=generator) * deviation
-            parameter.grad = (total + noise) / expected
-            setattr(parameter, _OF_SAMPLES, None)
+        set_noisy(totals, parameters, deviation, expected, generator)
         optimiser.step()
     sampled.to_standard_module()
+
+
+def add_clipped(
+    totals: Sequence[torch.Tensor], parameters: Sequence[nn.Parameter], clip: float
+) -> None:
+    """Add the samples' gradients, which Opacus has left, each clipped to a norm over all of them.
+
+    Parameters
+    ----------
+    totals : sequence of tensor
+        In the shapes of the parameters; changed in place.
+    """
+    gradients: list[torch.Tensor] = [getattr(each, _OF_SAMPLES).flatten(1) for each in parameters]
+    norms = torch.stack([each.norm(dim=1) for each in gradients]).norm(dim=0)
+    factors = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+    # A gradient beyond all numbers counts as none: it may not get past the bound.
+    good = norms.isfinite()
+    for sum_of_all, gradient in zip(totals, gradients, strict=True):
+        sum_of_all.add_((factors[good] @ gradient[good]).view_as(sum_of_all))
+
+
+def set_noisy(
+    totals: Sequence[torch.Tensor],
+    parameters: Sequence[nn.Parameter],
+    deviation: float,
+    expected: float,
+    generator: torch.Generator,
+) -> None:
+    """Set the gradient of each parameter to a sum with noise, over the expected number of samples.
+
+    Parameters
+    ----------
+    deviation : float
+        Standard deviation of the noise on the sums.
+    """
+    for parameter, total in zip(parameters, totals, strict=True):
+        noise = torch.randn(total.shape, generator=generator) * deviation
+        parameter.grad = (total + noise) / expected
+        setattr(parameter, _OF_SAMPLES, None)
 
 
 def _sum_persons(

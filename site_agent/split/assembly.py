@@ -13,6 +13,9 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
 from site_agent.split.cuts import join_parts
 from site_agent.split.kits import START, Kit
+from site_agent.split.noise import SmashedNoise
+from site_agent.split.plan import SplitPlan
+from site_agent.split.private_steps import protection_words
 from site_agent.split.rounds_folder import RoundsFolder
 
 
@@ -61,17 +64,23 @@ def assemble(server: Kit, aggregator: Kit, output: Path) -> dict[str, Any]:
     return statement
 
 
+def _releases(plan: SplitPlan) -> int:
+    """Return how often the smashed data of an image are sent at least."""
+    return 1 if plan.trains_server_alone else plan.rounds * plan.training.epochs
+
+
 def privacy_statement(kit: Kit) -> str:
     """Say in words what left the sites, and what protects it."""
     plan = kit.plan
     seen = "the smashed data of every image"
     beside = (
-        "; labels and head angles stayed at the sites, though gradients show the residuals"
+        "; labels and head angles stay at the sites, though gradients show the residuals"
         if plan.found_cut.tail
         else ", with its label and head angles"
     )
     return (
-        f"Images stayed at the sites. The main server got {seen}{beside}. Images can be "
-        "guessed from smashed data. The aggregator got the client parts of "
-        f"at least 3 sites a round. Training: {plan.training.protection}."
+        f"Images stay at the sites. The main server gets {seen}{beside}. Images can be "
+        "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
+        f"parts of at least 3 sites a round. Training: {protection_words(plan)}. Smashed data: "
+        f"{SmashedNoise(plan.noise, plan.noise_level).words(_releases(plan))}."
     )

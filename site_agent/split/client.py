@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ from aggregators.models import Float32, StateDict
 from aggregators.whole_file import write_whole
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import ConflictError, FederationError, InvalidInputError
+from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.runs.ledger import Ledger
 from site_agent.split.audit import require_safe_part
 from site_agent.split.connection import ServiceConnection
@@ -40,6 +42,7 @@ from site_agent.split.messages import (
     decode_arrays,
     encode_arrays,
 )
+from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.training import (
     Alter,
     ClientUpdate,
@@ -127,12 +130,16 @@ class SplitClient:
         Of the site; its folder keeps the ledger and the newest client part.
     patience_s : float
         For so long a service that does not answer is called again.
+    most_epsilon : float, optional
+        The site's budget for its data, over all trainings with this kit.
     """
 
     def __init__(
-        self, kit: Kit, samples: GazeSamples, *, patience_s: float = 120.0, note: Note = print
-    ) -> None:
+        self, kit: Kit, samples: GazeSamples, *, patience_s: float = 120.0,
+        most_epsilon: float | None = None, note: Note = print,
+    ) -> None:  # fmt: skip
         self.kit, self._samples, self._note = kit, samples, note
+        self._most_epsilon = most_epsilon
         self._server = ServiceConnection(kit, SERVER, patience_s=patience_s)
         self._aggregator = ServiceConnection(kit, AGGREGATOR, patience_s=patience_s)
         self._ledger = Ledger(kit.folder / "attempts.jsonl")
@@ -233,6 +240,7 @@ class SplitClient:
         attempt = self._next_attempt(number, known_attempt)
         path = f"/rounds/{number}/{attempt}"
         self._server.post_json(f"{path}/begin", {"samples": len(self._samples)})
+        self._spend(number, attempt)
         remote = RemoteServer(self._server, self.kit, number, attempt)
         began_s = time.monotonic()
         made = self._train(part, remote, number)
@@ -249,11 +257,29 @@ class SplitClient:
     def _train(self, part: StateDict, remote: RemoteServer, number: int) -> ClientUpdate:
         return train_client(
             part, self._samples, self.kit.plan, remote,
-            site=self.kit.name, round_number=number, alter=self._alter(number),
+            site=self.kit.name, round_number=number, alter=self._alter(part),
         )  # fmt: skip
 
-    def _alter(self, _number: int) -> Alter:
-        return lambda smashed: smashed
+    def _alter(self, part: StateDict) -> Alter:
+        """Return the noise on smashed data, which nobody can draw again."""
+        plan = self.kit.plan
+        if plan.noise_level == 0:
+            return lambda smashed: smashed
+        generator = torch.Generator().manual_seed(secrets.randbits(63))
+        noise = SmashedNoise(plan.noise, plan.noise_level)
+        return noise.alter(sensitivity_of(part, plan.found_cut), generator)
+
+    def _spend(self, number: int, attempt: int) -> None:
+        """Count what an attempt will release, before anything of it leaves."""
+        plan = self.kit.plan
+        if plan.is_private:
+            PrivacyLedger(self.kit.folder / "ledger").spend(
+                plan_privacy(plan.training, len(self._samples)),
+                plan.training,
+                np.unique(self._samples.person).tolist(),
+                round_name=f"{number} of {plan.digest[:16]}, attempt {attempt}",
+                most_epsilon=self._most_epsilon,
+            )
 
     def _fetch_part(self, number: int, digest: str) -> StateDict:
         """Return the client part of a round, which has to be the one that both services name."""
@@ -283,7 +309,7 @@ class SplitClient:
 
     def _send_smashed(self, part: StateDict) -> None:
         """Send the smashed data of all images once."""
-        made = smash(part, self._samples, self.kit.plan, self._alter(1))
+        made = smash(part, self._samples, self.kit.plan, self._alter(part))
         pieces = [
             {name: values[first : first + ROWS_AT_ONCE] for name, values in vars(made).items()}
             for first in range(0, len(made), ROWS_AT_ONCE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +13,11 @@ from numpy.typing import NDArray
 from aggregators.models import Float32, NetworkContribution, StateDict
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.federated.local_training import seed_of, subtract_network
+from site_agent.federated.local_training import clip_update, seed_of, subtract_network
 from site_agent.federated.plan import RoundModel, combine, first_model
+from site_agent.federated.private_training import plan_privacy
 from site_agent.split.cuts import join_parts, split_network, to_part_module
+from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
 from site_agent.split.training import (
     Alter,
@@ -26,13 +29,7 @@ from site_agent.split.training import (
 )
 from site_agent.training.gaze.loop import batches, repeatable, to_tensors
 
-NoiseOf = Callable[[str, int], Alter]
-"""Takes a site and the number of a round; returns what alters the site's smashed data."""
-
-
-def no_noise(_site: str, _round_number: int) -> Alter:
-    """Leave smashed data as they are."""
-    return lambda smashed: smashed
+_PARTS = ("client part", "server part")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +63,6 @@ def run_split_rounds(
     plan: SplitPlan,
     *,
     guarded: bool = True,
-    noise: NoiseOf = no_noise,
 ) -> Iterator[SplitRound]:
     """Hold the rounds of a plan, and yield each one when it has ended.
 
@@ -98,7 +94,12 @@ def run_split_rounds(
         if plan.trains_server_alone:
             if plan.variant == "mean-smashed" or not smashed:
                 smashed = {
-                    site: smash(client.network, sites[site], plan, noise(site, number))
+                    site: smash(
+                        client.network,
+                        sites[site],
+                        plan,
+                        _noise(plan, site, number, client.network),
+                    )
                     for site in sorted(sites)
                 }
             if plan.variant == "mean-smashed":
@@ -106,9 +107,11 @@ def run_split_rounds(
             else:
                 trained = train_on_union(server.network, smashed, plan, number)
             server = first_model(trained)
+        elif plan.is_private and plan.dp_covers == "person":
+            client, server, losses = _hold_round_of_persons(client, server, sites, plan, number)
         else:
             client, server, losses = _hold_round(
-                client, server, sites, plan, number, guarded=guarded, noise=noise
+                client, server, sites, plan, number, guarded=guarded
             )
         yield SplitRound(number, client, server, losses)
 
@@ -121,20 +124,24 @@ def _hold_round(
     number: int,
     *,
     guarded: bool,
-    noise: NoiseOf,
 ) -> tuple[RoundModel, RoundModel, dict[str, float]]:
     """Hold a round of V1 or V2."""
     clients: dict[str, NetworkContribution] = {}
     servers: dict[str, NetworkContribution] = {}
     losses = {}
-    half = ServerHalf(server.network, plan, number)
+    half = ServerHalf(server.network, plan, number, samples=2)
     for site in plan.order_in(number, sites):
+        # Studies release nothing: their noise can be drawn again.
+        seeds = [seed_of(plan.training.seed, f"{part} of {site}", number) for part in _PARTS]
+        alter = _noise(plan, site, number, client.network)
         if plan.variant == "v1":
-            half = ServerHalf(server.network, plan, number)
+            half = ServerHalf(
+                server.network, plan, number, samples=len(sites[site]), noise_seed=seeds[1]
+            )
         try:
             made = train_client(
-                client.network, sites[site], plan, half,
-                site=site, round_number=number, guarded=guarded, alter=noise(site, number),
+                client.network, sites[site], plan, half, site=site, round_number=number,
+                guarded=guarded, alter=alter, noise_seed=seeds[0],
             )  # fmt: skip
         except TrainingFailedError as error:
             raise TrainingFailedError(f"site {site}: {error}") from error
@@ -148,6 +155,61 @@ def _hold_round(
     if plan.variant == "v1":
         return averaged, combine(plan.averaging, server, servers).model, losses
     return averaged, first_model(half.trained()), losses
+
+
+def _hold_round_of_persons(
+    client: RoundModel,
+    server: RoundModel,
+    sites: Mapping[str, GazeSamples],
+    plan: SplitPlan,
+    number: int,
+) -> tuple[RoundModel, RoundModel, dict[str, float]]:
+    """Hold a round of V1 in which each person is one part of the means, clipped and noised.
+
+    Source: McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models".
+    """
+    privacy = plan_privacy(plan.training, 1)
+    plainly = plan.model_copy(
+        update={"training": plan.training.model_copy(update={"dp_epsilon": None}), "mean": "sites"}
+    )
+    persons = {
+        f"{site}/{person}": samples[samples.person == person]
+        for site, samples in sites.items()
+        for person in np.unique(samples.person)
+    }
+    clip, losses = plan.training.dp_clip / math.sqrt(2), {}
+    given: dict[str, dict[str, NetworkContribution]] = {part: {} for part in _PARTS}
+    for name, samples in persons.items():
+        half = ServerHalf(server.network, plainly, number)
+        made = train_client(client.network, samples, plainly, half, site=name, round_number=number)
+        tensors = subtract_network(half.trained(), server.network)
+        changes = made.differences, StateDict(tensors, dict(server.network.infos))
+        for part, change, base in zip(_PARTS, changes, (client, server), strict=True):
+            whole = contribution_of(change, len(samples), base.digest, plainly)
+            given[part][name] = clip_update(whole, clip)
+        losses[name] = made.loss
+    seed = seed_of(plan.training.seed, "noise of all persons", number)
+    generator = np.random.default_rng(seed)
+    deviation = privacy.noise_multiplier * plan.training.dp_clip / len(persons)
+    results = []
+    for part, base in zip(_PARTS, (client, server), strict=True):
+        mean = combine(plainly.averaging, base, given[part]).model.network
+        tensors = {
+            name: values + generator.normal(0.0, deviation, values.shape).astype(np.float32)
+            for name, values in mean.tensors.items()
+        }
+        results.append(first_model(StateDict(tensors, dict(mean.infos), dict(mean.metadata))))
+    return results[0], results[1], losses
+
+
+def _noise(plan: SplitPlan, site: str, number: int, part: StateDict) -> Alter:
+    """Return the noise on a site's smashed data in a round."""
+    if plan.noise_level == 0:
+        return lambda smashed: smashed
+    seed = seed_of(plan.training.seed, f"smashed data of {site}", number)
+    generator = torch.Generator().manual_seed(seed)
+    noise = SmashedNoise(plan.noise, plan.noise_level)
+    return noise.alter(sensitivity_of(part, plan.found_cut), generator)
 
 
 @dataclass(frozen=True, eq=False)

@@ -181,23 +181,7 @@ def provision(
         Too few sites, an invalid name or address, a network that does not fit, or `output` exists.
     """
     names = sorted(set(sites))
-    for name in names:
-        if not re.fullmatch(_SITE_NAME, name) or name in (_AUTHORITY, SERVER, AGGREGATOR):
-            raise InvalidInputError(
-                f"site {name!r}: expected small letters, digits, - and _, and none of "
-                f"{_AUTHORITY}, {SERVER}, {AGGREGATOR}"
-            )
-    if len(names) < FEWEST_SITES:
-        raise InvalidInputError(f"found {len(names)} sites, expected at least {FEWEST_SITES}")
-    if plan.variant == "mean-smashed":
-        raise InvalidInputError(
-            "mean-smashed needs a secure sum, as the main server would see the smashed data before "
-            "their mean; it can be held in one process only"
-        )
-    for role, address in addresses.items():
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise InvalidInputError(f"{role} {address!r}: expected HOST:PORT")
+    _require_possible(plan, names, addresses)
     if output.exists() and any(output.iterdir()):
         raise InvalidInputError(f"{output}: is not empty, expected a new folder for the kits")
     parts = split_network(base, plan.found_cut)
@@ -229,6 +213,31 @@ def provision(
     for service, entries in known.items():
         write_whole(output / service / _TOKENS, json.dumps(entries, indent=1) + "\n", mode=0o600)
     return placed
+
+
+def _require_possible(plan: SplitPlan, names: Sequence[str], addresses: Mapping[str, str]) -> None:
+    for name in names:
+        if not re.fullmatch(_SITE_NAME, name) or name in (_AUTHORITY, SERVER, AGGREGATOR):
+            raise InvalidInputError(
+                f"site {name!r}: expected small letters, digits, - and _, and none of "
+                f"{_AUTHORITY}, {SERVER}, {AGGREGATOR}"
+            )
+    if len(names) < FEWEST_SITES:
+        raise InvalidInputError(f"found {len(names)} sites, expected at least {FEWEST_SITES}")
+    if plan.variant == "mean-smashed":
+        raise InvalidInputError(
+            "mean-smashed needs a secure sum, as the main server would see the smashed data before "
+            "their mean; it can be held in one process only"
+        )
+    if plan.is_private and plan.dp_covers == "person":
+        raise InvalidInputError(
+            "dp_covers is person: the noise belongs to the mean over persons, which no site may "
+            "see without it; it can be held in one process only"
+        )
+    for role, address in addresses.items():
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise InvalidInputError(f"{role} {address!r}: expected HOST:PORT")
 
 
 def _role_of(name: str) -> KitRole:

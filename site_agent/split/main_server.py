@@ -137,7 +137,7 @@ class MainServer:
                     )
             if self.plan.variant == "v2" and self._turn() != site:
                 raise ConflictError(f"it is the turn of {self._turn()}", code="turn")
-            half = ServerHalf(self.rounds.model.network, self.plan, number)
+            half = ServerHalf(self.rounds.model.network, self.plan, number, samples=samples)
             if self.plan.variant == "v2":
                 self._turns.restore(half)
             self._sessions[site] = _Session(number, attempt, samples, half)

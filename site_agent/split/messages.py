@@ -50,10 +50,13 @@ class BodyShape:
         Shape of each entry for one sample.
     most_rows : int
         The largest number of samples.
+    fewest_rows : int
+        0 in steps of DP-SGD, which draw each sample by chance.
     """
 
     entries: Shapes
     most_rows: int
+    fewest_rows: int = 1
 
     @property
     def most_bytes(self) -> int:
@@ -67,13 +70,13 @@ def body_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
     """Return the form of each message that the main server takes, by its name."""
     size = size_of(plan.found_cut)
     angles = {"head": (2,), "gaze": (2,)}
-    rows = most_rows(plan)
+    rows, fewest = most_rows(plan), 0 if plan.is_private else 1
     smashed = {"smashed": size.smashed}
     predict = smashed if plan.found_cut.tail else {**smashed, "head": (2,)}
     return {
-        "step": BodyShape({**smashed, **angles}, rows),
-        "forward": BodyShape(smashed, rows),
-        "backward": BodyShape({"gradient": size.returned}, rows),
+        "step": BodyShape({**smashed, **angles}, rows, fewest),
+        "forward": BodyShape(smashed, rows, fewest),
+        "backward": BodyShape({"gradient": size.returned}, rows, fewest),
         "smashed": BodyShape({**smashed, **angles}, ROWS_AT_ONCE),
         "predict": BodyShape(predict, ROWS_AT_ONCE),
     }
@@ -82,12 +85,12 @@ def body_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
 def answer_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
     """Return the form of each answer that a client takes, by the name of its message."""
     size = size_of(plan.found_cut)
-    rows = most_rows(plan)
+    rows, fewest = most_rows(plan), 0 if plan.is_private else 1
     found = size.returned if plan.found_cut.tail else (2,)
     return {
-        "step": BodyShape({"gradient": size.smashed, "loss": ()}, rows),
-        "forward": BodyShape({"features": size.returned}, rows),
-        "backward": BodyShape({"gradient": size.smashed}, rows),
+        "step": BodyShape({"gradient": size.smashed, "loss": ()}, rows, fewest),
+        "forward": BodyShape({"features": size.returned}, rows, fewest),
+        "backward": BodyShape({"gradient": size.smashed}, rows, fewest),
         "predict": BodyShape({"found": found}, ROWS_AT_ONCE),
     }
 
@@ -95,7 +98,7 @@ def answer_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
 def most_rows(plan: SplitPlan) -> int:
     """Return the largest number of samples in a step."""
     size = plan.training.batch_size
-    if plan.training.dp_epsilon is None:
+    if not plan.is_private:
         # A last batch of one sample joins the batch before.
         return size + 1
     # Each sample is drawn by chance: beyond this, less often than once in 1e20 steps.
@@ -128,10 +131,11 @@ def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, Float32]:
             f"{', '.join(sorted(shape.entries))}"
         )
     counts = {entry.info.shape[:1] for entry in contents.entries.values()}
-    rows = next(iter(counts))[0] if len(counts) == 1 and () not in counts else 0
-    if not 1 <= rows <= shape.most_rows:
+    rows = next(iter(counts))[0] if len(counts) == 1 and () not in counts else -1
+    if not shape.fewest_rows <= rows <= shape.most_rows:
         raise InvalidInputError(
-            f"found {rows} samples, expected 1 to {shape.most_rows}, as many in each entry"
+            f"found {max(0, rows)} samples, expected {shape.fewest_rows} to {shape.most_rows}, as "
+            "many in each entry"
         )
     found: dict[str, Float32] = {}
     for name, entry in contents.entries.items():

@@ -17,6 +17,11 @@ from site_agent.split.cuts import Cut, find_cut
 
 Variant = Literal["v1", "v2", "mean-smashed", "frozen-client"]
 
+Covers = Literal["client", "whole", "person"]
+"""What differential privacy covers; see `site_agent.split.private_steps`."""
+
+NoiseKind = Literal["laplace", "gaussian"]
+
 FEWEST_SITES = 3
 """In an average: of two, each site could compute the other's part."""
 
@@ -40,6 +45,12 @@ class SplitPlan(BaseModel):
         ``samples``: sites count by their numbers of samples. ``sites``: equally.
     training : LocalTraining
         How each site trains. Its seed is that of the whole training.
+    dp_covers : str
+        What `training.dp_epsilon` covers; only with that.
+    noise : str
+        On smashed data; see `site_agent.split.noise`.
+    noise_level : float
+        Scale of the noise in units of the sensitivity; 0: none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -51,6 +62,9 @@ class SplitPlan(BaseModel):
     rounds: int = Field(default=5, ge=1, le=100_000)
     mean: Literal["samples", "sites"] = "samples"
     training: LocalTraining = Field(default_factory=LocalTraining)
+    dp_covers: Covers = "client"
+    noise: NoiseKind = "laplace"
+    noise_level: float = Field(default=0.0, ge=0, le=1000)
 
     @model_validator(mode="after")
     def _fits(self) -> SplitPlan:
@@ -63,7 +77,20 @@ class SplitPlan(BaseModel):
                 f"variant {self.variant} needs labels at the server, and cut {self.cut} keeps them "
                 "at home"
             )
+        if self.is_private:
+            if self.trains_server_alone or (self.variant == "v2" and self.dp_covers != "client"):
+                raise ValueError(
+                    f"dp_epsilon for {self.dp_covers} goes with variant v1, not {self.variant}"
+                )
+            unit = "person" if self.dp_covers == "person" else "sample"
+            covered = {"dp_rounds": self.rounds, "dp_unit": unit}
+            object.__setattr__(self, "training", self.training.model_copy(update=covered))
         return self
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the training has differential privacy."""
+        return self.training.dp_epsilon is not None
 
     @cached_property
     def found_cut(self) -> Cut:

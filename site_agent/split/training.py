@@ -7,7 +7,8 @@ halves are laid out in memory as those of whole networks, so that even the round
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,8 +21,11 @@ from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
 from site_agent.federated.local_training import seed_of, subtract_network
+from site_agent.federated.private_training import plan_privacy
+from site_agent.networks.gaze_modules import StagedNetwork
 from site_agent.split.cuts import from_part_module, to_part_module
 from site_agent.split.plan import SplitPlan
+from site_agent.split.private_steps import PrivateSteps
 from site_agent.training.gaze.loop import batches, make_optimiser, repeatable, to_tensors
 
 Alter = Callable[[torch.Tensor], torch.Tensor]
@@ -62,26 +66,57 @@ class Server(Protocol):
 
 
 class ServerHalf:
-    """A server part while it is trained in a round."""
+    """A server part while it is trained in a round.
 
-    def __init__(self, part: StateDict, plan: SplitPlan, round_number: int) -> None:
+    Parameters
+    ----------
+    samples : int
+        Of the site; only for differential privacy that covers both parts.
+    noise_seed : int
+        As `samples`; drawn by whoever must not be able to take the noise away.
+    """
+
+    def __init__(
+        self,
+        part: StateDict,
+        plan: SplitPlan,
+        round_number: int,
+        *,
+        samples: int = 0,
+        noise_seed: int | None = None,
+    ) -> None:
         self._part, self._cut = part, plan.found_cut
         self.module = to_part_module(part, self._cut, "server").train()
         self._optimiser = new_optimiser(plan, self.module, round_number)
         self._stages = self._cut.server_stages(self.module.stages)
         self._under_way: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._private: PrivateSteps | None = None
+        if plan.is_private and plan.dp_covers == "whole":
+            self._private = private_steps(self.module, plan, samples, noise_seed)
 
     def step(self, number: int, smashed: Float32, head: Float32, gaze: Float32) -> StepAnswer:  # noqa: ARG002
         """See `Server`."""
         with repeatable():
             self._optimiser.zero_grad(set_to_none=True)
             x = as_tensor(smashed).requires_grad_()
+            if not len(x):
+                self._step(0)
+                return StepAnswer(smashed, 0.0)
             found = self.module.run_stages(self._stages, x, torch.from_numpy(head))
             loss = functional.l1_loss(found, torch.from_numpy(gaze))
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimiser.step()
+            # Gradients of single samples are those of a sum.
+            scale = 1 if self._private is None else len(x)
+            (loss * scale).backward()  # type: ignore[no-untyped-call]
+            self._step(len(x))
         assert x.grad is not None
-        return StepAnswer(x.grad.numpy(), float(loss.detach()))
+        return StepAnswer((x.grad / scale).numpy(), float(loss.detach()))
+
+    def _step(self, rows: int) -> None:
+        if self._private is not None:
+            self._private.finish(rows)
+        elif not rows:
+            return
+        self._optimiser.step()
 
     def forward(self, number: int, smashed: Float32) -> Float32:  # noqa: ARG002
         """See `Server`."""
@@ -97,12 +132,16 @@ class ServerHalf:
         """See `Server`."""
         assert self._under_way is not None, "backward without forward"
         x, found = self._under_way
-        with repeatable():
-            found.backward(as_tensor(gradient))  # type: ignore[no-untyped-call]
-            self._optimiser.step()
         self._under_way = None
+        if not len(x):
+            self._step(0)
+            return x.detach().numpy()
+        scale = 1 if self._private is None else len(x)
+        with repeatable():
+            found.backward(as_tensor(gradient) * scale)  # type: ignore[no-untyped-call]
+            self._step(len(x))
         assert x.grad is not None
-        return x.grad.numpy()
+        return (x.grad / scale).numpy()
 
     def state(self) -> dict[str, Any]:
         """Return the part and its optimiser, for `load`."""
@@ -146,6 +185,7 @@ def train_client(
     round_number: int,
     guarded: bool = True,
     alter: Alter = lambda smashed: smashed,
+    noise_seed: int | None = None,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> ClientUpdate:
     """Train a client part on a site's samples, with a server that has the rest of the network.
@@ -162,6 +202,8 @@ def train_client(
         and nothing is kept back.
     alter : callable
         Alters smashed data before they leave.
+    noise_seed : int, optional
+        Of the noise of DP-SGD, in studies; by default nobody knows it.
 
     Raises
     ------
@@ -178,41 +220,82 @@ def train_client(
     size, epochs = steps_of(plan, len(samples), guarded=guarded)
     generator = torch.Generator().manual_seed(seed_of(plan.training.seed, site, round_number))
     optimiser = new_optimiser(plan, module, round_number)
-    total, number, count = 0.0, 0, epochs * count_batches(len(samples), size)
+    total = 0.0
     with repeatable():
         data = to_tensors(samples)
         rows = DenseRows(module, data, epochs)
+        private = private_steps(module, plan, len(data), noise_seed) if plan.is_private else None
         module.train()
-        for _ in range(epochs):
-            order = torch.randperm(len(data), generator=generator)
-            for batch in batches(order, size):
-                optimiser.zero_grad(set_to_none=True)
-                head, gaze = data.head[batch], data.gaze[batch]
-                smashed = module.run_stages(front, data.patches[batch], head)
-                sent = alter(smashed.detach()).contiguous().numpy()
-                if cut.tail:
-                    features = as_tensor(server.forward(number, sent)).requires_grad_()
-                    mean = functional.l1_loss(module.run_stages(tail, features, head), gaze)
-                    mean.backward()  # type: ignore[no-untyped-call]
-                    assert features.grad is not None
-                    loss = float(mean.detach())
-                    gradient = server.backward(number, features.grad.numpy())
-                else:
-                    answer = server.step(number, sent, head.numpy(), gaze.numpy())
-                    gradient, loss = answer.gradient, answer.loss
-                _require_usable(gradient, loss, smashed, round_number, plan)
-                smashed.backward(as_tensor(gradient))  # type: ignore[no-untyped-call]
-                optimiser.step()
-                total += loss * len(batch)
-                number += 1
-                progress(number / count)
+        drawn = list(_draw_batches(plan, len(data), size, epochs, generator))
+        for number, batch in enumerate(drawn):
+            optimiser.zero_grad(set_to_none=True)
+            head, gaze = data.head[batch], data.gaze[batch]
+            # Opacus' hooks complain of layers whose inputs need no gradient.
+            patches = data.patches[batch].requires_grad_(private is not None)
+            smashed = module.run_stages(front, patches, head)
+            sent = alter(smashed.detach()).contiguous().numpy()
+            # Gradients of single samples are those of a sum.
+            scale = 1 if private is None else len(batch)
+            if cut.tail:
+                features = as_tensor(server.forward(number, sent)).requires_grad_()
+                found = module.run_stages(tail, features, head)
+                mean = functional.l1_loss(found, gaze) if len(batch) else found.sum()
+                (mean * scale).backward()  # type: ignore[no-untyped-call]
+                assert features.grad is not None
+                loss = float(mean.detach())
+                gradient = server.backward(number, (features.grad / max(1, scale)).numpy())
+            else:
+                answer = server.step(number, sent, head.numpy(), gaze.numpy())
+                gradient, loss = answer.gradient, answer.loss
+            _require_usable(gradient, loss, smashed, round_number, plan)
+            if len(batch):
+                smashed.backward(as_tensor(gradient) * scale)  # type: ignore[no-untyped-call]
+            if private is not None:
+                private.finish(len(batch))
+            optimiser.step()
+            total += loss * len(batch)
+            progress((number + 1) / len(drawn))
         rows.close()
+        if private is not None:
+            private.close()
     trained = from_part_module(module, part)
     differences = subtract_network(trained, part)
-    if guarded:
+    # The noise protects all rows.
+    if guarded and private is None:
         rows.keep_back(differences)
     update = StateDict(differences, dict(part.infos))
-    return ClientUpdate(update, len(samples), number, total / (epochs * len(samples)))
+    seen = max(1, sum(len(batch) for batch in drawn))
+    return ClientUpdate(update, len(samples), len(drawn), total / seen)
+
+
+def _draw_batches(
+    plan: SplitPlan, samples: int, size: int, epochs: int, generator: torch.Generator
+) -> Iterator[torch.Tensor]:
+    """Yield the samples of each step: shuffled, or of DP-SGD each drawn by chance."""
+    if plan.is_private:
+        privacy = plan_privacy(plan.training, samples)
+        for _ in range(privacy.steps):
+            chance = torch.rand(samples, generator=generator)
+            yield (chance < privacy.sample_rate).nonzero().flatten()
+        return
+    for _ in range(epochs):
+        yield from batches(torch.randperm(samples, generator=generator), size)
+
+
+def private_steps(
+    module: StagedNetwork, plan: SplitPlan, samples: int, noise_seed: int | None
+) -> PrivateSteps:
+    """Return what makes a part's steps those of DP-SGD.
+
+    Parameters
+    ----------
+    noise_seed : int or None
+        None draws one that nobody knows.
+    """
+    privacy = plan_privacy(plan.training, samples)
+    seed = secrets.randbits(63) if noise_seed is None else noise_seed
+    generator = torch.Generator().manual_seed(seed)
+    return PrivateSteps(module, plan, privacy, privacy.sample_rate * samples, generator)
 
 
 def steps_of(plan: SplitPlan, samples: int, *, guarded: bool = True) -> tuple[int, int]:

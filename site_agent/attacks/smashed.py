@@ -1,0 +1,331 @@
+"""Turning smashed data back into eyes: what the main server of a split training can see.
+
+The attacker has public persons' pictures ("shadow persons"), of which it makes smashed data itself,
+and the victims' smashed data. Three attackers:
+
+- ``A`` (the thesis): a decoder, trained on the shadow persons, is given one release of each image.
+- ``B``: the same with the mean over all releases of an image, whose noise averages out.
+- ``C``: knows the client part, and searches the picture whose smashed data are nearest, with a
+  prior for smooth pictures (total variation; Mahendran and Vedaldi 2015).
+
+Each result stands beside the mean shadow picture, which needs no smashed data at all: a gain of 0
+is as good as that, 1 is the picture itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from aggregators.models import StateDict
+from site_agent.attacks.dualview import fit_embedding, ssim
+from site_agent.attacks.reidentification import reidentify
+from site_agent.datasets.gaze import GazeSamples, angular_errors_deg
+from site_agent.datasets.gaze.records import PATCH_SHAPE
+from site_agent.split.cuts import Cut, to_part_module
+from site_agent.split.noise import SmashedNoise, sensitivity_of, signal_to_noise_db
+from site_agent.split.training import Alter
+from site_agent.training.gaze.loop import repeatable, to_tensors
+
+Attacker = Literal["A", "B", "C"]
+ATTACKERS: tuple[Attacker, ...] = ("A", "B", "C")
+
+_WIDEST = 3.0
+"""Standard deviations of a patch between black and white: pictures are shown and scored so."""
+
+_PERSON_COMPONENTS = 20
+
+
+@dataclass(frozen=True)
+class InversionSettings:
+    """How hard the attackers try.
+
+    Attributes
+    ----------
+    passes : int
+        Of the decoder's training over the shadow pictures.
+    releases : int
+        How often the smashed data of an image are sent: rounds times epochs.
+    search_steps : int
+        Of attacker C.
+    smoothness : float
+        Weight of the total variation for attacker C.
+    """
+
+    passes: int = 12
+    releases: int = 10
+    batch_size: int = 32
+    learning_rate: float = 0.002
+    search_steps: int = 150
+    smoothness: float = 0.02
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Inversion:
+    """What an attacker has made of the victims' smashed data.
+
+    Attributes
+    ----------
+    pictures : uint8, shape (n, 36, 60)
+        Evened out as networks take them: mean grey, 3 standard deviations to white.
+    mse, baseline_mse : float
+        Of pictures from 0 to 1; the baseline is the mean shadow picture.
+    ssim : float
+        Mean structural similarity.
+    gaze_error_deg : float
+        Of a fixed network on the pictures; NaN without one.
+    persons_found : float
+        Share of the victims that their pictures are nearest to; NaN for one victim.
+    chance : float
+        Of `persons_found`.
+    """
+
+    attacker: Attacker
+    pictures: NDArray[np.uint8]
+    mse: float
+    baseline_mse: float
+    ssim: float
+    gaze_error_deg: float
+    persons_found: float
+    chance: float
+
+    @property
+    def gain(self) -> float:
+        """Return how much nearer to the truth than the mean picture: 1 is the truth."""
+        return 1.0 - self.mse / self.baseline_mse
+
+    def facts(self) -> dict[str, Any]:
+        """Return the scores as plain data; NaN becomes None."""
+        scores = {
+            "mse": self.mse, "baseline_mse": self.baseline_mse, "gain": self.gain,
+            "ssim": self.ssim, "gaze_error_deg": self.gaze_error_deg,
+            "persons_found": self.persons_found, "chance": self.chance,
+        }  # fmt: skip
+        return {name: None if math.isnan(value) else value for name, value in scores.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class AttackedPart:
+    """The results of all attackers on one client part.
+
+    Attributes
+    ----------
+    signal_to_noise_db : float
+        Of the victims' smashed data; infinite without noise.
+    truth, mean : uint8, shapes (n, 36, 60) and (36, 60)
+    """
+
+    signal_to_noise_db: float
+    truth: NDArray[np.uint8]
+    mean: NDArray[np.uint8]
+    results: Mapping[Attacker, Inversion] = field(default_factory=dict)
+
+
+def attack_smashed_data(
+    part: StateDict,
+    cut: Cut,
+    shadow: GazeSamples,
+    victims: GazeSamples,
+    noise: SmashedNoise,
+    *,
+    settings: InversionSettings | None = None,
+    attackers: Sequence[Attacker] = ATTACKERS,
+    estimate: Callable[[NDArray[np.uint8], NDArray[Any]], NDArray[np.float64]] | None = None,
+) -> AttackedPart:
+    """Attack the smashed data of victims, and score what comes out.
+
+    Parameters
+    ----------
+    part : StateDict
+        The client part that made the smashed data.
+    shadow, victims : GazeSamples
+        Of different persons.
+    estimate : callable, optional
+        Takes patches and head angles; returns yaw and pitch. Not trained with the victims.
+    """
+    settings = settings or InversionSettings()
+    with repeatable():
+        module = to_part_module(part, cut, "client")
+        front = cut.front_stages(module.stages)
+        generator = torch.Generator().manual_seed(settings.seed)
+        add = noise.alter(sensitivity_of(part, cut), generator)
+        known, own = to_tensors(shadow), to_tensors(victims)
+
+        def smash(patches: torch.Tensor) -> torch.Tensor:
+            return module.run_stages(front, patches, patches.new_zeros(len(patches), 2))
+
+        with torch.no_grad():
+            theirs, mine = smash(known.patches), smash(own.patches)
+        released = add(mine)
+        ratio = math.inf if noise.level == 0 else signal_to_noise_db(mine, released)
+        truth = _as_pictures(own.patches)
+        mean = _as_pictures(known.patches).astype(np.float64).mean(axis=0)
+        made: dict[Attacker, torch.Tensor] = {}
+        if "A" in attackers:
+            decode = _train_decoder(theirs, known.patches, add, settings)
+            made["A"] = decode(released)
+        if "B" in attackers:
+            averaged = _averaging(add, settings.releases)
+            decode = _train_decoder(theirs, known.patches, averaged, settings)
+            made["B"] = decode(averaged(mine))
+        if "C" in attackers:
+            made["C"] = _search(smash, _averaging(add, settings.releases)(mine), settings)
+    embedding = fit_embedding(shadow, _PERSON_COMPONENTS)
+    results: dict[Attacker, Inversion] = {}
+    for attacker, found in made.items():
+        pictures = _as_pictures(found)
+        persons = _find_persons(pictures, victims, embedding, settings.seed)
+        gaze = math.nan
+        if estimate is not None:
+            errors = angular_errors_deg(estimate(pictures, victims.head), victims.gaze)
+            gaze = float(errors.mean())
+        results[attacker] = Inversion(
+            attacker, pictures, _mse(pictures, truth), _mse(mean, truth),
+            float(np.mean([ssim(a, b) for a, b in zip(pictures, truth, strict=True)])),
+            gaze, *persons,
+        )  # fmt: skip
+    return AttackedPart(ratio, truth, np.round(mean).astype(np.uint8), results)
+
+
+def write_sheet(attacked: AttackedPart, path: Path, *, columns: int = 12, zoom: int = 2) -> Path:
+    """Write a picture sheet: the victims' eyes, each attacker's pictures, and the mean picture."""
+    from PIL import Image
+
+    chosen = np.linspace(0, len(attacked.truth) - 1, min(columns, len(attacked.truth))).astype(int)
+    rows = [attacked.truth[chosen]]
+    rows += [each.pictures[chosen] for each in attacked.results.values()]
+    rows += [np.repeat(attacked.mean[None], len(chosen), axis=0)]
+    grid = np.concatenate([np.concatenate(list(row), axis=1) for row in rows], axis=0)
+    size = (grid.shape[1] * zoom, grid.shape[0] * zoom)
+    sheet = Image.fromarray(grid).resize(size, Image.Resampling.BICUBIC)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path, format="PNG")
+    return path
+
+
+class _Decoder(nn.Module):
+    """Smashed data in, patches out: the client part's stages backwards, each made larger."""
+
+    def __init__(self, shape: tuple[int, ...], deviation: float) -> None:
+        super().__init__()
+        self._deviation = deviation
+        layers: list[nn.Module] = []
+        channels = shape[0]
+        if len(shape) == 1:
+            layers += [nn.Linear(channels, 40 * 72), nn.ReLU(), nn.Unflatten(1, (40, 6, 12))]
+            shape, channels = (40, 6, 12), 40
+        while shape[1] < 16:
+            layers += _grow(channels, 48)
+            shape, channels = (48, 2 * shape[1] + 4, 2 * shape[2] + 4), 48
+        layers += [*_grow(channels, 48), nn.Conv2d(48, 24, 3, padding=1), nn.ReLU()]
+        layers += [nn.Conv2d(24, 1, 3, padding=1)]
+        self._layers = nn.Sequential(*layers)
+
+    def forward(self, smashed: torch.Tensor) -> torch.Tensor:
+        patches: torch.Tensor = self._layers(smashed / self._deviation)
+        return patches
+
+
+def _grow(inputs: int, outputs: int) -> list[nn.Module]:
+    """Undo a convolution of 5 x 5 and the pooling after it: 16 x 28 becomes 36 x 60."""
+    return [
+        nn.ConvTranspose2d(inputs, outputs, 4, 2, padding=1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(outputs, outputs, 5),
+        nn.ReLU(),
+    ]
+
+
+def _averaging(add: Alter, releases: int) -> Alter:
+    """Return the mean over releases of the same smashed data."""
+
+    def average(smashed: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros_like(smashed)
+        for _ in range(releases):
+            total += add(smashed)
+        return total / releases
+
+    return average
+
+
+def _train_decoder(
+    smashed: torch.Tensor, patches: torch.Tensor, add: Alter, settings: InversionSettings
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        noisy = add(smashed)
+        decoder = _Decoder(tuple(smashed.shape[1:]), float(noisy.std().clamp(min=1e-9)))
+        optimiser = torch.optim.Adam(decoder.parameters(), lr=settings.learning_rate)
+        for _ in range(settings.passes):
+            for batch in torch.split(torch.randperm(len(smashed)), settings.batch_size):
+                optimiser.zero_grad(set_to_none=True)
+                loss = functional.mse_loss(decoder(add(smashed[batch])), patches[batch])
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+
+    def decode(released: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = decoder(released)
+        return found
+
+    return decode
+
+
+def _search(
+    smash: Callable[[torch.Tensor], torch.Tensor],
+    released: torch.Tensor,
+    settings: InversionSettings,
+) -> torch.Tensor:
+    """Return the patches whose smashed data are nearest, by gradient descent."""
+    x = torch.zeros(len(released), 1, *PATCH_SHAPE, requires_grad=True)
+    optimiser = torch.optim.Adam([x], lr=0.05)
+    scale = released.square().mean().clamp(min=1e-12)
+    for _ in range(settings.search_steps):
+        optimiser.zero_grad(set_to_none=True)
+        near = (smash(x) - released).square().mean() / scale
+        across = (x[..., 1:] - x[..., :-1]).abs().mean()
+        down = (x[..., 1:, :] - x[..., :-1, :]).abs().mean()
+        (near + settings.smoothness * (across + down)).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return x.detach()
+
+
+def _as_pictures(patches: torch.Tensor) -> NDArray[np.uint8]:
+    """Return patches of mean 0 and deviation 1 as pictures of shape (n, 36, 60)."""
+    grey = (patches[:, 0].numpy() / _WIDEST + 1) * 127.5
+    pictures: NDArray[np.uint8] = np.clip(np.round(grey), 0, 255).astype(np.uint8)
+    return pictures
+
+
+def _mse(found: NDArray[Any], truth: NDArray[np.uint8]) -> float:
+    return float(np.square((found.astype(np.float64) - truth) / 255).mean())
+
+
+def _find_persons(
+    pictures: NDArray[np.uint8], victims: GazeSamples, embedding: Any, seed: int
+) -> tuple[float, float]:
+    """Return the share of victims whose pictures are nearest to their own others, and chance.
+
+    The attacker compares the pictures of every second image with the true other images.
+    """
+    names = np.unique(victims.person)
+    if len(names) < 2:
+        return math.nan, math.nan
+    rows, gallery = [], []
+    for name in names:
+        own = np.flatnonzero(victims.person == name)
+        rows.append(pictures[own[::2]])
+        gallery.append(victims[own[1::2]] if len(own) > 1 else victims[own])
+    scores = np.array([embedding.similarities([row], gallery)[0] for row in rows])
+    found = reidentify(scores, [str(name) for name in names], seed)
+    return found.matched, found.chance

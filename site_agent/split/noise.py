@@ -1,0 +1,180 @@
+"""Noise on smashed data (PixelDP), with the sensitivity of the layers before it.
+
+The noise is added after pooling. What it gives is obfuscation and no privacy of images: two images
+whose grey levels differ by ``d`` in sum have smashed data that are epsilon ``d / l`` apart at each
+release, and two images of one eye differ by hundreds. So `SmashedNoise.words` says the epsilon for
+one pixel and what an image has of them, and `signal_to_noise_db` measures what is left.
+
+Source: Lecuyer et al. 2019, "Certified Robustness to Adversarial Examples with Differential
+Privacy". The spectral norm of the kernels as a matrix is *not* a bound: windows overlap, so that a
+pixel counts in many of them (see tests).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from aggregators.models import StateDict
+from site_agent.errors import InvalidInputError
+from site_agent.split.cuts import Cut, to_part_module
+from site_agent.split.plan import NoiseKind
+from site_agent.split.training import Alter
+
+_PATCH = (36, 60)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """By how much smashed data can change when an image changes by 1.
+
+    Attributes
+    ----------
+    l1_to_l1, l1_to_l2, l2_to_l2 : float
+        Norm of the change of the image, and of the smashed data.
+    """
+
+    l1_to_l1: float
+    l1_to_l2: float
+    l2_to_l2: float
+
+    def then(self, after: Sensitivity) -> Sensitivity:
+        """Return the bounds of two layers, one after the other."""
+        return Sensitivity(
+            self.l1_to_l1 * after.l1_to_l1,
+            # Either norm may be changed by the first layer or by the second.
+            min(self.l1_to_l1 * after.l1_to_l2, self.l1_to_l2 * after.l2_to_l2),
+            self.l2_to_l2 * after.l2_to_l2,
+        )
+
+
+def sensitivity_of(part: StateDict, cut: Cut) -> Sensitivity:
+    """Return the bounds of a client part's layers before the cut.
+
+    ReLU and pooling over windows that do not overlap change no norm.
+
+    Raises
+    ------
+    InvalidInputError
+        The part has BatchNorm, which mixes the images of a batch.
+    """
+    module = to_part_module(part, cut, "client")
+    found = Sensitivity(1.0, 1.0, 1.0)
+    shape: tuple[int, ...] = _PATCH
+    for stage in cut.front_stages(module.stages):
+        for name in stage.layers:
+            layer = module.get_submodule(name)
+            if isinstance(layer, nn.Conv2d):
+                found = found.then(convolution_sensitivity(layer.weight.detach(), shape))
+                shape = tuple((side - 4) // 2 for side in shape)
+            elif isinstance(layer, nn.Linear):
+                found = found.then(dense_sensitivity(layer.weight.detach()))
+            else:
+                raise InvalidInputError(
+                    f"{cut.architecture} has {type(layer).__name__} in {name}, whose sensitivity "
+                    "is not bounded; expected a LeNet"
+                )
+    return found
+
+
+def convolution_sensitivity(weight: torch.Tensor, shape: tuple[int, ...]) -> Sensitivity:
+    """Return the bounds of a convolution with stride 1.
+
+    Parameters
+    ----------
+    weight : tensor, shape (outputs, inputs, rows, columns)
+    shape : tuple of int
+        Height and width of the inputs; windows beyond them count for the bound.
+    """
+    by_input = weight.double().transpose(0, 1).flatten(1)
+    padded = [side + kernel - 1 for side, kernel in zip(shape, weight.shape[2:], strict=True)]
+    # On the padded picture the convolution is circular, and a product for each frequency.
+    spectrum = torch.fft.fft2(weight.double(), s=padded).permute(2, 3, 0, 1)
+    return Sensitivity(
+        float(by_input.abs().sum(1).max()),
+        float(by_input.square().sum(1).sqrt().max()),
+        float(torch.linalg.matrix_norm(spectrum, 2).max()),
+    )
+
+
+def dense_sensitivity(weight: torch.Tensor) -> Sensitivity:
+    """Return the bounds of a dense layer with weights of shape (outputs, inputs)."""
+    found = weight.double()
+    return Sensitivity(
+        float(found.abs().sum(0).max()),
+        float(found.square().sum(0).sqrt().max()),
+        float(torch.linalg.matrix_norm(found, 2)),
+    )
+
+
+OVERLAPPING_POOL = Sensitivity(4.0, 2.0, 2.0)
+"""Of 3 x 3 pooling with stride 2, where a number is in up to 4 windows."""
+
+
+@dataclass(frozen=True)
+class SmashedNoise:
+    """Noise on smashed data.
+
+    Attributes
+    ----------
+    kind : str
+        ``laplace``, scaled by the L1 sensitivity, or ``gaussian``, by the one from L1 to L2.
+    level : float
+        ``l`` of the thesis: scale of the noise in units of the sensitivity; 0: none.
+    """
+
+    kind: NoiseKind = "laplace"
+    level: float = 0.0
+
+    def scale(self, found: Sensitivity) -> float:
+        """Return the scale (Laplace) or the standard deviation (Gaussian)."""
+        return self.level * (found.l1_to_l1 if self.kind == "laplace" else found.l1_to_l2)
+
+    def alter(self, found: Sensitivity, generator: torch.Generator) -> Alter:
+        """Return what adds the noise to smashed data."""
+        scale = self.scale(found)
+
+        def add(smashed: torch.Tensor) -> torch.Tensor:
+            if scale == 0:
+                return smashed
+            if self.kind == "gaussian":
+                drawn = torch.randn(smashed.shape, generator=generator)
+            else:
+                # Each sign with half the probability, at an exponential distance.
+                uniform = torch.rand(smashed.shape, generator=generator) - 0.5
+                drawn = -uniform.sign() * torch.log1p(-2 * uniform.abs().clamp(max=0.4999999))
+            return smashed + scale * drawn
+
+        return add
+
+    def words(self, releases: int) -> str:
+        """Say what the noise gives.
+
+        Parameters
+        ----------
+        releases : int
+            How often the smashed data of an image are sent.
+        """
+        if self.level == 0:
+            return "no noise on smashed data"
+        if self.kind == "gaussian":
+            return (
+                f"Gaussian noise of {self.level:g} times the sensitivity on smashed data: "
+                "obfuscation, no privacy of images"
+            )
+        return (
+            f"Laplace noise of {self.level:g} times the sensitivity on smashed data: epsilon "
+            f"{releases / self.level:.3g} for a change of one pixel by one standard deviation of "
+            f"its image over {releases} releases, and {math.prod(_PATCH):,} times as much for all "
+            "pixels: obfuscation, no privacy of images"
+        )
+
+
+def signal_to_noise_db(smashed: torch.Tensor, noisy: torch.Tensor) -> float:
+    """Return the variance of smashed data over images, beside that of the noise, in decibels."""
+    signal = (smashed - smashed.mean(0)).square().mean()
+    noise = (noisy - smashed).square().mean()
+    return float(10 * torch.log10(signal / noise.clamp(min=1e-30)))

@@ -1,0 +1,66 @@
+"""Smashed data turned back into eyes: honest data show them, noise hides them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, write_sheet
+from site_agent.datasets.gaze import GazeSamples, open_gaze
+from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
+from site_agent.networks import new_network
+from site_agent.split.cuts import find_cut, split_network
+from site_agent.split.noise import SmashedNoise
+from tests.made_once import made_once
+
+QUICK = InversionSettings(passes=3, releases=10, batch_size=16, search_steps=60)
+
+
+@pytest.fixture(scope="module")
+def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GazeSamples, GazeSamples]:
+    """Shadow persons, and victims."""
+    settings = RenderSettings(persons=4, frames_per_person=120, seed=3)
+    folder = made_once(
+        tmp_path_factory, "camera-eyes", lambda place: write_eye_dataset(place / "eyes", settings)
+    )
+    samples = open_gaze(folder / "eyes").read()
+    is_victim = np.isin(samples.person, ["p00", "p01"])
+    return samples[~is_victim], samples[is_victim][:24]
+
+
+def test_noise_hides_what_smashed_data_show_and_averaging_brings_it_back(
+    eyes: tuple[GazeSamples, GazeSamples], tmp_path: Path
+) -> None:
+    shadow, victims = eyes
+    cut = find_cut("gaze-lenet", "pool1")
+    part = split_network(new_network("gaze-lenet"), cut).client
+    shown, hidden = (
+        attack_smashed_data(
+            part, cut, shadow, victims, SmashedNoise("laplace", level), settings=QUICK
+        )
+        for level in (0.0, 0.05)
+    )
+    assert shown.results["A"].gain > 0.5
+    assert shown.results["C"].gain > 0.5
+    assert hidden.signal_to_noise_db < 0
+    assert hidden.results["A"].gain < shown.results["A"].gain - 0.1
+    assert hidden.results["B"].gain > hidden.results["A"].gain
+    assert 0 <= shown.results["A"].persons_found <= 1
+    sheet = write_sheet(shown, tmp_path / "sheet.png")
+    assert Image.open(sheet).size == (12 * 60 * 2, 5 * 36 * 2)
+    assert hidden.results["A"].facts()["gaze_error_deg"] is None
+
+
+@pytest.mark.parametrize("name", ["pool2", "fc1"])
+def test_every_cut_has_its_decoder(eyes: tuple[GazeSamples, GazeSamples], name: str) -> None:
+    shadow, victims = eyes
+    cut = find_cut("gaze-lenet", name)
+    part = split_network(new_network("gaze-lenet"), cut).client
+    settings = InversionSettings(passes=1, batch_size=32)
+    found = attack_smashed_data(
+        part, cut, shadow[::8], victims[:4], SmashedNoise(), settings=settings, attackers=("A",)
+    )
+    assert found.results["A"].pictures.shape == (4, 36, 60)

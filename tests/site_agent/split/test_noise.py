@@ -1,0 +1,114 @@
+"""Noise on smashed data: bounds that no pair of images breaks, and one that is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from site_agent.errors import InvalidInputError
+from site_agent.networks import new_network
+from site_agent.split.cuts import find_cut, split_network, to_part_module
+from site_agent.split.in_process import run_split_rounds
+from site_agent.split.noise import (
+    OVERLAPPING_POOL,
+    SmashedNoise,
+    convolution_sensitivity,
+    sensitivity_of,
+    signal_to_noise_db,
+)
+from site_agent.split.plan import SplitPlan
+from tests.site_agent.federated.small_sites import small_sites
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    cut_name=st.sampled_from(["pool1", "pool2", "fc1"]),
+    pixels=st.sampled_from([1, 2, 20, 2160]),
+    size=st.floats(1e-3, 1e3),
+)
+def test_no_pair_of_images_is_beyond_the_bounds(
+    seed: int, cut_name: str, pixels: int, size: float
+) -> None:
+    cut = find_cut("gaze-lenet", cut_name)
+    part = split_network(new_network("gaze-lenet", seed % 5), cut).client
+    bounds = sensitivity_of(part, cut)
+    module = to_part_module(part, cut, "client")
+    front = cut.front_stages(module.stages)
+    draw = np.random.default_rng(seed)
+    first = draw.normal(size=(1, 1, 36, 60)).astype(np.float32)
+    change = np.zeros(2160, np.float32)
+    change[draw.choice(2160, pixels, replace=False)] = size * draw.normal(size=pixels)
+    second = first + change.reshape(first.shape)
+    with torch.no_grad():
+        a, b = (module.run_stages(front, torch.from_numpy(x), None) for x in (first, second))  # type: ignore[arg-type]
+    moved, by = (a - b).double(), (second - first).astype(np.float64)
+    slack = 1 + 1e-3
+    noise = 1e-4 * (1 + float(a.abs().sum()) * 1e-3)
+    assert moved.abs().sum() <= bounds.l1_to_l1 * np.abs(by).sum() * slack + noise
+    assert moved.norm() <= bounds.l1_to_l2 * np.abs(by).sum() * slack + noise
+    assert moved.norm() <= bounds.l2_to_l2 * np.linalg.norm(by) * slack + noise
+
+
+def test_the_norm_of_the_kernels_as_a_matrix_is_no_bound() -> None:
+    """The picture that a convolution strengthens most, by power iteration, is beyond it."""
+    weight = torch.randn(20, 1, 5, 5, generator=torch.Generator().manual_seed(0))
+    reshaped = float(torch.linalg.matrix_norm(weight.flatten(1), 2))
+    x = torch.randn(1, 1, 36, 60, generator=torch.Generator().manual_seed(1))
+    for _ in range(50):
+        x = x / x.norm()
+        y = functional.conv2d(x, weight)
+        x = functional.conv_transpose2d(y, weight)
+    gain = float(functional.conv2d(x / x.norm(), weight).norm())
+    bound = convolution_sensitivity(weight, (36, 60)).l2_to_l2
+    assert gain > 1.5 * reshaped
+    assert 0.9 * bound < gain <= bound * (1 + 1e-6)
+
+
+def test_overlapping_pools_count_a_number_up_to_four_times() -> None:
+    x = torch.zeros(1, 1, 9, 9)
+    x[0, 0, 3, 3] = 1
+    changed = functional.max_pool2d(x, 3, 2)
+    assert float(changed.sum()) == OVERLAPPING_POOL.l1_to_l1
+    assert float(changed.norm()) == OVERLAPPING_POOL.l1_to_l2
+
+
+def test_noise_has_its_scale_and_says_what_it_gives() -> None:
+    cut = find_cut("gaze-lenet", "pool1")
+    part = split_network(new_network("gaze-lenet"), cut).client
+    bounds = sensitivity_of(part, cut)
+    smashed = torch.zeros(50, 20, 16, 28)
+    weight = np.abs(part.tensors["conv1.weight"].astype(np.float64)).sum()
+    assert bounds.l1_to_l1 == pytest.approx(weight)
+    for kind, deviation in (("laplace", np.sqrt(2) * weight), ("gaussian", bounds.l1_to_l2)):
+        noise = SmashedNoise(kind, 0.5)  # type: ignore[arg-type]
+        added = noise.alter(bounds, torch.Generator().manual_seed(0))(smashed)
+        assert float(added.std()) == pytest.approx(0.5 * deviation, rel=0.02)
+        assert float(added.mean()) == pytest.approx(0, abs=0.02 * deviation)
+    assert SmashedNoise().alter(bounds, torch.Generator())(smashed) is smashed
+    assert "epsilon 20 for a change of one pixel" in SmashedNoise("laplace", 0.5).words(10)
+    drawn = torch.randn(200, 10, generator=torch.Generator().manual_seed(0))
+    louder = drawn + 10 * torch.randn(200, 10, generator=torch.Generator().manual_seed(1))
+    assert signal_to_noise_db(drawn, louder) == pytest.approx(-20, abs=0.5)
+
+
+def test_batchnorm_has_no_bound() -> None:
+    cut = find_cut("gaze-resnet18", "stem")
+    part = split_network(new_network("gaze-resnet18"), cut).client
+    with pytest.raises(InvalidInputError, match="BatchNorm2d in bn1"):
+        sensitivity_of(part, cut)
+
+
+@pytest.mark.parametrize("variant", ["v1", "frozen-client"])
+def test_studies_draw_the_same_noise_again(variant: str) -> None:
+    plan = SplitPlan.model_validate({"variant": variant, "rounds": 1, "noise_level": 0.01})
+    base = new_network("gaze-lenet", 1)
+    found = [next(iter(run_split_rounds(base, small_sites(), plan))) for _ in range(2)]
+    assert found[0].server.digest == found[1].server.digest
+    plain = plan.model_copy(update={"noise_level": 0.0})
+    assert next(iter(run_split_rounds(base, small_sites(), plain))).server.digest != (
+        found[0].server.digest
+    )
