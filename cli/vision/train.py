@@ -39,8 +39,9 @@ app = group("Train a face detector, a landmark model or a gaze network.")
 app.add_typer(train_gaze.app)
 app.add_typer(train_saliency.app)
 
+# Photographs of groups have faces smaller than the window; they are doubled only where needed.
 HOG_SVM_SETTINGS = SettingsOptions(
-    HogSvmSettings(),
+    HogSvmSettings(upsample=1),
     "settings train hog-svm",
     ("target_size_px", "upsample", "flips", "by_label", "threads"),
 )
@@ -81,7 +82,7 @@ _TestOption = Annotated[
     "hog-svm",
     examples=[
         "train hog-svm faces.xml -o siteA.svm",
-        "train hog-svm faces.xml -o siteA.svm --flips --upsample 1 --target-size-px 80x80",
+        "train hog-svm faces.xml -o siteA.svm --flips --upsample 2 --target-size-px 80x80",
         "train hog-svm faces.xml -o siteA.svm --by-label --test test.xml --upload site-a/face",
     ],
     parameters=HOG_SVM_SETTINGS.parameters(),
@@ -249,6 +250,9 @@ def _reply(invocation: Invocation, result: TrainingResult, after: Afterwards) ->
     text: list[str | TableText] = [
         f"{result.model_path}  ({record.kind}, {size_words(record.model_bytes)}, "
         f"{record.data.boxes} faces in {record.data.images} images, {record.duration_s:.0f} s)",
+        "images were doubled: some faces are smaller than the window"
+        if record.details.get("upsampling")
+        else "",
         *_left_out_lines(result.left_out),
         f"on the images it was trained on: {scores}; this flatters it, so score it on other "
         "faces (poolctl evaluate)"

@@ -104,14 +104,14 @@ def test_a_dry_run_plans_a_detector_for_each_label(
     faces.write_text(text, "latin-1")
     model = tmp_path / "faces.svm"
     words = ("train", "hog-svm", faces, "-o", model, "--by-label", "--set", "epsilon=1")
-    planned = poolctl(*words, "--upsample", "1", "--dry-run", "--json").data
+    planned = poolctl(*words, "--dry-run", "--json").data
     assert {item["label"]: item["upsampling"] for item in planned["detectors"]} == {
         "far": 1,
         "near": 0,
     }
     assert planned["estimated_memory_bytes"] > 10**8
     assert not model.exists()
-    assert poolctl(*words, "--json").error["code"] == "training_data"
+    assert poolctl(*words, "--upsample", 0, "--json").error["code"] == "training_data"
 
 
 def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
