@@ -96,6 +96,8 @@ class TrainingRecord:
             labels["parts"] = str(self.data.parts)
         if "closed_eyes" in self.details:
             labels["closed_eyes"] = str(self.details["closed_eyes"])
+        if self.details.get("drawn"):
+            labels["population"] = "synthetic"
         if orientations := self.details.get("orientations"):
             labels["orientations"] = str(len(orientations))
         return labels

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from cli.frame.addresses import size_words
+from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
@@ -60,6 +61,7 @@ ERT_SETTINGS = SettingsOptions(
 )
 
 _LEFT_OUT_SHOWN = 20
+_MANY_FACES = 1000
 
 _ScoresOption = Annotated[
     bool,
@@ -163,11 +165,14 @@ def ert(
     landmarks and the same number of levels (--cascade-depth).
     """
     from site_agent.training import train_ert
-    from site_agent.training.ert import FOR_BLINKS, with_named_parts
+    from site_agent.training.ert import with_named_parts
 
     reading = reading_from(images)
-    chosen = ERT_SETTINGS.take(settings, FOR_BLINKS if purpose == "blinks" else None)
-    faces = read_joined_faces(datasets, reading, same_parts=not chosen.parts)
+    parts = ERT_SETTINGS.take({**settings}).parts
+    same_parts = purpose is None and not parts
+    faces = read_joined_faces(datasets, reading, same_parts=same_parts)
+    count = sum(1 for _ in faces.boxes())
+    chosen = ERT_SETTINGS.take(settings, settings_for_blinks(count) if purpose else None)
     target = output or Path(f"{datasets[0].stem}.dat")
     if dry_run:
         return _plan_landmarks(faces, target, chosen)
@@ -177,6 +182,61 @@ def ert(
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
+
+
+@command(
+    app,
+    "starter",
+    examples=["train starter -o eyes.dat", "train starter -o eyes.dat --image-count 1000"],
+)
+def starter(
+    invocation: Invocation,
+    *,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The model to write.")] = Path(
+        "eyes.dat"
+    ),
+    image_count: Annotated[int, typer.Option(min=20, help="Number of faces to draw.")] = 400,
+    force: ForceOption = False,
+) -> Reply:
+    """Train a landmark model of the eyes on drawn faces, for a first look at your own video.
+
+    Takes one to three minutes. The model has seen no real face: try 'poolctl blink' with it, and
+    train on faces of your own ('train ert --for blinks') before you count blinks. The label
+    population=synthetic says so in the pool.
+    """
+    from tempfile import TemporaryDirectory
+
+    from aggregators.whole_file import write_whole
+    from site_agent.datasets import read_faces
+    from site_agent.datasets.synthetic import write_face_dataset
+    from site_agent.training import train_ert
+
+    require_free(output, force=force)
+    with TemporaryDirectory() as folder:
+        with invocation.progress("draw faces") as report:
+            faces = write_face_dataset(folder, image_count, image_count, progress=report)
+        with invocation.progress("train starter") as report:
+            settings = settings_for_blinks(image_count)
+            result = train_ert(read_faces(faces), output, settings, report, training_scores=False)
+    record = replace(result.record, details={**result.record.details, "drawn": True})
+    plain = json.dumps(record.to_dict(), indent=2, ensure_ascii=False)
+    write_whole(result.metadata_path, plain + "\n")
+    text = [
+        f"{output}  (landmarks of the eyes, {image_count} drawn faces, {record.duration_s:.0f} s)",
+        "It has seen no real face: take it for a first look, not for results.",
+        f"  poolctl blink VIDEO --landmarks {output} -o out/",
+    ]
+    data = {"output": output, "metadata_file": result.metadata_path, **plain_record(record)}
+    return Reply(data, text, [str(output)])
+
+
+def settings_for_blinks(faces: int) -> ErtSettings:
+    """Return settings for a model that follows the lids, by the number of faces."""
+    from site_agent.training.ert import FOR_BLINKS
+
+    if faces >= _MANY_FACES:
+        return FOR_BLINKS
+    return replace(FOR_BLINKS, nu=0.05, tree_depth=4, oversampling_amount=40)
 
 
 def _require_replaceable(

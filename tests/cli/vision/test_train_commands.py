@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import file_digest
+from cli.vision.train import settings_for_blinks
 from tests.cli.conftest import Run, run_process
 from tests.site_agent.live_pool import LivePool, live_pool
 
@@ -55,6 +56,18 @@ def test_eyes_are_trained_scored_and_sent_in_one_go(
     assert version["labels"]["parts"] == "12"
     kept = json.loads((tmp_path / "eyes.dat.evaluation.json").read_text())
     assert kept["metrics"]["mean_error"] == scores["mean_error"]
+
+
+def test_a_starter_is_marked_and_trained_as_for_few_faces(tmp_path: Path, poolctl: Run) -> None:
+    model = tmp_path / "eyes.dat"
+    data = poolctl("train", "starter", "-o", model, "--image-count", 20, "--json").data
+    assert data["suggested_labels"]["population"] == "synthetic"
+    beside = json.loads((tmp_path / "eyes.dat.training.json").read_text())
+    assert beside["suggested_labels"] == data["suggested_labels"]
+    few, many = settings_for_blinks(20), settings_for_blinks(10_000)
+    assert (data["settings"]["nu"], few.nu, many.nu) == (0.05, 0.05, 0.1)
+    assert few.parts == many.parts
+    assert poolctl("train", "starter", "-o", model, "--json").error["code"] == "file_exists"
 
 
 def test_what_cannot_follow_is_said_before_training(
