@@ -195,7 +195,7 @@ def starter(
     output: Annotated[Path, typer.Option(metavar="FILE", help="The model to write.")] = Path(
         "eyes.dat"
     ),
-    image_count: Annotated[int, typer.Option(min=20, help="Number of faces to draw.")] = 400,
+    image_count: Annotated[int, typer.Option(min=20, help="Number of faces to draw.")] = 250,
     force: ForceOption = False,
 ) -> Reply:
     """Train a landmark model of the eyes on drawn faces, for a first look at your own video.

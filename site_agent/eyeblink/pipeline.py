@@ -321,7 +321,7 @@ def _analyse(
         warnings=(
             *recorded.warnings,
             *remarks,
-            *doubts_of(trace, calibration.reliable, found.left_out),
+            *doubts_of(trace, calibration.reliable, found.left_out, found.half_closings),
             *range_doubts(calibration),
         ),
         analysis_s=time.monotonic() - started_s,

@@ -19,7 +19,12 @@ from site_agent.eyeblink.blinks.closures import Cut, find_closures
 from site_agent.eyeblink.blinks.dips import Dips, find_dips
 from site_agent.eyeblink.blinks.extents import Extent, ExtentSettings, measure_extent, smoothed
 from site_agent.eyeblink.blinks.eye_lag import Eyes, compare_eyes, eyes_of_closure
-from site_agent.eyeblink.blinks.likelihood import blink_probabilities, clear_blinks
+from site_agent.eyeblink.blinks.likelihood import (
+    NO_BLINK,
+    blink_probabilities,
+    clear_blinks,
+    half_closings,
+)
 from site_agent.eyeblink.openness.sampling import EvenTrace, evenly_spaced
 from site_agent.eyeblink.openness.signal import Calibration, CalibrationSettings, calibrate
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap
@@ -158,10 +163,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class FoundBlinks:
-    """Blinks and closures in time order, and what was left out."""
+    """Blinks and closures in time order, what was left out, and how much of it stopped half way."""
 
     blinks: tuple[Blink, ...]
     left_out: tuple[LeftOut, ...]
+    half_closings: int = 0
 
 
 @dataclass(frozen=True)
@@ -204,10 +210,12 @@ def judge_blinks(
     ear = smoothed(trace.timestamps_s, trace.ear, settings.extents.smoothing_ms / 1000.0)
     smooth = replace(trace, ear=ear)
     dips = find_dips(even)
-    clear = clear_blinks(dips, calibration)
+    half = half_closings(dips, calibration)
+    clear = clear_blinks(dips, calibration, half)
     longest_s = settings.longest_blink_ms / 1000.0
     least = settings.least_confidence
     probabilities = blink_probabilities(dips, clear)
+    probabilities = np.where(half, np.minimum(probabilities, NO_BLINK), probabilities)
     lows_s = trace.timestamps_s[np.searchsorted(even.bin_of_sample, dips.bins)]
     closures = []
     for closure in find_closures(even, trace.timestamps_s, clear, longest_s):
@@ -221,7 +229,8 @@ def judge_blinks(
             probabilities = np.where(inside, 0.0, probabilities)
     shut = [event for event in closures if event.probability >= least]
     dipped = []
-    for dip in _choose(even, dips, probabilities, min(DOUBTFUL_BLINK, least)):
+    chosen = _choose(even, dips, probabilities, min(DOUBTFUL_BLINK, least))
+    for dip in chosen:
         lowest = _lowest_sample(even, ear, int(dips.bins[dip]))
         level = float(dips.level_before_ear[dip])
         extent = measure_extent(trace.timestamps_s, ear, lowest, level, settings.extents)
@@ -235,6 +244,7 @@ def judge_blinks(
     return FoundBlinks(
         tuple(_with_eyes(trace, blink) for blink in blinks),
         tuple(sorted(left_out, key=lambda each: each.onset_s)),
+        int(half[chosen].sum()),
     )
 
 
@@ -358,7 +368,10 @@ LONG_GAP_S = 1.0
 
 
 def doubts_of(
-    trace: EyeTrace, calibration_reliable: bool, left_out: Sequence[LeftOut] = ()
+    trace: EyeTrace,
+    calibration_reliable: bool,
+    left_out: Sequence[LeftOut] = (),
+    half_closings: int = 0,
 ) -> list[str]:
     """Return warnings about the results of a session."""
     doubts = []
@@ -379,6 +392,12 @@ def doubts_of(
         doubts.append(
             f"{trace.frame_rate_hz:.1f} frames/s: blinks fall between frames below "
             f"{LOWEST_RATE_HZ:.0f} frames/s"
+        )
+    if half_closings:
+        doubts.append(
+            f"not counted: {half_closings} times the lids came half way down, more often than they "
+            "shut: the person squints or rolls the eyes, or the landmark model loses the lids; "
+            "session.json lists them under left_out"
         )
     return doubts + _unseen(trace) + _narrowed(left_out)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from site_agent.eyeblink.blinks.dips import Dips
 from site_agent.eyeblink.openness.signal import Calibration
@@ -25,6 +26,14 @@ USUAL_WEIGHT = 3.0
 NOISE_FACTOR, SHARE_OF_SPAN = 4.75, 0.35
 """A dip stands out by 1 when its evidence is so many SD of the noise and this share of the span."""
 LEAST_SHUT_SD, LEAST_EVIDENCE_SD = 0.1, 0.25
+
+NEAR_CLOSURE, HALF_CLOSURE = 0.72, (0.25, 0.67)
+"""FEC from which a dip comes near closure, and between which one stops half way."""
+SHUT_DIPS = 4
+"""The session's shut level is the median of so many deepest dips."""
+LEAST_HALF_CLOSINGS = 8
+NO_BLINK = 0.3
+"""The most probable that a half-closing is, where a person half-closes the eyes all the time."""
 
 BLINK_COEFFICIENTS = (1.162, 3.131, -0.346, 0.676)
 """Constant, and one for each of `blink_features`."""
@@ -60,12 +69,19 @@ class ClearBlinks:
         return self.open_ear - self.shut_ear
 
 
-def clear_blinks(dips: Dips, calibration: Calibration) -> ClearBlinks:
-    """Measure the clear blinks, drawn towards those of a usual person where they are few."""
+def clear_blinks(
+    dips: Dips, calibration: Calibration, half: NDArray[np.bool_] | None = None
+) -> ClearBlinks:
+    """Measure the clear blinks, drawn towards those of a usual person where they are few.
+
+    Half-closings, `half`, are not among them.
+    """
     open_ear = calibration.open_ear
     drop = np.maximum(dips.drop_ear, 1e-9)
     clearness = np.maximum(_standing_out(dips, 0.3 * calibration.span), 1e-3)
     weights = (dips.reopened_ear - dips.lowest_ear > 0.5 * drop) / (1.0 + clearness**-12.0)
+    if half is not None:
+        weights = np.where(half, 0.0, weights)
     log_evidence = np.log(np.maximum(dips.evidence_ear, 1e-9))
     count = float(weights.sum())
     own = count / (count + USUAL_WEIGHT)
@@ -108,6 +124,25 @@ def blink_probabilities(dips: Dips, clear: ClearBlinks) -> Float64:
     constant, *slopes = BLINK_COEFFICIENTS
     probability = _logistic(constant + blink_features(dips, clear) @ np.array(slopes))
     return np.where(dips.evidence_ear > 0, probability, 0.0)
+
+
+def half_closings(dips: Dips, calibration: Calibration) -> NDArray[np.bool_]:
+    """Return which dips stop half way, shape (m,), where these are more than come near closure.
+
+    People who squint and roll their eyes make the same dip again and again, so that it looks like
+    their usual blink; a person with some incomplete blinks has more that are complete.
+    """
+    clear = _standing_out(dips, 0.2 * calibration.span) > 1.0
+    lowest = np.sort(dips.lowest_ear[clear])[:SHUT_DIPS]
+    shut_ear = float(np.median([*lowest, calibration.closed_ear]))
+    depth_fec = (calibration.open_ear - dips.lowest_ear) / max(
+        calibration.open_ear - shut_ear, 1e-9
+    )
+    quick = dips.reopened_ear - dips.lowest_ear > 0.5 * np.maximum(dips.drop_ear, 1e-9)
+    half = clear & (depth_fec > HALF_CLOSURE[0]) & (depth_fec < HALF_CLOSURE[1])
+    if half.sum() < max(LEAST_HALF_CLOSINGS, (clear & quick & (depth_fec >= NEAR_CLOSURE)).sum()):
+        return np.zeros_like(half)
+    return np.asarray(depth_fec < NEAR_CLOSURE)
 
 
 def closure_probability(kept_up_fec: float) -> float:

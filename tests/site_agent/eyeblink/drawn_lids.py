@@ -21,10 +21,11 @@ class LidDrawing:
 
     Attributes
     ----------
-    blinks, closures, glances, turns : int
+    blinks, closures, glances, turns, squints : int
         How many of each; they follow one another in random order with `pause_s` between them.
-    blink_fec, glance_fec : (least, most)
-        How far the lids close in a blink, and how far they follow a look down.
+    blink_fec, glance_fec, squint_fec : (least, most)
+        How far the lids close in a blink, how far they follow a look down, and how far they close
+        as quickly as in a blink where a person squints.
     turn_share : (least, most)
         By how much EAR falls (or grows, if negative) while the head is turned.
     """
@@ -34,12 +35,14 @@ class LidDrawing:
     closures: int = 10
     glances: int = 0
     turns: int = 0
+    squints: int = 0
     pause_s: Interval = (1.5, 4.0)
     closing_s: Interval = (0.3, 2.0)
     shut_s: Interval = (0.3, 10.0)
     opening_s: Interval = (0.2, 1.0)
     blink_fec: Interval = (0.85, 1.0)
     glance_fec: Interval = (0.1, 0.5)
+    squint_fec: Interval = (0.33, 0.67)
     turn_share: Interval = (-0.25, 0.35)
     form: Form | None = None
     open_ear: float = 0.30
@@ -67,6 +70,7 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
         + ["closure"] * drawing.closures
         + ["glance"] * drawing.glances
         + ["turn"] * drawing.turns
+        + ["squint"] * drawing.squints
     )
     moves: list[tuple[str, Float64, float, Form]] = []
     at_s = 0.0
@@ -111,6 +115,9 @@ def _lengths(rng: np.random.Generator, drawing: LidDrawing, kind: str) -> tuple[
     if kind == "blink":
         moving = [rng.uniform(0.07, 0.14), rng.uniform(0.0, 0.05), rng.uniform(0.13, 0.28)]
         return moving, float(rng.uniform(*drawing.blink_fec))
+    if kind == "squint":
+        moving = [rng.uniform(0.08, 0.25), rng.uniform(0.0, 0.3), rng.uniform(0.12, 0.35)]
+        return moving, float(rng.uniform(*drawing.squint_fec))
     if kind == "closure":
         ranges = (drawing.closing_s, drawing.shut_s, drawing.opening_s)
         return [rng.uniform(*each) for each in ranges], float(rng.uniform(0.93, 1.0))

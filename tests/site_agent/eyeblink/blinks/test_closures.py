@@ -151,3 +151,26 @@ def test_stretches_without_eyes_are_named() -> None:
 def test_a_confidence_that_is_no_probability_is_refused(value: float) -> None:
     with pytest.raises(BlinkAnalysisError, match="expected a probability"):
         BlinkSettings(least_confidence=value).check()
+
+
+@pytest.mark.parametrize("rate_hz", [30.0, 60.0])
+@pytest.mark.parametrize("blinks", [10, 20])
+def test_who_squints_all_the_time_does_not_blink_all_the_time(rate_hz: float, blinks: int) -> None:
+    drawing = LidDrawing(rate_hz, blinks, 0, squints=40, pause_s=(0.8, 3.0))
+    right = found = true = 0
+    for seed in range(4):
+        drawn = draw_lids(seed, drawing)
+        result = judge_blinks(drawn.trace)
+        match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
+        right, found, true = right + len(match.pairs), found + match.found, true + match.true
+        doubts = doubts_of(drawn.trace, True, result.left_out, result.half_closings)
+        assert any("came half way down" in doubt for doubt in doubts)
+    assert right == true
+    assert found - right <= 0.1 * true
+
+
+def test_incomplete_blinks_are_no_squints() -> None:
+    drawn = draw_lids(3, LidDrawing(blinks=30, closures=0, blink_fec=(0.5, 1.0)))
+    result = judge_blinks(drawn.trace)
+    match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
+    assert (len(match.pairs), result.half_closings) == (30, 0)
