@@ -221,15 +221,20 @@ def _simulate(
 
 
 def _plot(done: Sequence[History], reference: PersonScores, path: Path) -> None:
-    from site_agent.evaluation.plots import plot_scores_over_rounds
+    from site_agent.evaluation.plots import plot_scores_over_passes
     from site_agent.federated.tasks import PersonScores
 
     measure, curves = reference.measure, []
     for each in done:
         scores = [PersonScores(held.scores, measure) for held in each.rounds]
-        curves.append((each.plan.method, [s.mean for s in scores], [s.worst_score for s in scores]))
+        curves.append(
+            (
+                *(each.plan.method, each.plan.options["epochs"]),
+                *([s.mean for s in scores], [s.worst_score for s in scores]),
+            )
+        )
     words = f"{measure.name} ({measure.unit})" if measure.unit else measure.name
-    plot_scores_over_rounds(curves, (measure.reference, reference.mean), path, measure=words)
+    plot_scores_over_passes(curves, (measure.reference, reference.mean), path, measure=words)
 
 
 def _describe_plan(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
@@ -270,7 +275,8 @@ def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
     if reference is not None:
         measure = reference.measure
         found = {each.plan.method: PersonScores(each.rounds[-1].scores, measure) for each in done}
-        text += [_verdict(found, reference), _table(found, reference)]
+        passes = {each.plan.method: each.plan.options["epochs"] * len(each.rounds) for each in done}
+        text += [_verdict(found, reference), _table(found, reference, passes)]
     text += [f"{network}" for network in networks]
     if reference is not None:
         text.append(f"{output / PLOT_NAME}")
@@ -289,7 +295,9 @@ def _verdict(found: Mapping[str, PersonScores], reference: PersonScores) -> str:
     )
 
 
-def _table(found: Mapping[str, PersonScores], reference: PersonScores) -> TableText:
+def _table(
+    found: Mapping[str, PersonScores], reference: PersonScores, passes: Mapping[str, int]
+) -> TableText:
     rows = []
     for name, scores in {**found, reference.measure.reference: reference}.items():
         change = 100 * (scores.mean / reference.mean - 1) if reference.mean else 0.0
@@ -299,9 +307,10 @@ def _table(found: Mapping[str, PersonScores], reference: PersonScores) -> TableT
                 f"{scores.mean:.2f}",
                 f"{scores.worst_score:.2f} ({scores.worst})",
                 f"{scores.best_score:.2f}",
+                str(passes.get(name, "")),
                 "" if scores is reference else f"{change:+.0f} %",
             ]
         )
     mean = f"mean ({reference.measure.unit})" if reference.measure.unit else "mean"
-    columns = ["method", mean, "worst person", "best person", "against the last row"]
-    return TableText(columns, rows)
+    columns = ["method", mean, "worst person", "best person", "passes", "against the last row"]
+    return TableText(columns, rows, keep=(mean, "worst person"))

@@ -140,19 +140,19 @@ def plot_landmark_errors(
     save_png(figure, path)
 
 
-def plot_scores_over_rounds(
-    methods: Sequence[tuple[str, Sequence[float], Sequence[float]]],
+def plot_scores_over_passes(
+    methods: Sequence[tuple[str, int, Sequence[float], Sequence[float]]],
     reference: tuple[str, float] | None,
     path: Path,
     *,
     measure: str,
     thin: str = "worst person",
 ) -> None:
-    """Draw scores over rounds, from the first, for each method.
+    """Draw scores over the passes of sites over their samples, a mark a round, for each method.
 
     Parameters
     ----------
-    methods : sequence of (name, mean score, worst score)
+    methods : sequence of (name, passes a round, mean score, worst score)
         The mean is drawn as a thick line with marks, the worst as a thin one.
     reference : (name, score), optional
         Of an answer that knows no picture, drawn as a level.
@@ -160,18 +160,18 @@ def plot_scores_over_rounds(
         Name of the score with its unit.
     """
     figure, axes = titled_axes("")
-    for number, (name, mean, worst) in enumerate(methods):
-        rounds = np.arange(1, len(mean) + 1)
+    for number, (name, epochs, mean, worst) in enumerate(methods):
+        passes = epochs * np.arange(1, len(mean) + 1)
         style = line_style(number)
         label = f"{name}  (mean {mean[-1]:.2f}, {thin} {worst[-1]:.2f})"
         every = max(1, len(mean) // _MARKS_PER_LINE)
-        axes.plot(rounds, mean, label=label, markevery=every, markersize=4, **style)
-        axes.plot(rounds, worst, **{**style, "marker": "", "linewidth": 0.6})
+        axes.plot(passes, mean, label=label, markevery=every, markersize=4, **style)
+        axes.plot(passes, worst, **{**style, "marker": "", "linewidth": 0.6})
     if reference is not None:
         name, level = reference
         label = f"{name}  ({level:.2f})"
         axes.axhline(level, color=REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label)
-    axes.set(xlabel="round", ylabel=f"{measure}; thin: {thin}")
+    axes.set(xlabel="passes of each site over its samples", ylabel=f"{measure}; thin: {thin}")
     whole_numbers(axes)
     axes.set_ylim(bottom=0.0)
     axes.legend(loc="best", fontsize=LEGEND_PT)

@@ -11,7 +11,7 @@ import numpy as np
 
 from aggregators.whole_file import write_whole
 from site_agent.evaluation.bootstrap import bootstrap_intervals
-from site_agent.evaluation.plots import plot_scores_over_rounds, titled_axes
+from site_agent.evaluation.plots import plot_scores_over_passes, titled_axes
 from site_agent.pictures.plot_style import LEGEND_PT, line_style, save_png
 from site_agent.studies.egocentric.protocol import EYES, PLAIN, Run
 from site_agent.tables import Column, Table, columns_of
@@ -197,10 +197,10 @@ def _draw_rounds(folder: Path, world: str, runs: Sequence[Run], results: Results
             worst = (np.max if world == EYES else np.min)(
                 [[score for _, score in curve] for curve in own], axis=0
             )
-            curves.append((method, means.tolist(), worst.tolist()))
+            curves.append((method, epochs, means.tolist(), worst.tolist()))
     path = folder / f"rounds-{world.replace('=', '')}.png"
     measure = "error (degrees)" if world == EYES else "F1"
-    plot_scores_over_rounds(curves, None, path, measure=measure, thin="worst seed")
+    plot_scores_over_passes(curves, None, path, measure=measure, thin="worst seed")
     return path
 
 

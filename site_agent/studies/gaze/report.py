@@ -29,7 +29,7 @@ _DEGREES, _PERCENT = ".2f", ".1f"
 SCORES = Table(
     "methods",
     (
-        *columns_of(("protocol", "method")),
+        *columns_of(("protocol", "method", "passes")),
         *columns_of(
             (
                 "error_deg",
@@ -156,7 +156,10 @@ def _methods_rows(scores: Sequence[MethodScores]) -> Rows:
         error = (each.error.mean, each.error.half)
         better = (each.better_percent, gap)
         rows.append(
-            [each.protocol, each.method, *error, *each.spread, each.constant_error, *better]
+            [
+                *(each.protocol, each.method, each.passes),
+                *(*error, *each.spread, each.constant_error, *better),
+            ]
         )
     return rows
 

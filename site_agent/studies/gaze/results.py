@@ -46,12 +46,15 @@ class MethodScores:
     errors, constant : mapping of int to mapping of str to float
         By seed and person: mean angle in degrees, and that of the mean gaze of the same training
         samples.
+    passes : int
+        How often the training went over the samples: rounds times epochs.
     """
 
     protocol: str
     method: str
     errors: Mapping[int, Errors]
     constant: Mapping[int, Errors]
+    passes: int
 
     @property
     def error(self) -> Estimate:
@@ -92,6 +95,7 @@ def method_scores(runs: Sequence[Run], results: Results) -> list[MethodScores]:
     """
     errors: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}
     constant: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}
+    passes: dict[tuple[str, str], int] = defaultdict(int)
     for run in runs:
         if run.protocol in ("noise", "hostile") or run.key not in results:
             continue
@@ -100,12 +104,15 @@ def method_scores(runs: Sequence[Run], results: Results) -> list[MethodScores]:
             protocol: str = run.protocol
             if protocol == "individual":
                 protocol = "person-specific" if name in run.train else "person-independent"
+            done = result["curve"][-1][0] if result["curve"] else 0
+            key = (protocol, run.method)
+            passes[key] = max(passes[key], run.training.epochs * done)
             for table, kind in ((errors, "errors"), (constant, "constant")):
-                seeds = table.setdefault((protocol, run.method), {})
+                seeds = table.setdefault(key, {})
                 values = seeds.setdefault(run.seed, defaultdict(list))
                 values[name].append(number(result[kind][name]))
     return [
-        MethodScores(protocol, method, _means(errors[key]), _means(constant[key]))
+        MethodScores(protocol, method, _means(errors[key]), _means(constant[key]), passes[key])
         for protocol in ("person-specific", "person-independent")
         for method in METHODS
         if (key := (protocol, method)) in errors

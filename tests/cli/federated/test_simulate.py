@@ -27,6 +27,8 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     lines = shown.out.splitlines()
     assert "than the constant mean" in lines[0]
     assert [line.split()[0] for line in lines[1:5]] == ["method", "fedavg", "fedadam", "constant"]
+    assert "passes" in lines[1]
+    assert lines[2].split()[-3] == "1"
     assert (tmp_path / "run/scores.png").read_bytes().startswith(b"\x89PNG")
 
     again = poolctl(*words, *both, "--rounds", "1", "--json").data

@@ -48,6 +48,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     ]  # fmt: skip
     for line in lines:
         assert 0 < float(line["error_deg"]) < 90
+        assert int(line["passes"]) == 1
         assert float(line["best_person_deg"]) <= float(line["worst_person_deg"])
     assert len(read(study / "matrix.csv")) == 16
     assert (study / "persons.png").stat().st_size > 1000
