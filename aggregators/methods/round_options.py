@@ -41,11 +41,19 @@ class LocalTraining(MethodOptions):
         description="differential privacy: epsilon of all rounds of a series together",
     )
     dp_delta: float = Field(default=1e-5, gt=0, lt=0.1, description="delta of dp_epsilon")
-    dp_clip: float = Field(
-        default=1.0, gt=0, le=1e6, description="largest norm of one sample's or person's part"
+    dp_clip: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="largest norm of one sample's gradient (0.1) or person's update (0.1 / rounds)",
     )
     dp_unit: Literal["sample", "person"] = Field(
         default="sample", description="what dp_epsilon protects: one sample, or all of one person"
+    )
+    dp_layers: Literal["last", "all"] = Field(
+        default="last",
+        description="what dp_epsilon trains: the last layer, or all, where the noise needs far "
+        "more samples and persons",
     )
     dp_rounds: int = Field(
         default=1, ge=1, le=100_000, description="rounds that dp_epsilon covers; filled in"
@@ -56,13 +64,24 @@ class LocalTraining(MethodOptions):
         return self.learning_rate / (1.0 + self.learning_rate_decay * (round_number - 1))
 
     @property
+    def clip(self) -> float:
+        """The largest norm of a sample's gradient or a person's update.
+
+        What the noise of a series adds to a network is in proportion to clip and rounds.
+        """
+        if self.dp_clip is not None:
+            return self.dp_clip
+        return 0.1 if self.dp_unit == "sample" else 0.1 / self.dp_rounds
+
+    @property
     def protection(self) -> str:
         """Say what differential privacy the training has, in a few words."""
         if self.dp_epsilon is None:
             return "no differential privacy"
         return (
             f"differential privacy for each {self.dp_unit}: epsilon {self.dp_epsilon:g} at delta "
-            f"{self.dp_delta:g} over {self.dp_rounds} round{'s' if self.dp_rounds > 1 else ''}"
+            f"{self.dp_delta:g} over {self.dp_rounds} round{'s' if self.dp_rounds > 1 else ''}, "
+            f"training {'the last layer' if self.dp_layers == 'last' else 'all layers'}"
         )
 
     def shared(self) -> dict[str, Any]:

@@ -168,8 +168,11 @@ def simulate(
         data = divide(
             dataset, task, site_count=site_count, holdout=holdout, seed=seed, progress=report
         )
+    noise = _noise(plans, data, network, is_new=base is None)
     if dry_run:
-        return _describe_plan(plans, data)
+        return _describe_plan(plans, data, noise)
+    for line in noise:
+        invocation.note(line)
     with goes_on_when_repeated(), invocation.progress("simulate") as report:
         done = _simulate(plans, output, data, network, report)
     if data.reference is not None:
@@ -237,7 +240,35 @@ def _plot(done: Sequence[History], reference: PersonScores, path: Path) -> None:
     plot_scores_over_passes(curves, (measure.reference, reference.mean), path, measure=words)
 
 
-def _describe_plan(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
+def _noise(
+    plans: Sequence[FederationPlan], data: DividedData, network: StateDict, *, is_new: bool
+) -> list[str]:
+    """Say how much noise of differential privacy the results will have."""
+    private = [plan for plan in plans if plan.training.dp_epsilon is not None]
+    if not private:
+        return []
+    from site_agent.federated.private_training import noise_words, trained_parameters
+    from site_agent.networks import to_module
+
+    lines, fewest = [], min(data.sites.values(), key=lambda each: each.samples)
+    for plan in private:
+        trained = trained_parameters(to_module(network), plan.training).values()
+        units = len(fewest.persons) if plan.training.dp_unit == "person" else fewest.samples
+        words = noise_words(
+            plan.training,
+            units,
+            sum(each.numel() for each in trained),
+            len(plan.sites_in(1, data.sites)),
+        )
+        lines.append(f"{plan.method}: {words}")
+    if is_new and any(plan.training.dp_layers == "last" for plan in private):
+        lines.append("only the last layer learns: begin with a network trained elsewhere (--base)")
+    return lines
+
+
+def _describe_plan(
+    plans: Sequence[FederationPlan], data: DividedData, noise: Sequence[str]
+) -> Reply:
     held_out = 0 if data.held_out is None else len(data.held_out)
     rows = [[site, str(len(each.persons)), str(each.samples)] for site, each in data.sites.items()]
     summary = (
@@ -250,7 +281,9 @@ def _describe_plan(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
         "held_out": held_out,
     }
     return Reply(
-        facts, [summary, TableText(["site", "persons", "samples"], rows)], list(data.sites)
+        facts,
+        [summary, *noise, TableText(["site", "persons", "samples"], rows)],
+        list(data.sites),
     )
 
 

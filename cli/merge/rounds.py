@@ -89,8 +89,8 @@ def start(
         float | None,
         typer.Option(
             min=1e-3,
-            help="Train networks with differential privacy: epsilon of all rounds together. More: "
-            "--option dp_unit=person, dp_delta, dp_clip.",
+            help="Train the base's last layer with differential privacy: epsilon of all rounds "
+            "together. More: --option dp_unit=person, dp_delta, dp_clip, dp_layers=all.",
         ),
     ] = None,
     option: MethodOption = (),

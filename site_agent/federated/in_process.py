@@ -32,7 +32,7 @@ from aggregators.secure_sum.sharing import (
     to_bytes,
 )
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.federated.local_training import train_at_site
+from site_agent.federated.local_training import Privacy, count_honest, train_at_site
 from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import CombinedRound, FederationPlan, combine, first_model
 
@@ -107,6 +107,7 @@ def run_rounds(
         raise InvalidInputError(f"{plan.method} {reason}")
     model = first_model(base)
     parts: dict[str, PersonalPart] = {}
+    privacy = Privacy(honest_labs=count_honest(sites) if secure else 1)
     for number in range(1, plan.rounds + 1):
         contributions = {}
         for site in plan.sites_in(number, sites):
@@ -121,6 +122,7 @@ def run_rounds(
                     method=plan.method,
                     options=plan.own_options,
                     before=parts.get(site),
+                    privacy=privacy,
                 )
             except TrainingFailedError as error:
                 raise TrainingFailedError(f"site {site}: {error}") from error

@@ -9,7 +9,7 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,7 +138,7 @@ def train_at_site(
     from site_agent.federated import personal as own
     from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
     from site_agent.federated.tasks import task_of
-    from site_agent.networks import from_module, to_module
+    from site_agent.networks import from_module, last_layer, to_module
     from site_agent.training.gaze.loop import make_optimiser, repeatable
 
     if len(samples) < 2:
@@ -254,10 +254,9 @@ def _hold_frozen(module: nn.Module, masks: Mapping[str, Bits]) -> Callable[[], N
     return hold
 
 
-def last_layer(module: nn.Module) -> frozenset[str]:
-    """Return the names of the parameters of a network's last layer."""
-    name = [each.rpartition(".")[0] for each, _ in module.named_parameters()][-1]
-    return frozenset(each for each, _ in module.named_parameters() if each.startswith(f"{name}."))
+def count_honest(labs: Collection[object]) -> int:
+    """Return how many labs of a secure round are taken to add their share of the noise: half."""
+    return max(1, len(labs) // 2)
 
 
 @dataclass(frozen=True)

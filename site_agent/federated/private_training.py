@@ -3,10 +3,15 @@
 Two ways, by what is protected (`LocalTraining.dp_unit`):
 
 - ``sample``: DP-SGD (Abadi et al. 2016). Each step draws each sample with the probability batch /
-  samples, clips its gradient to the norm `dp_clip`, and adds Gaussian noise to the sum.
+  samples, clips its gradient to the norm `clip`, and adds Gaussian noise to the sum.
 - ``person``: each person's update is trained from the base as without privacy, and clipped as a
   whole (McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models"); noise is
   added to the sum over the site's persons, once a round.
+
+The noise on each number is as large however many numbers are trained, and so grows as a whole with
+their square root. So the last layer alone is trained (`LocalTraining.dp_layers`), on a base that
+has learned to see from other data; with all layers the noise of a few persons leaves nothing
+(`noise_words` says it beforehand, `python -m tests.benchmarks.private_rounds` measures it).
 
 The noise is such that all rounds of a series together stay within `dp_epsilon`
 (`find_noise_multiplier`), by Opacus' accountant of Renyi differential privacy. Before a training
@@ -28,6 +33,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +45,7 @@ from torch.nn import functional
 from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
+from site_agent.networks import last_layer
 from site_agent.runs.ledger import Ledger
 from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
 
@@ -49,6 +56,9 @@ if TYPE_CHECKING:
 
 _OF_SAMPLES = "grad_sample"
 """Where Opacus leaves the gradients of single samples."""
+
+MOST_NOISE = 10.0
+"""`noise_ratio` up to which networks learned something (tests/benchmarks/private_rounds.py)."""
 
 _AT_ONCE = 16
 """Samples whose gradients are in memory together."""
@@ -64,7 +74,7 @@ class PrivacyPlan:
     Attributes
     ----------
     noise_multiplier : float
-        Standard deviation of the noise in units of `dp_clip`.
+        Standard deviation of the noise in units of `clip`.
     sample_rate : float
         With which probability a step draws each unit.
     steps : int
@@ -104,6 +114,7 @@ def plan_privacy(settings: LocalTraining, samples: int, honest_labs: int = 1) ->
     return PrivacyPlan(noise, rate, steps, share)
 
 
+@cache
 def find_noise_multiplier(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
     """Return the smallest noise multiplier that Opacus finds for an epsilon."""
     from opacus.accountants.utils import get_noise_multiplier
@@ -130,6 +141,57 @@ def epsilon_of(history: History, delta: float) -> float:
     accountant.history = list(history)
     with _quiet():
         return float(accountant.get_epsilon(delta))
+
+
+def trained_parameters(module: nn.Module, settings: LocalTraining) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, and get noise, by name."""
+    every = dict(module.named_parameters())
+    return (
+        every if settings.dp_layers == "all" else {x: every[x] for x in sorted(last_layer(module))}
+    )
+
+
+def noise_ratio(
+    settings: LocalTraining, units: int, numbers: int, sites: int, honest_labs: int = 1
+) -> float:
+    """Return how large the noise of a series is beside the largest change that it can make.
+
+    Both are norms, of the mean over the sites.
+
+    Parameters
+    ----------
+    units : int
+        Samples of a site, or persons; the other sites are taken to have as many.
+    numbers : int
+        How many are trained.
+    honest_labs : int
+        As in `plan_privacy`.
+    """
+    plan = plan_privacy(settings, units, honest_labs)
+    # Changes add up over steps, rounds and sites; noise does so like a random walk.
+    added = plan.steps * settings.dp_rounds * sites
+    noise = plan.noise_multiplier * plan.noise_share * math.sqrt(numbers / added)
+    return noise / (plan.sample_rate * units)
+
+
+def noise_words(
+    settings: LocalTraining, units: int, numbers: int, sites: int, honest_labs: int = 1
+) -> str:
+    """Say what `noise_ratio` means, so that nobody trains for nothing; parameters as there."""
+    ratio = noise_ratio(settings, units, numbers, sites, honest_labs)
+    found = (
+        f"with {units} {settings.dp_unit}{'s' if units > 1 else ''} at each of {sites} sites and "
+        f"epsilon {settings.dp_epsilon:g}, the noise in the result is {ratio:.2g} times the "
+        "largest change that all of them together can make"
+    )
+    if ratio <= MOST_NOISE:
+        return found
+    layers = "dp_layers=last, " if settings.dp_layers == "all" else ""
+    unit = "dp_unit=sample, " if settings.dp_unit == "person" else ""
+    return (
+        f"expect nothing to be learned: {found} (up to {MOST_NOISE:g} some was); take {layers}"
+        f"{unit}a larger epsilon or more {settings.dp_unit}s"
+    )
 
 
 class PrivacyLedger:
@@ -237,6 +299,9 @@ def train_privately(
     """
     generator = torch.Generator().manual_seed(seed)
     rate = settings.learning_rate_in(round_number)
+    trained = trained_parameters(module, settings)
+    for name, each in module.named_parameters():
+        each.requires_grad_(name in trained)
     if settings.dp_unit == "person":
         persons = [np.flatnonzero(samples.person == name) for name in np.unique(samples.person)]
         _sum_persons(
@@ -282,9 +347,9 @@ def _train_by_samples(
             # Each sample's loss is the mean over yaw and pitch, as without privacy.
             loss = functional.l1_loss(found, data.gaze[part], reduction="sum") / 2
             loss.backward()  # type: ignore[no-untyped-call]
-            add_clipped(totals, parameters, settings.dp_clip)
+            add_clipped(totals, parameters, settings.clip)
             sampled.zero_grad(set_to_none=True)
-        deviation = plan.noise_multiplier * settings.dp_clip * plan.noise_share
+        deviation = plan.noise_multiplier * settings.clip * plan.noise_share
         set_noisy(totals, parameters, deviation, expected, generator)
         optimiser.step()
     sampled.to_standard_module()
@@ -340,21 +405,22 @@ def _sum_persons(
     generator: torch.Generator,
 ) -> None:
     base = {name: each.detach().clone() for name, each in module.state_dict().items()}
-    totals = {name: torch.zeros_like(each) for name, each in base.items()}
+    trained = trained_parameters(module, settings)
+    totals = {name: torch.zeros_like(base[name]) for name in trained}
     for own in persons:
         module.load_state_dict(base)
         part = GazeTensors(data.patches[own], data.head[own], data.gaze[own])
         optimiser = sgd(module, rate, settings.momentum, settings.weight_decay)
         for _ in range(settings.epochs):
             train_epoch(module, optimiser, part, batch_size_for(settings, len(own)), generator)
-        change = {name: each - base[name] for name, each in module.state_dict().items()}
+        change = {name: module.state_dict()[name] - base[name] for name in trained}
         norm = torch.stack([each.norm() for each in change.values()]).norm()
         if not norm.isfinite():
             continue  # it counts as no change: it may not get past the bound
-        factor = (settings.dp_clip / norm.clamp(min=1e-12)).clamp(max=1.0)
+        factor = (settings.clip / norm.clamp(min=1e-12)).clamp(max=1.0)
         for name, each in change.items():
             totals[name] += factor * each
-    deviation = plan.noise_multiplier * settings.dp_clip * plan.noise_share
+    deviation = plan.noise_multiplier * settings.clip * plan.noise_share
     with torch.no_grad():
         for name, total in totals.items():
             noise = torch.randn(total.shape, generator=generator) * deviation

@@ -10,6 +10,7 @@ from __future__ import annotations
 from site_agent.networks.architectures import GAZE_ARCHITECTURES, Architecture, find_architecture
 from site_agent.networks.files import (
     from_module,
+    last_layer,
     new_network,
     predict_gaze,
     predict_maps,
@@ -22,6 +23,7 @@ __all__ = [
     "Architecture",
     "find_architecture",
     "from_module",
+    "last_layer",
     "new_network",
     "predict_gaze",
     "predict_maps",

@@ -95,6 +95,12 @@ def to_module(network: StateDict, name: str = "the network") -> nn.Module:
     return module.eval()
 
 
+def last_layer(module: nn.Module) -> frozenset[str]:
+    """Return the names of the parameters of a network's last layer."""
+    name = [each.rpartition(".")[0] for each, _ in module.named_parameters()][-1]
+    return frozenset(each for each, _ in module.named_parameters() if each.startswith(f"{name}."))
+
+
 def read_network(path: Path | str) -> StateDict:
     """Read a network file.
 

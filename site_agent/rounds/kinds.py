@@ -206,8 +206,9 @@ class NetworkPart(SitePart):
 
     @property
     def _honest_labs(self) -> int:
-        # Half of the labs of a secure round are taken to add their share of the noise.
-        return 1 if self.found.secure is None else max(1, len(self.found.participants) // 2)
+        from site_agent.federated.local_training import count_honest
+
+        return 1 if self.found.secure is None else count_honest(self.found.participants)
 
     @staticmethod
     def own_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,9 +279,17 @@ class NetworkPart(SitePart):
             "rows that would show single samples are kept back; no differential privacy"
         )
         if self.settings.dp_epsilon is not None:
+            import numpy as np
+
+            from site_agent.federated.private_training import noise_words
+
+            numbers = sum(int(np.count_nonzero(each)) for each in made.network.tensors.values())
+            noise = noise_words(
+                self.settings, samples, numbers, len(self.found.participants), self._honest_labs
+            )
             words = (
                 f"differences of the network with noise, and their weight {samples}; "
-                f"{self.settings.protection}"
+                f"{self.settings.protection}; {noise}"
             )
         elif warning := warn_of_few(self.settings, samples):
             words += f". Warning: {warning}"

@@ -177,7 +177,7 @@ def _hold_round_of_persons(
         for site, samples in sites.items()
         for person in np.unique(samples.person)
     }
-    clip, losses = plan.training.dp_clip / math.sqrt(2), {}
+    clip, losses = plan.training.clip / math.sqrt(2), {}
     given: dict[str, dict[str, NetworkContribution]] = {part: {} for part in _PARTS}
     for name, samples in persons.items():
         half = ServerHalf(server.network, plainly, number)
@@ -190,7 +190,7 @@ def _hold_round_of_persons(
         losses[name] = made.loss
     seed = seed_of(plan.training.seed, "noise of all persons", number)
     generator = np.random.default_rng(seed)
-    deviation = privacy.noise_multiplier * plan.training.dp_clip / len(persons)
+    deviation = privacy.noise_multiplier * plan.training.clip / len(persons)
     results = []
     for part, base in zip(_PARTS, (client, server), strict=True):
         mean = combine(plainly.averaging, base, given[part]).model.network

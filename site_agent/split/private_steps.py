@@ -57,8 +57,8 @@ class PrivateSteps:
             warnings.simplefilter("ignore")
             self._watched = GradSampleModule(module, loss_reduction="sum")
         self._parameters = [each for each in module.parameters() if each.requires_grad]
-        self._clip = plan.training.dp_clip / (math.sqrt(2) if plan.dp_covers == "whole" else 1.0)
-        self._deviation = privacy.noise_multiplier * plan.training.dp_clip
+        self._clip = plan.training.clip / (math.sqrt(2) if plan.dp_covers == "whole" else 1.0)
+        self._deviation = privacy.noise_multiplier * plan.training.clip
         self._expected, self._generator = expected, generator
 
     def finish(self, samples: int) -> None:

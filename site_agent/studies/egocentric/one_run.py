@@ -34,9 +34,9 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     -------
     dict
         Plain data: ``scores`` and ``validation`` (by person, after the last round), ``details``
-        (recall and precision by person; of clips only), ``curve`` (round, mean test score),
-        ``share`` (personal share of each person) and ``overlap`` (mean overlap of two persons'
-        personal numbers; None without such).
+        (recall and precision by person; of clips only), ``curve`` (passes over the samples,
+        mean test score), ``share`` (personal share of each person) and ``overlap`` (mean overlap of
+        two persons' personal numbers; None without such).
     """
     from site_agent.federated.in_process import run_rounds
     from site_agent.federated.personal import assemble, overlap_of
@@ -67,7 +67,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
                 person: task.score_persons(module, samples[person]["test"])[person]
                 for person, module in modules.items()
             }
-        curve.append([held.number, float(np.mean(list(scores.values())))])
+        curve.append([held.number * plan.training.epochs, float(np.mean(list(scores.values())))])
     assert held is not None, "there is at least one round"
     with repeatable():
         validation = {

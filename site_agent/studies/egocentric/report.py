@@ -197,7 +197,8 @@ def _draw_rounds(folder: Path, world: str, runs: Sequence[Run], results: Results
             worst = (np.max if world == EYES else np.min)(
                 [[score for _, score in curve] for curve in own], axis=0
             )
-            curves.append((method, epochs, means.tolist(), worst.tolist()))
+            passes = int(own[0][0][0])
+            curves.append((method, passes, means.tolist(), worst.tolist()))
     path = folder / f"rounds-{world.replace('=', '')}.png"
     measure = "error (degrees)" if world == EYES else "F1"
     plot_scores_over_passes(curves, None, path, measure=measure, thin="worst seed")

@@ -22,6 +22,11 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     assert [plan["options"].get("eta") for plan in planned["plans"]] == [None, 0.003]
     assert not (tmp_path / "run").exists()
 
+    private = ["--option", "dp_epsilon=1", "--option", "dp_unit=person", "--method", "fedavg"]
+    warned = poolctl(*words, *private, "--rounds", "1", "--dry-run")
+    assert "expect nothing to be learned: with 1 person at each of 2 sites" in warned.out
+    assert "begin with a network trained elsewhere (--base)" in warned.out
+
     shown = poolctl(*words, *both, "--rounds", "1")
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()

@@ -26,6 +26,7 @@ from site_agent.federated.private_training import (
     PrivacyPlan,
     epsilon_of,
     find_noise_multiplier,
+    noise_words,
     plan_privacy,
     train_privately,
 )
@@ -54,15 +55,19 @@ def test_epsilon_is_that_of_opacus(epsilon: float) -> None:
     assert 0.95 * epsilon < expected <= epsilon
 
 
+@pytest.mark.parametrize("layers", ["last", "all"])
 @pytest.mark.parametrize("unit", ["sample", "person"])
-def test_one_sample_or_person_moves_the_sum_by_its_clipped_part_at_most(unit: str) -> None:
+def test_one_sample_or_person_moves_the_sum_by_its_clipped_part_at_most(
+    unit: str, layers: str
+) -> None:
     """Without noise, with all drawn: the sums with and without it differ by `dp_clip` at most."""
     both = join_samples([samples_at(1, 16), replace(samples_at(2, 16), person=np.full(16, "p09"))])
     # Large steps of samples, so that rounding is small beside them.
     rate = 0.001 if unit == "person" else 1.0
     settings = LocalTraining(
-        batch_size=2, learning_rate=rate, momentum=0.0, dp_epsilon=1.0, dp_clip=0.01, dp_unit=unit
-    )
+        batch_size=2, learning_rate=rate, momentum=0.0, dp_epsilon=1.0, dp_clip=0.01, dp_unit=unit,
+        dp_layers=layers,
+    )  # fmt: skip
     quiet = PrivacyPlan(0.0, 1.0, 1)
     base = new_network("gaze-lenet", 3)
 
@@ -90,7 +95,7 @@ def test_the_noise_has_the_size_that_was_planned() -> None:
     samples, base = samples_at(1, 40), new_network("gaze-lenet", 3)
     settings = LocalTraining(
         batch_size=5, learning_rate=1.0, momentum=0.0, dp_epsilon=1.0, dp_clip=1e-6,
-        dp_unit="sample",
+        dp_unit="sample", dp_layers="all",
     )  # fmt: skip
     module, plan = to_module(base), PrivacyPlan(2.0, 5 / 40, 1)
     train_privately(module, to_tensors(samples), samples, settings, plan, round_number=1, seed=4)
@@ -106,6 +111,30 @@ def test_each_lab_adds_its_share_of_the_noise_for_persons() -> None:
     assert shared.noise_share == pytest.approx(alone.noise_share / 2)
     assert shared.release == alone.release, "what the sum spends"
     assert plan_privacy(SETTINGS, 100, honest_labs=4).noise_share == 1.0
+
+
+@pytest.mark.parametrize("unit", ["sample", "person"])
+def test_by_default_the_last_layer_alone_learns_and_gets_noise(unit: str) -> None:
+    settings = SETTINGS.model_copy(update={"dp_unit": unit})
+    made = train_contribution(
+        new_network("gaze-lenet", 3), "ab" * 32, samples_at(1, 16), settings,
+        site="site-a", round_number=1,
+    )  # fmt: skip
+    changed = {name for name, each in made.network.tensors.items() if each.any()}
+    assert changed == {"fc2.weight", "fc2.bias"}
+    assert all(each.all() for name, each in made.network.tensors.items() if name in changed)
+
+
+def test_a_user_hears_how_much_noise_a_result_has_before_anything_is_sent() -> None:
+    few = LocalTraining(dp_epsilon=8.0, dp_unit="person", dp_rounds=3)
+    words = noise_words(few, 1, 1006, 15)
+    assert words.startswith("with 1 person at each of 15 sites and epsilon 8, the noise in the ")
+    assert "is 5.2 times the largest change" in words
+    assert "is 2 times" in noise_words(few, 1, 1006, 15, honest_labs=7)
+    everything = few.model_copy(update={"dp_layers": "all"})
+    words = noise_words(everything, 1, 1_827_076, 15)
+    assert words.startswith("expect nothing to be learned: with 1 person at each of 15 sites")
+    assert "take dp_layers=last, dp_unit=sample, a larger epsilon or more persons" in words
 
 
 def test_a_series_is_covered_as_a_whole() -> None:
