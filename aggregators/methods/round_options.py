@@ -34,6 +34,9 @@ class LocalTraining(MethodOptions):
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum, of sgd")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="L2 penalty")
     seed: int = Field(default=0, ge=0, lt=2**53, description="of the order of samples")
+    least_samples: int = Field(
+        default=2, ge=2, le=2**53, description="a site with fewer takes no part"
+    )
     dp_epsilon: float | None = Field(
         default=None,
         gt=0,

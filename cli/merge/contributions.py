@@ -258,10 +258,11 @@ def _describe_sending(done: Contributed, endpoint: str, least_others: int) -> li
     if done.round.secure is not None:
         servers = ", ".join(done.round.secure.servers)
         return [f"would share among {servers}: {done.words}", "nobody sees them but in the sum"]
+    fewest = max(least_others, done.round.least_others)
     return [
         f"would send {size_words(done.size_bytes)} to the pool {endpoint}: {done.words}",
         "the pool reads them and combines those of all sites; the other sites get the result",
-        f"it is combined only with those of {count_words(least_others, 'other site')} or more",
+        f"it is combined only with those of {count_words(fewest, 'other site')} or more",
     ]
 
 

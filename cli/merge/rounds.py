@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.frame.addresses import age_words, read_moment, size_words
+from cli.frame.addresses import age_words, count_words, read_moment, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import (
     DespiteWithdrawalOption,
@@ -93,6 +93,14 @@ def start(
             "together. More: --option dp_unit=person, dp_delta, dp_clip, dp_layers=all.",
         ),
     ] = None,
+    least_others: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=199,
+            help="Combine each contribution with so many others; a site may ask for more.",
+        ),
+    ] = 1,
     option: MethodOption = (),
     description: Annotated[str, typer.Option(help="A description.")] = "",
     secure: Annotated[
@@ -143,8 +151,14 @@ def start(
             mode=mode,
             options=options,
             rounds=rounds,
+            least_others=least_others,
             description=description,
             secure=terms,
+        )
+    if secure is not None and started.options.get("mean") == "samples":
+        invocation.warn(
+            "mean=samples: nobody sees how many samples a site of a secure round states, so each "
+            "can give itself the weight of all others"
         )
     text = (
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
@@ -390,6 +404,7 @@ def _description(found: RoundResponse) -> list[str | TableText]:
     optional = [
         ("description", found.description),
         ("terms", f"signed by {found.created_by.partition('/')[0]}" if found.terms else ""),
+        ("combined with", f"{count_words(found.least_others, 'other site')} or more"),
         ("protection", protection_words(found)),
         ("secure sum", found.secure and ", ".join(found.secure.servers)),
         ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),

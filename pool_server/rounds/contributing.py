@@ -217,7 +217,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
                 size_bytes=upload.size_bytes,
                 file_name=upload.file_name,
                 summary=arrived.checked,
-                least_others=upload.least_others or DEFAULT_LEAST_OTHERS,
+                least_others=max(upload.least_others or DEFAULT_LEAST_OTHERS, current.least_others),
                 created_by=service.name_of(caller),
                 token_id=caller.token_id,
             )

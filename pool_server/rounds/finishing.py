@@ -338,6 +338,7 @@ def _open_successor(
         created_at=now,
         deadline=now + timedelta(seconds=ended.duration_s),
         duration_s=ended.duration_s,
+        least_others=ended.least_others,
         secure=ended.secure,
         terms=ended.terms,
     )

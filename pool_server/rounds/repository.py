@@ -216,9 +216,7 @@ def has_enough(found: RoundRecord) -> bool:
 
 def fewest_sites(found: RoundRecord) -> int:
     """Return the number of contributions below which a round has no result."""
-    return max(
-        (1 + each.least_others for each in found.contributions), default=FEWEST_CONTRIBUTIONS
-    )
+    return 1 + max((found.least_others, *(each.least_others for each in found.contributions)))
 
 
 def missing_sites(found: RoundRecord) -> set[str]:
@@ -243,6 +241,7 @@ def describe_round(found: RoundRecord) -> RoundResponse:
         state=state_of(found),
         ready=is_ready(found),
         fewest_sites=fewest_sites(found),
+        least_others=found.least_others,
         base=address_of(found.base_version),
         base_digest=found.base_version.digest,
         base_size_bytes=found.base_version.size_bytes,

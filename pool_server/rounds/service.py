@@ -131,6 +131,11 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
             "contribution would show it",
             hint=f"`{method.alone}` does the same with data sets on one machine.",
         )
+    if len(names) <= request.least_others:
+        raise RoundRefusedError(
+            f"each contribution is to be combined with {request.least_others} others, and the "
+            f"round has {len(names)} sites; expected {request.least_others + 1} or more"
+        )
     base = _find_base(session, caller, request.base)
     if request.secure is not None:
         _require_summable(session, method, names, request.secure)
@@ -164,6 +169,7 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
         rounds_total=rounds_total,
         deadline=request.deadline,
         duration_s=int((request.deadline - now).total_seconds()) + 1,
+        least_others=request.least_others,
         created_at=now,
         secure=None if request.secure is None else request.secure.model_dump(mode="json"),
     )

@@ -32,6 +32,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     "state": "open",
     "ready": False,
     "fewest_sites": 3,
+    "least_others": 1,
     "base": "pool://site-a/merged-68@3",
     "base_digest": _DIGEST_EXAMPLE,
     "base_size_bytes": 123_456_789,
@@ -129,6 +130,9 @@ class RoundRequest(BaseModel):
         description="How many follow one another, each on the last result; level by level, so "
         "many times all levels.",
     )
+    least_others: LeastOthers = Field(
+        default=1, description="What every contribution asks for at least; a site may ask for more."
+    )
     description: Description = ""
     secure: SecureTerms | None = Field(
         default=None,
@@ -174,6 +178,7 @@ class RoundResponse(BaseModel):
     fewest_sites: int = Field(
         ge=2, description="Contributions without which the round has no result, by those there."
     )
+    least_others: LeastOthers
     base: str
     base_digest: Digest
     base_size_bytes: int
@@ -237,6 +242,8 @@ class RoundTerms(BaseModel):
         In full, of the first round. Later ones do not thin their base, and name another level.
     sites : tuple of str
         In the order of their names.
+    least_others : int
+        With how many other sites at least a contribution is combined.
     deadline : datetime
         Of the first round, at the latest.
     """
@@ -252,6 +259,7 @@ class RoundTerms(BaseModel):
     options: dict[str, Any]
     sites: tuple[Name, ...]
     rounds: int
+    least_others: int
     deadline: AwareDatetime
     secure: SecureTerms | None
 
@@ -275,6 +283,7 @@ class RoundTerms(BaseModel):
             options=found.options,
             sites=tuple(sorted(each.site for each in found.participants)),
             rounds=found.rounds_total,
+            least_others=found.least_others,
             deadline=first.deadline,
             secure=found.secure,
         )

@@ -127,7 +127,7 @@ def train_at_site(
     ContributionWithheldError
         The training takes too long.
     TrainingDataError
-        The site has fewer than 2 samples.
+        The site has fewer samples than the round asks for, at least 2.
     TrainingFailedError
         The loss is not finite.
     InvalidInputError
@@ -141,8 +141,9 @@ def train_at_site(
     from site_agent.networks import from_module, last_layer, to_module
     from site_agent.training.gaze.loop import make_optimiser, repeatable
 
-    if len(samples) < 2:
-        raise TrainingDataError(None, [(0, f"found {len(samples)} samples, expected at least 2")])
+    if len(samples) < settings.least_samples:
+        text = f"found {len(samples)} samples, expected at least {settings.least_samples}"
+        raise TrainingDataError(None, [(0, text)])
     if settings.dp_epsilon is not None:
         return SiteUpdate(
             _train_private_contribution(

@@ -160,6 +160,7 @@ def contribute_to_round(
     files = _name_files(pool, found, site, part.inputs(rules))
     terms = check_terms(pool, found)
     pin_terms(found, terms, files.contribution.with_name("terms.json"))
+    rules = replace(rules, least_others=max(rules.least_others, terms.least_others))
     if (taken := _find_taken(found, site, files)) is not None:
         return _restore(pool, files, taken, rules)
     is_new = not files.contribution.is_file()

@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aggregators.methods.registry import METHODS
 from aggregators.whole_file import write_whole
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, SecureTerms
@@ -52,12 +53,18 @@ def start_round(
 ) -> RoundResponse:
     """Start a round, and sign its terms where this profile has a key; see `Rounds.start`.
 
+    The sites of a secure round count equally unless `options` says otherwise: nobody sees what one
+    of them states, so `weight_cap` holds for none of them.
+
     Raises
     ------
     PoolAnswerError
         The round that the pool shows is not the one that was asked for; nothing was signed.
     """
     version = pool.version(base)
+    chosen = METHODS.get(fields.get("method", ""))
+    if secure is not None and chosen is not None and "mean" in chosen.options_type.model_fields:
+        options = {"mean": "sites", **(options or {})}
     found = pool.rounds.start(str(base), sites, deadline, options=options, secure=secure, **fields)
     terms = RoundTerms.of(found)
     asked: dict[str, Any] = {
@@ -65,7 +72,7 @@ def start_round(
         "sites": tuple(sorted({*sites})),
         "deadline": deadline,
         "secure": secure,
-        **{name: fields[name] for name in ("method", "mode") if name in fields},
+        **{name: fields[name] for name in ("method", "mode", "least_others") if name in fields},
     }
     for name, value in asked.items():
         if getattr(terms, name) != value:
@@ -81,10 +88,10 @@ def start_round(
             )
     keys = [pool.signatures.signing_key(terms.started_by)]
     keys.append(load_key(profiles.secure_folder(), terms.started_by))
-    chosen = {each.key.seed: each.key for each in keys if each is not None}
-    if not chosen:
+    own = {each.key.seed: each.key for each in keys if each is not None}
+    if not own:
         return found
-    return pool.rounds.sign(found.round_id, seal(TERMS_TYPE, terms.to_bytes(), *chosen.values()))
+    return pool.rounds.sign(found.round_id, seal(TERMS_TYPE, terms.to_bytes(), *own.values()))
 
 
 def check_terms(pool: PoolClient, found: RoundResponse) -> RoundTerms:

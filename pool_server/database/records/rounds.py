@@ -111,6 +111,7 @@ class RoundRecord(Record):
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     deadline: Mapped[datetime]
     duration_s: Mapped[int]
+    least_others: Mapped[int]
     secure: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
     terms: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
     state: Mapped[str] = mapped_column(String(16))

@@ -72,6 +72,7 @@ class Rounds:
         mode: str = "one-shot",
         options: Mapping[str, Any] | None = None,
         rounds: int = 1,
+        least_others: int = 1,
         description: str = "",
         secure: SecureTerms | None = None,
     ) -> RoundResponse:
@@ -87,6 +88,8 @@ class Rounds:
             With its time zone; later contributions are refused.
         rounds : int
             How many follow one another, each based on the last one's result.
+        least_others : int
+            What every contribution asks for at least; a site may ask for more.
         secure : SecureTerms, optional
             Sum up the contributions by the servers of a charter.
         """
@@ -99,6 +102,7 @@ class Rounds:
             sites=[*sites],
             deadline=deadline,
             rounds=rounds,
+            least_others=least_others,
             description=description,
             secure=secure,
         )

@@ -155,7 +155,7 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     updates, plain = kept_files(institutions, key, "contribution"), tmp_path / "plain.safetensors"
     assert len(updates) == 3
     assert len({file_digest(path) for path in updates}) == 3
-    merge("fedavg", [base, *updates], output=plain)
+    merge("fedavg", [base, *updates], options={"mean": "sites"}, output=plain)
     assert largest_difference(result, plain) < 1e-6
     without = ("merge", "--replay", ended["result"].removeprefix("pool://"), "--without")
     refused = be(LABS[0], *without, summed[0]["digest"], "-o", tmp_path / "less", "--json")
@@ -167,8 +167,7 @@ def test_secure_rounds_of_fedadam_step_with_the_state_of_the_round_before(
     institutions: Institutions, tmp_path: Path
 ) -> None:
     base = tmp_path / "adaptive.safetensors"
-    equal = ("--option", "mean=sites")  # as in the gaze paper; the labs have unequal samples
-    key = start_rounds(institutions, base, "--method", "fedadam", "--rounds", 2, *equal)
+    key = start_rounds(institutions, base, "--method", "fedadam", "--rounds", 2)
     before: list[Path] = []  # the state after the round before
     for number in (1, 2):
         while {each["phase"] for each in visit(institutions, key)} != {"complete"}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,22 @@ def test_more_others_than_the_round_has_are_refused_at_once(
     content = contribution_bytes(base[0], 1)
     refused = contribute(pool.member(SITES[1]), key, SITES[1], content, least_others=2)
     assert error_of(refused) == (422, "too_few_others")
+
+
+def test_a_round_may_ask_for_others_on_behalf_of_all_its_sites(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    started = start_round(pool, base[1], least_others=2)
+    key, client = started["round_id"], pool.member(SITES[0])
+    assert (started["least_others"], started["fewest_sites"]) == (2, 3)
+    content = contribution_bytes(base[0], 1)
+    assert contribute(client, key, SITES[0], content, least_others=1).is_success
+    mine = show(client, key)["participants"][0]["contribution"]
+    assert mine["least_others"] == 2
+    request = {"base": base[1], "sites": [*SITES], "least_others": 3}
+    request["deadline"] = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    refused = client.post("/api/v1/rounds", json=request)
+    assert "combined with 3 others, and the round has 3 sites" in refused.text
 
 
 @pytest.mark.parametrize("emptied", ["counts", "changes"])

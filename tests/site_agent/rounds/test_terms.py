@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aggregators.formats import encode_model
 from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, SecureTerms
 from pool_server.wire.signatures.keys import seal
 from site_agent import PoolClient
@@ -18,9 +19,10 @@ from site_agent.errors import (
     PoolRefusedRequestError,
     SignatureError,
 )
+from site_agent.networks import new_network
 from site_agent.pool.signing import create_key
 from site_agent.rounds.terms import check_terms, pin_terms, start_round
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
 from tests.pool_server.rounds.round_driver import SITES, upload_base
 
 STARTER, LAB, OTHER = SITES
@@ -51,9 +53,35 @@ def signed(pool: PoolDriver, lab: PoolClient, tmp_path: Path) -> RoundResponse:
             starter.signatures.register_key(key.key, STARTER, "key")
         _, address = upload_base(pool, f"signed-{tmp_path.name}"[:60], 3)
         deadline = datetime.now(UTC) + timedelta(hours=1)
-        started = start_round(starter, address, SITES, deadline, options={"starts": "7"})
+        started = start_round(
+            starter, address, SITES, deadline, options={"starts": "7"}, least_others=2
+        )
     assert started.terms is not None
     return lab.rounds.get(started.round_id)
+
+
+def test_sites_of_a_secure_round_count_equally_unless_its_starter_says_otherwise(
+    pool: PoolDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one of them states is seen by nobody, so no cap holds for it."""
+    monkeypatch.setenv("POOL_HOME", str(tmp_path))
+    for server in ("sum-1", "sum-2"):
+        pool.member(server)
+    upload(
+        pool.member(STARTER),
+        f"{STARTER}/secure-gaze",
+        bytes(encode_model(new_network("gaze-lenet"))),
+    )
+    secure = SecureTerms(charter="1" * 64, servers=["sum-1", "sum-2"])
+    deadline = datetime.now(UTC) + timedelta(hours=1)
+    with PoolClient(pool.url, pool.secret(STARTER, "contributor")) as starter:
+        found = [
+            start_round(
+                starter, f"{STARTER}/secure-gaze", SITES, deadline, method="fedavg", **each
+            ).options["mean"]
+            for each in ({}, {"secure": secure}, {"secure": secure, "options": {"mean": "samples"}})
+        ]
+    assert found == ["samples", "sites", "samples"]
 
 
 CHANGES: dict[str, Any] = {
@@ -63,6 +91,7 @@ CHANGES: dict[str, Any] = {
     "options": {"options": {"starts": 7, "min_faces": 1}},
     "secure": {"secure": SecureTerms(charter="1" * 64, servers=["sum-1", "sum-2"])},
     "rounds": {"rounds_total": 100},
+    "least_others": {"least_others": 1},
     "deadline": {"deadline": datetime.now(UTC) + timedelta(days=9)},
     "started_by": {"created_by": f"{OTHER}/laptop"},
     "first_round": {"round_id": "0123456789abcdef"},
