@@ -25,6 +25,7 @@ from site_agent.datasets.egocentric import (
     join_clips,
 )
 from site_agent.datasets.gaze import (
+    GazeDataset,
     GazeSamples,
     angular_errors_deg,
     join_digests,
@@ -34,21 +35,26 @@ from site_agent.datasets.gaze import (
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE, held_out_sessions, person_digest
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
+from site_agent.evaluation.few_shot import few_shot_error, split_shots
 from site_agent.evaluation.saliency import (
     SaliencyScores,
     reference_maps,
     score_maps,
     summarise_frames,
 )
-from site_agent.networks import predict_gaze, predict_maps, to_module
-from site_agent.networks.architectures import find_architecture
+from site_agent.networks import encode_gaze, predict_gaze, predict_maps, to_module
+from site_agent.networks.architectures import find_architecture, is_crossed
 from site_agent.networks.files import MAP_PX
 from site_agent.runs.progress import Progress
 from site_agent.training import saliency
+from site_agent.training.cross_encoder import loop as pairs_loop
 from site_agent.training.gaze import loop
 
 HOME_SHARE = 0.2
 """Of a site's samples that measure its score at home: the last ones of each person."""
+
+SHOTS = 100
+"""Most shots of a head that scores representations."""
 
 Holdout = Literal["sessions", "persons", "none"]
 
@@ -191,12 +197,12 @@ class GazeTask:
     to_tensors = staticmethod(loop.to_tensors)
     train_epoch = staticmethod(loop.train_epoch)
 
-    @staticmethod
+    @classmethod
     def read(
-        data: Path | NetworkData, persons: Sequence[str] = (), holdout: Holdout = "none"
+        cls, data: Path | NetworkData, persons: Sequence[str] = (), holdout: Holdout = "none"
     ) -> GazeSamples:
         """Return all samples, or those outside the sessions that are held out."""
-        samples = gaze_of(data).read(sorted(set(persons)) or None)
+        samples = cls._usable(gaze_of(data), sorted(set(persons)) or None)
         return samples[~held_out_sessions(samples)] if holdout == "sessions" else samples
 
     @classmethod
@@ -208,7 +214,7 @@ class GazeTask:
         total = np.zeros(2)
         for number, person in enumerate(dataset.persons):
             progress(number / len(dataset.persons), f"reading {person}")
-            samples = dataset.read_person(person)
+            samples = cls._usable(dataset, [person])
             digests[person] = person_digest(samples)
             is_out = np.full(len(samples), person in outside)
             if holdout == "sessions":
@@ -227,9 +233,18 @@ class GazeTask:
         if not held_out:
             return Division(digest, counts, None, None)
         outer = join_samples(held_out)
-        constant = np.tile(total / sum(counts.values()), (len(outer), 1))
-        reference = cls._by_person(constant, outer)
+        reference = cls._score_constant(total / sum(counts.values()), outer)
         return Division(digest, counts, outer, PersonScores(reference, cls.measure))
+
+    @staticmethod
+    def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
+        """Return the samples of persons that a network can be trained with."""
+        return dataset.read(persons)
+
+    @classmethod
+    def _score_constant(cls, gaze: NDArray[np.float64], samples: GazeSamples) -> dict[str, float]:
+        """Return the score of each person for an answer that is always `gaze`."""
+        return cls._by_person(np.tile(gaze, (len(samples), 1)), samples)
 
     @staticmethod
     def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
@@ -259,6 +274,82 @@ class GazeTask:
         errors = angular_errors_deg(found, samples.gaze)
         names = sorted({str(person) for person in samples.person})
         return {name: float(errors[samples.person == name].mean()) for name in names}
+
+
+@dataclass(frozen=True)
+class RepresentationTask(GazeTask):
+    """Features of eye patches, learned from frames with both eyes and without labels.
+
+    Labels are used for scores only: the first half of a person's samples gives the shots of a
+    linear head, which is tested on the other half.
+
+    Attributes
+    ----------
+    crossed : bool
+        False for auto-encoders.
+    """
+
+    crossed: bool = True
+    measure: ClassVar[Measure] = Measure(
+        f"angular error after at most {SHOTS} shots", "degrees", "mean gaze of the shots",
+        larger_is_better=False,
+    )  # fmt: skip
+    most_output: ClassVar[float] = 100.0
+    to_tensors = staticmethod(pairs_loop.to_tensors)
+
+    def train_epoch(self, *given: Any, **options: Any) -> float:  # type: ignore[override]
+        """Train once on all frames; see `site_agent.training.cross_encoder.loop.train_epoch`."""
+        return pairs_loop.train_epoch(*given, crossed=self.crossed, **options)
+
+    @staticmethod
+    def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
+        """Return the frames with both eyes; raise `InvalidInputError` where there are none."""
+        return pairs_loop.require_both_eyes(dataset, persons)
+
+    @classmethod
+    def _score_constant(
+        cls,
+        gaze: NDArray[np.float64],  # noqa: ARG003 (shots are of the person herself)
+        samples: GazeSamples,
+    ) -> dict[str, float]:
+        return cls._score_features(np.empty((len(samples), 0)), samples)
+
+    @staticmethod
+    def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
+        """Hold back the last fifth of each person's frames."""
+        pairs = pairs_loop.both_eyes(samples)
+        is_home = np.zeros(len(pairs), dtype=np.bool_)
+        for person in np.unique(pairs.person):
+            own = np.flatnonzero(pairs.person == person)
+            is_home[own[len(own) - 2 * int(HOME_SHARE * len(own) / 2) :]] = True
+        return pairs[~is_home], pairs[is_home]
+
+    @classmethod
+    def score_home(
+        cls,
+        module: nn.Module,
+        home: GazeSamples,
+        trained: GazeSamples,  # noqa: ARG003 (patches are scaled: their mean is 0)
+    ) -> float:
+        """Return by how much a drawn patch is nearer than an even one."""
+        return pairs_loop.drawing_score(module, home)
+
+    @classmethod
+    def score_persons(cls, module: nn.Module, samples: GazeSamples) -> dict[str, float]:
+        """Return the mean angular error of each person's own head in degrees."""
+        features = encode_gaze(module, samples.patches)
+        return cls._score_features(np.concatenate([features, samples.head], axis=1), samples)
+
+    @staticmethod
+    def _score_features(features: NDArray[np.float64], samples: GazeSamples) -> dict[str, float]:
+        found = {}
+        for name in sorted({str(person) for person in samples.person}):
+            own = np.flatnonzero(samples.person == name)
+            shots, test = (own[part] for part in split_shots(len(own), SHOTS))
+            found[name] = few_shot_error(
+                features[shots], samples.gaze[shots], features[test], samples.gaze[test]
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -402,8 +493,11 @@ def task_of(architecture: str) -> Task:
     InvalidInputError
         There is no such architecture.
     """
-    if find_architecture(architecture).kind == "saliency":
+    kind = find_architecture(architecture).kind
+    if kind == "saliency":
         return SaliencyTask(architecture)
+    if kind == "representation":
+        return RepresentationTask(crossed=is_crossed(architecture))
     return GazeTask()
 
 

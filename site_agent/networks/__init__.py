@@ -2,13 +2,14 @@
 
 Gaze networks take grey eye patches and head angles, and return yaw and pitch in radians, as
 `site_agent.datasets.gaze.GazeSamples` has them. Saliency networks take clips, and return a map of
-each frame.
+each frame. Representation networks describe eye patches by features, learned without labels.
 """
 
 from __future__ import annotations
 
 from site_agent.networks.architectures import GAZE_ARCHITECTURES, Architecture, find_architecture
 from site_agent.networks.files import (
+    encode_gaze,
     from_module,
     last_layer,
     new_network,
@@ -21,6 +22,7 @@ from site_agent.networks.files import (
 __all__ = [
     "GAZE_ARCHITECTURES",
     "Architecture",
+    "encode_gaze",
     "find_architecture",
     "from_module",
     "last_layer",

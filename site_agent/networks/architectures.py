@@ -29,14 +29,15 @@ class Architecture:
         Returns a module with torch's random initial parameters.
     kind : str
         ``gaze``: eye patches and head angles in, yaw and pitch out. ``saliency``: clips in, maps of
-        where the gaze is out.
+        where the gaze is out. ``representation``: eye patches in, patches drawn from their features
+        out.
     """
 
     name: str
     version: int
     parameters: int
     build: Callable[[], nn.Module]
-    kind: Literal["gaze", "saliency"] = "gaze"
+    kind: Literal["gaze", "saliency", "representation"] = "gaze"
 
 
 # Functions, as importing the modules loads torch, which takes seconds.
@@ -58,12 +59,39 @@ def _resnet18() -> nn.Module:
     return GazeResNet18()
 
 
+def _encoder(*, small: bool) -> nn.Module:
+    from site_agent.networks.cross_encoder import ResNetEncoder, SmallEncoder
+
+    return SmallEncoder() if small else ResNetEncoder()
+
+
+def _gaze_head(*, small: bool) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from site_agent.networks.cross_encoder import GazeHead
+
+        return GazeHead(_encoder(small=small))
+
+    return build
+
+
+def _cross_encoder(*, small: bool) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from site_agent.networks.cross_encoder import CrossEncoder, Decoder
+
+        sizes = ((32, 24, 16, 8), 8, 1) if small else ((128, 64, 64, 32), 32, 3)
+        return CrossEncoder(_encoder(small=small), Decoder(*sizes))
+
+    return build
+
+
 GAZE_ARCHITECTURES: Mapping[str, Architecture] = {
     each.name: each
     for each in (
         Architecture("gaze-lenet", 1, 1_827_076, _lenet),
         Architecture("gaze-lenet-wide", 1, 2_922_106, _wide_lenet),
         Architecture("gaze-resnet18", 1, 11_171_270, _resnet18),
+        Architecture("cross-encoder-gaze", 1, 11_192_842, _gaze_head(small=False)),
+        Architecture("cross-encoder-small-gaze", 1, 177_338, _gaze_head(small=True)),
     )
 }
 
@@ -86,7 +114,22 @@ SALIENCY_ARCHITECTURES: Mapping[str, Architecture] = {
         ("glc-paper", 70_181_857),
     )
 }
-_ARCHITECTURES = {**GAZE_ARCHITECTURES, **SALIENCY_ARCHITECTURES}
+
+# An auto-encoder has the layers of a cross-encoder; it differs in what it is trained to do.
+REPRESENTATION_ARCHITECTURES: Mapping[str, Architecture] = {
+    each.name: each
+    for name in ("cross-encoder", "auto-encoder")
+    for each in (
+        Architecture(name, 1, 11_817_488, _cross_encoder(small=False), "representation"),
+        Architecture(f"{name}-small", 1, 242_992, _cross_encoder(small=True), "representation"),
+    )
+}
+_ARCHITECTURES = {**GAZE_ARCHITECTURES, **SALIENCY_ARCHITECTURES, **REPRESENTATION_ARCHITECTURES}
+
+
+def is_crossed(name: str) -> bool:
+    """Return whether a representation network is a cross-encoder, not an auto-encoder."""
+    return name.startswith("cross-encoder")
 
 
 def require_kind(name: str, kind: str, where: str) -> None:

@@ -89,7 +89,7 @@ def to_module(network: StateDict, name: str = "the network") -> nn.Module:
         raise InvalidInputError(f"{name}: {found.name} has no entry {extra[0]!r}")
     values = {key: torch.from_numpy(np.array(network.tensors[key])) for key in network.infos}
     module.load_state_dict(values)
-    if found.kind == "gaze":
+    if found.kind in ("gaze", "representation"):
         # Convolutions and pooling are a third faster with the channels last.
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.eval()
@@ -174,6 +174,34 @@ def predict_gaze(
             angles = torch.from_numpy(np.asarray(head[part], dtype=np.float32)).to(device)
             gaze = module(to_inputs(patches[part]).to(device), angles)
             found[part] = gaze.cpu().numpy()
+    return found
+
+
+def encode_gaze(module: nn.Module, patches: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return the gaze feature of each patch.
+
+    Parameters
+    ----------
+    module : CrossEncoder
+        As `to_module` returns it.
+    patches : uint8, shape (n, 36, 60)
+        Left eyes, or right eyes mirrored.
+
+    Returns
+    -------
+    float64, shape (n, 12)
+    """
+    import torch
+
+    from site_agent.networks.cross_encoder import GAZE_SIZE, CrossEncoder
+
+    assert isinstance(module, CrossEncoder)
+    module.eval()
+    found = np.empty((len(patches), GAZE_SIZE))
+    with torch.inference_mode():
+        for first in range(0, len(patches), _BATCH):
+            part = slice(first, first + _BATCH)
+            found[part] = module.encode(to_inputs(patches[part]))[0].numpy()
     return found
 
 

@@ -58,6 +58,11 @@ class StagedNetwork(nn.Module):
         """
         return self.run_stages(self.stages, patches, head)
 
+    def pooled(self, patches: torch.Tensor) -> torch.Tensor:
+        """Return what the last layer sees of patches, shape (n, features)."""
+        # The last stage alone looks at head angles.
+        return self.run_stages(self.stages[:-1], patches, patches)
+
 
 def _last(layer: str) -> Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return the stage that puts the head angles before the last layer."""
@@ -127,6 +132,7 @@ class GazeResNet18(StagedNetwork):
         self.layer3 = nn.Sequential(_BasicBlock(128, 256, 2), _BasicBlock(256, 256, 1))
         self.layer4 = nn.Sequential(_BasicBlock(256, 512, 2), _BasicBlock(512, 512, 1))
         self.fc = nn.Linear(512 + 2, 2)
+
 
 
 class GazeLeNet(StagedNetwork):

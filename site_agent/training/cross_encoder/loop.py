@@ -1,0 +1,197 @@
+"""The loop that trains cross-encoders, in one place and at the sites of rounds.
+
+How it works. Of two frames of one person and session, each with both eyes, the four patches are
+encoded. An eye keeps its look from frame to frame, and both eyes of a frame look at the same point.
+So a patch is drawn from its own gaze feature and the eye feature of the *other frame*, or from its
+own eye feature and the gaze feature of the *other eye*: what differs between frames can come only
+through the gaze feature, what differs between eyes only through the eye feature. No label is used.
+
+Source: Sun et al. 2021, "Cross-Encoder for Unsupervised Gaze Representation Learning". Frames are
+paired within a session, as the light of a session is no gaze.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from site_agent.datasets.gaze import GazeDataset, GazeSamples
+from site_agent.errors import InvalidInputError
+from site_agent.networks.cross_encoder import CrossEncoder
+from site_agent.networks.files import to_inputs
+
+_EYES_WEIGHT = 0.5
+"""Of the difference between both eyes in the loss; the difference between frames has 1."""
+_PATCHES_OF_A_PAIR = 4
+
+
+@dataclass(frozen=True)
+class FrameTensors:
+    """Frames with both eyes, as a cross-encoder takes them.
+
+    Attributes
+    ----------
+    patches : float32, shape (2 n, 1, 36, 60)
+        As the camera saw them: the left eyes of all frames, and then the right eyes.
+    session : int64, shape (n,)
+        Equal for the frames of one session of a person.
+    """
+
+    patches: torch.Tensor
+    session: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.patches)
+
+    def inputs(self, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what a network takes of some patches."""
+        return (self.patches[index],)
+
+
+def both_eyes(samples: GazeSamples) -> GazeSamples:
+    """Return the samples of frames with both eyes, ordered by frame, the left eye first."""
+    order = np.lexsort((samples.eye, samples.frame, samples.session, samples.person))
+    first, second = order[:-1], order[1:]
+    same = np.ones(len(first), dtype=np.bool_)
+    for name in ("person", "session", "frame"):
+        values = getattr(samples, name)
+        same &= values[first] == values[second]
+    same &= (samples.eye[first] == "left") & (samples.eye[second] == "right")
+    return samples[np.stack([first[same], second[same]], axis=1).ravel()]
+
+
+def require_both_eyes(dataset: GazeDataset, persons: Sequence[str] | None = None) -> GazeSamples:
+    """Read the frames of persons, or of all, that have both eyes.
+
+    Raises
+    ------
+    InvalidInputError
+        A person has no such frame, or the data set has no such person.
+    AnnotationFileError
+        A file is damaged or missing.
+    """
+    samples = dataset.read(persons)
+    found = both_eyes(samples)
+    if lacking := sorted(set(samples.person.tolist()) - set(found.person.tolist())):
+        raise InvalidInputError(
+            f"{dataset.path}: no frame of {', '.join(lacking)} has both eyes; representations are "
+            "learned from frames with both",
+            hint="Choose the persons who have some ('poolctl dataset stats' counts them).",
+        )
+    return found
+
+
+def drawing_score(module: nn.Module, samples: GazeSamples) -> float:
+    """Return by how much drawn patches are nearer to the true ones than even grey is, 0 to 1."""
+    patches = to_tensors(samples).patches
+    module.eval()
+    with torch.inference_mode():
+        error = functional.l1_loss(module(patches), patches)
+    return max(0.0, 1.0 - float(error) / float(patches.abs().mean()))
+
+
+def to_tensors(samples: GazeSamples) -> FrameTensors:
+    """Return the frames of samples that have both eyes."""
+    pairs = both_eyes(samples)
+    left, right = pairs[0::2], pairs[1::2]
+    # Right eyes are mirrored in samples; both look at the same point only as the camera sees them.
+    seen = np.concatenate([left.patches, right.patches[:, :, ::-1]])
+    names = np.char.add(np.char.add(left.person, "/"), left.session)
+    _, session = np.unique(names, return_inverse=True)
+    return FrameTensors(to_inputs(seen), torch.from_numpy(session.astype(np.int64)))
+
+
+def train_epoch(
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    data: FrameTensors,
+    batch_size: int,
+    generator: torch.Generator,
+    *,
+    crossed: bool = True,
+    extra_loss: Callable[[], torch.Tensor] | None = None,
+    after_step: Callable[[], None] | None = None,
+    progress: Callable[[float], None] = lambda _share: None,
+) -> float:
+    """Train once on all frames, each in one pair, and return the mean loss.
+
+    Parameters
+    ----------
+    module : CrossEncoder
+    batch_size : int
+        Patches in a step, four of each pair; at least one pair.
+    crossed : bool
+        False trains an auto-encoder: each patch is drawn from its own features.
+
+    The other parameters are those of `site_agent.training.gaze.loop.train_epoch`.
+    """
+    module.train()
+    pairs = pair_frames(data.session, generator)
+    total = torch.zeros(())
+    batches = torch.split(pairs, max(1, batch_size // _PATCHES_OF_A_PAIR))
+    for number, batch in enumerate(batches, 1):
+        optimiser.zero_grad(set_to_none=True)
+        loss = pairs_loss(module, frames_of(data, batch), crossed=crossed)
+        whole = loss if extra_loss is None else loss + extra_loss()
+        whole.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        if after_step is not None:
+            after_step()
+        total += loss.detach() * len(batch)
+        progress(number / len(batches))
+    return float(total) / max(1, len(pairs))
+
+
+def pair_frames(session: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return pairs of frames of equal sessions, int64 (pairs, 2), in random order.
+
+    A frame is in one pair; of an odd number in a session, a random one is left out.
+    """
+    shuffled = torch.randperm(len(session), generator=generator)
+    ordered = shuffled[torch.argsort(session[shuffled], stable=True)]
+    parts = []
+    for count in torch.unique_consecutive(session[ordered], return_counts=True)[1].tolist():
+        parts.append(ordered[: count - count % 2].reshape(-1, 2))
+        ordered = ordered[count:]
+    pairs = torch.cat([*parts, torch.empty((0, 2), dtype=torch.int64)])
+    return pairs[torch.randperm(len(pairs), generator=generator)]
+
+
+def frames_of(data: FrameTensors, pairs: torch.Tensor) -> torch.Tensor:
+    """Return the patches of pairs, shape (pairs, frame, eye, 36, 60)."""
+    frames = len(data.session)
+    index = torch.stack([pairs, pairs + frames], dim=2)
+    return data.patches[index, 0]
+
+
+def pairs_loss(module: nn.Module, patches: torch.Tensor, *, crossed: bool = True) -> torch.Tensor:
+    """Return the loss of pairs: the first half changes eye features, the second gaze features.
+
+    Parameters
+    ----------
+    patches : float32, shape (pairs, frame, eye, 36, 60)
+
+    Returns
+    -------
+    scalar tensor
+        Mean absolute differences of the patches, of the differences between frames, and half of
+        those of the differences between eyes.
+    """
+    assert isinstance(module, CrossEncoder)
+    count, flat = len(patches), patches.flatten(0, 2).unsqueeze(1)
+    gaze, eye = (each.reshape(count, 2, 2, -1) for each in module.encode(flat))
+    if crossed:
+        half = (count + 1) // 2
+        eye = torch.cat([eye[:half].flip(1), eye[half:]])
+        gaze = torch.cat([gaze[:half], gaze[half:].flip(2)])
+    drawn = module.decode(gaze.flatten(0, 2), eye.flatten(0, 2)).reshape(patches.shape)
+    if not crossed:
+        return functional.l1_loss(drawn, patches)
+    frames = functional.l1_loss(drawn[:, 0] - drawn[:, 1], patches[:, 0] - patches[:, 1])
+    eyes = functional.l1_loss(drawn[:, :, 0] - drawn[:, :, 1], patches[:, :, 0] - patches[:, :, 1])
+    return functional.l1_loss(drawn, patches) + frames + _EYES_WEIGHT * eyes
