@@ -24,6 +24,7 @@ _COMMANDS = {
     "study landmarks": "cli.vision.study:LANDMARK_SETTINGS",
     "study detectors": "cli.vision.study:DETECTOR_SETTINGS",
     "study gaze": "cli.vision.study_gaze:GAZE_SETTINGS",
+    "study cross-encoder": "cli.vision.study_cross_encoder:CROSS_ENCODER_SETTINGS",
     "blink": "cli.blink.batch:ANALYSIS_SETTINGS",
 }
 

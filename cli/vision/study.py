@@ -15,7 +15,7 @@ from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
-from cli.vision import study_egocentric, study_gaze
+from cli.vision import study_cross_encoder, study_egocentric, study_gaze
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -157,6 +157,12 @@ command(
 )(study_gaze.study_gaze)
 command(app, "egocentric", examples=study_egocentric.EXAMPLES)(study_egocentric.study_egocentric)
 command(app, "privacy", examples=study_gaze.PRIVACY_EXAMPLES)(study_gaze.study_privacy)
+command(
+    app,
+    "cross-encoder",
+    examples=study_cross_encoder.EXAMPLES,
+    parameters=study_cross_encoder.CROSS_ENCODER_SETTINGS.parameters(),
+)(study_cross_encoder.study_cross_encoder)
 
 
 @dataclass(frozen=True, kw_only=True)

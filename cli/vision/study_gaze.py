@@ -84,7 +84,7 @@ def study_gaze(
     chosen = GAZE_SETTINGS.take(settings, base)
     repeat = ["poolctl", "study", "gaze", str(dataset.absolute()) if dataset else "--drawn"]
     repeat += ["--quick"] * quick + ["--tune"] * tune + ["--preset", preset, "-o", "again/"]
-    repeat += _changes(base, chosen)
+    repeat += changes_of(base, chosen)
     if tune:
         chosen = for_tuning(chosen)
     data = None if dataset is None else open_gaze(dataset)
@@ -104,7 +104,7 @@ def study_gaze(
     return _reply(done, output)
 
 
-def _changes(base: GazeStudySettings, chosen: GazeStudySettings) -> list[str]:
+def changes_of(base: GazeStudySettings, chosen: GazeStudySettings) -> list[str]:
     """Return the words that change the settings from `base`."""
     before = list_settings(base)
     return [

@@ -19,7 +19,7 @@ from site_agent.errors import TrainingFailedError
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.runs.progress import Progress
 from site_agent.studies.gaze.protocol import Run, held_out_sessions
-from site_agent.studies.gaze.settings import FEDERATED, GazeStudySettings
+from site_agent.studies.gaze.settings import FEDERATED, DrawnSettings, GazeStudySettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -223,20 +223,28 @@ StudySamples = Mapping[str, GazeSamples]
 
 def draw_samples(settings: GazeStudySettings, progress: Progress) -> StudySamples:
     """Draw persons and their eyes; `first_seed` of the settings chooses them."""
+    drawn = draw_persons(settings.drawn, settings.first_seed, progress)
+    return {name: spread_over_sessions(own, settings.most_frames) for name, own in drawn.items()}
+
+
+def draw_persons(
+    drawn: DrawnSettings, seed: int, progress: Progress, *, both_eyes: bool = False
+) -> StudySamples:
+    """Draw persons and their eyes: one eye of each frame, or both."""
     from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
     from site_agent.datasets.synthetic.eye_patches.persons import Skews
 
-    drawn = settings.drawn
     rendering = RenderSettings(
         persons=drawn.drawn_persons,
         frames_per_person=drawn.frames,
-        seed=settings.first_seed,
+        both_eyes=both_eyes,
+        seed=seed,
         skews=Skews(amount=drawn.amount),
     )
     persons = {}
     for number in rendering.numbers:
         progress(number / drawn.drawn_persons, f"drawing person {number}")
-        samples = spread_over_sessions(render_person(rendering, number), settings.most_frames)
+        samples = render_person(rendering, number)
         persons[str(samples.person[0])] = samples
     return persons
 

@@ -1,0 +1,199 @@
+"""One run of a study of cross-encoders: train an encoder, fit heads to shots, test them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.datasets.gaze import (
+    GazeSamples,
+    angular_errors_deg,
+    held_out_sessions,
+    join_samples,
+)
+from site_agent.errors import TrainingFailedError
+from site_agent.evaluation.few_shot import draw_shots, few_shot_error, find_components
+from site_agent.federated.plan import make_plan
+from site_agent.runs.progress import Progress
+from site_agent.studies.cross_encoder.settings import FEDERATED, CrossEncoderStudySettings, Run
+from site_agent.studies.gaze.one_run import StudySamples, load_samples, spread_over_sessions
+from site_agent.training.cross_encoder.loop import both_eyes
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_COMPONENTS = 12
+_TRAINING_SHARE = 0.9
+"""Of a run, for the progress."""
+_SUPERVISED_RATE, _SUPERVISED_BATCH = 0.001, 16
+_SHIFT_PX, _LIGHT = 1, 0.4
+
+Features = Callable[[GazeSamples], NDArray[np.float64]]
+"""Describes samples by float64 (n, features)."""
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """A run with all that it takes; `samples` is the file of `write_samples`."""
+
+    run: Run
+    samples: Path
+    settings: CrossEncoderStudySettings
+
+
+def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
+    """Return the errors of the heads of a run.
+
+    Returns
+    -------
+    dict
+        Plain data: ``errors``, the mean angle in degrees by person, number of shots and draw;
+        without the numbers that a person has too few samples for.
+    """
+    samples = _load_once(job.samples)
+    describe = None if job.run.method == "supervised" else _features(job, samples, progress)
+    errors: dict[str, dict[str, list[float]]] = {}
+    for done, name in enumerate(job.run.test):
+        share = done / len(job.run.test)
+        if describe is not None:
+            share = _TRAINING_SHARE + share * (1 - _TRAINING_SHARE)
+        progress(share, f"heads of {name}")
+        errors[name] = _person_errors(job, samples[name], describe)
+    return {"errors": errors}
+
+
+def _person_errors(
+    job: RunJob, own: GazeSamples, describe: Features | None
+) -> dict[str, list[float]]:
+    settings = job.settings
+    held = held_out_sessions(own, settings.test_share)
+    offered, test = np.flatnonzero(~held), np.flatnonzero(held)
+    features = None if describe is None else describe(own)
+    errors: dict[str, list[float]] = {}
+    for count in settings.shots:
+        for draw in range(settings.draws) if count <= len(offered) else ():
+            # The same shots for each method.
+            shots = offered[draw_shots(len(offered), count, draw)]
+            if features is None:
+                error = _supervised_error(job, own[shots], own[test], draw)
+            else:
+                error = few_shot_error(
+                    features[shots], own.gaze[shots], features[test], own.gaze[test]
+                )
+            errors.setdefault(str(count), []).append(round(error, 6))
+    return errors
+
+
+def _features(job: RunJob, samples: StudySamples, progress: Progress) -> Features:
+    """Return how a method describes patches; all but the mean gaze know the head pose, too."""
+    from site_agent.networks import encode_gaze, new_network, to_module
+
+    method, settings = job.run.method, job.settings
+    if method == "mean-gaze":
+        return lambda own: np.empty((len(own), 0))
+    if method == "head-pose":
+        return lambda own: own.head
+    if method == "pca":
+        everyone = join_samples(list(_sites(job, samples).values()))
+        components = find_components(_pixels(everyone), _COMPONENTS)
+        return lambda own: np.concatenate([components(_pixels(own)), own.head], axis=1)
+    if method == "random":
+        module = to_module(new_network(settings.architecture, job.run.seed))
+    elif method == "centralised":
+        module = _train_in_one_place(job, samples, progress)
+    else:
+        module = _train_in_rounds(job, samples, progress)
+    return lambda own: np.concatenate([encode_gaze(module, own.patches), own.head], axis=1)
+
+
+def _pixels(samples: GazeSamples) -> NDArray[np.float64]:
+    from site_agent.networks.files import to_inputs
+
+    return to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
+
+
+def _sites(job: RunJob, samples: StudySamples) -> StudySamples:
+    """Return the samples of each site; the left and the right eye of a frame are neighbours."""
+    found = {}
+    for name in job.run.train:
+        left, right = samples[name][0::2], samples[name][1::2]
+        parts = [spread_over_sessions(eyes, job.settings.site_frames) for eyes in (left, right)]
+        found[name] = both_eyes(join_samples(parts))
+    return found
+
+
+def _train_in_rounds(job: RunJob, samples: StudySamples, progress: Progress) -> nn.Module:
+    """Return the encoder of FedAvg, in which each person is a site."""
+    from site_agent.federated.in_process import run_rounds
+    from site_agent.networks import new_network, to_module
+
+    settings, run = job.settings, job.run
+    name = settings.architecture
+    if run.method != FEDERATED:
+        name = name.replace(FEDERATED, run.method)
+    options = {
+        "optimiser": "adamw", "learning_rate": settings.learning_rate, "seed": run.seed,
+        "batch_size": settings.batch_size, "epochs": settings.epochs,
+    }  # fmt: skip
+    plan = make_plan("fedavg", options, rounds=settings.rounds)
+    network = new_network(name, run.seed)
+    for held in run_rounds(network, _sites(job, samples), plan):
+        progress(
+            _TRAINING_SHARE * held.number / plan.rounds, f"round {held.number} of {plan.rounds}"
+        )
+        network = held.model.network
+    return to_module(network)
+
+
+def _train_in_one_place(job: RunJob, samples: StudySamples, progress: Progress) -> nn.Module:
+    import torch
+
+    from site_agent.networks import new_network, to_module
+    from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
+    from site_agent.training.gaze.loop import adamw, repeatable
+
+    settings, run = job.settings, job.run
+    module = to_module(new_network(settings.architecture, run.seed))
+    optimiser = adamw(module, settings.learning_rate, 0.0)
+    generator = torch.Generator().manual_seed(run.seed)
+    data = to_tensors(join_samples(list(_sites(job, samples).values())))
+    epochs = settings.rounds * settings.epochs
+    with repeatable():
+        for number in range(1, epochs + 1):
+            progress(_TRAINING_SHARE * number / epochs, f"epoch {number} of {epochs}")
+            loss = train_epoch(module, optimiser, data, settings.central_batch_size, generator)
+            if not np.isfinite(loss):
+                raise TrainingFailedError(f"the loss is {loss} in epoch {number}")
+    return module.eval()
+
+
+def _supervised_error(job: RunJob, shots: GazeSamples, test: GazeSamples, draw: int) -> float:
+    """Return the error of a network of the same layers that learns from the shots alone."""
+    import torch
+
+    from site_agent.networks import new_network, predict_gaze, to_module
+    from site_agent.training.gaze.loop import adamw, repeatable, to_tensors, train_epoch
+
+    module = to_module(new_network(f"{job.settings.architecture}-gaze", job.run.seed))
+    optimiser = adamw(module, _SUPERVISED_RATE, 0.0)
+    generator = torch.Generator().manual_seed(draw)
+    data = to_tensors(shots)
+    with repeatable():
+        for _ in range(job.settings.supervised_epochs):
+            train_epoch(
+                module, optimiser, data, _SUPERVISED_BATCH, generator,
+                shift_px=_SHIFT_PX, light=_LIGHT,
+            )  # fmt: skip
+    found = predict_gaze(module, test.patches, test.head)
+    return float(angular_errors_deg(found, test.gaze).mean())
+
+
+@lru_cache(maxsize=1)
+def _load_once(path: Path) -> StudySamples:
+    return load_samples(path)
