@@ -20,6 +20,8 @@ _COMMANDS = {
     "train ert": "cli.vision.train:ERT_SETTINGS",
     "train gaze": "cli.vision.train_gaze:GAZE_SETTINGS",
     "train saliency": "cli.vision.train_saliency:SALIENCY_SETTINGS",
+    "train cross-encoder": "cli.vision.train_cross_encoder:CROSS_ENCODER_SETTINGS",
+    "train gaze-head": "cli.vision.train_cross_encoder:GAZE_HEAD_SETTINGS",
     "refine": "cli.merge.refine:REFINEMENT_SETTINGS",
     "study landmarks": "cli.vision.study:LANDMARK_SETTINGS",
     "study detectors": "cli.vision.study:DETECTOR_SETTINGS",

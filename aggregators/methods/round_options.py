@@ -29,7 +29,8 @@ class LocalTraining(MethodOptions):
         default=0.0, ge=0, le=10, description="inverse decay of the learning rate over rounds"
     )
     optimiser: Literal["sgd", "adamw"] = Field(
-        default="sgd", description="adamw is for saliency networks, with a rate of about 0.001"
+        default="sgd",
+        description="adamw is for saliency networks and cross-encoders, with a rate of about 0.001",
     )
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum, of sgd")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="L2 penalty")

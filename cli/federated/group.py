@@ -34,8 +34,8 @@ ArchitectureOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; for clips glc-tiny, "
-        "glc-small, glc-8 or glc-paper.",
+        help="Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; without labels "
+        "cross-encoder-small or cross-encoder; for clips glc-tiny, glc-small, glc-8 or glc-paper.",
     ),
 ]
 

@@ -123,6 +123,7 @@ def predict_gaze(
     from site_agent.datasets.gaze import is_gaze_data
     from site_agent.networks import predict_gaze as run
     from site_agent.networks import read_network, to_module
+    from site_agent.networks.architectures import require_kind
 
     paths = [Path(word) for word in inputs]
     if missing := [path for path in paths if not path.exists()]:
@@ -130,7 +131,9 @@ def predict_gaze(
     if output is not None:
         refuse_inputs([output], [*paths, file], "--output")
         require_free(output, force=force)
-    module = to_module(read_network(file), file.name)
+    network = read_network(file)
+    module = to_module(network, file.name)
+    require_kind(network.metadata["architecture"], "gaze", file.name)
     drawn: dict[str, Image.Image]
     if any(is_gaze_data(path) for path in paths):
         samples, _ = read_gaze_samples(invocation, paths, "", "")

@@ -21,7 +21,7 @@ from cli.options.data import (
     read_joined_faces,
     reading_from,
 )
-from cli.vision import train_gaze, train_saliency
+from cli.vision import train_cross_encoder, train_gaze, train_saliency
 from cli.vision.train_gaze import (
     Afterwards,
     UploadOption,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 app = group("Train a face detector, a landmark model or a gaze network.")
 app.add_typer(train_gaze.app)
 app.add_typer(train_saliency.app)
+app.add_typer(train_cross_encoder.app)
 
 # Photographs of groups have faces smaller than the window; they are doubled only where needed.
 HOG_SVM_SETTINGS = SettingsOptions(

@@ -291,6 +291,7 @@ def _train_private_contribution(
 ) -> NetworkContribution:
     from site_agent.federated import private_training as private
     from site_agent.networks import from_module, to_module
+    from site_agent.networks.architectures import require_kind
     from site_agent.training.gaze.loop import repeatable, to_tensors
 
     if settings.optimiser != "sgd":
@@ -299,6 +300,7 @@ def _train_private_contribution(
         )
     module = to_module(base, "the base")
     architecture = base.metadata["architecture"]
+    require_kind(architecture, "gaze", "dp_epsilon")
     private.require_private_network(module, architecture)
     plan = private.plan_privacy(settings, len(samples), privacy.honest_labs)
     if privacy.ledger is None:

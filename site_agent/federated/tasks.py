@@ -295,9 +295,9 @@ class RepresentationTask(GazeTask):
         larger_is_better=False,
     )  # fmt: skip
     most_output: ClassVar[float] = 100.0
-    to_tensors = staticmethod(pairs_loop.to_tensors)
+    to_tensors = staticmethod(pairs_loop.to_tensors)  # type: ignore[assignment]
 
-    def train_epoch(self, *given: Any, **options: Any) -> float:  # type: ignore[override]
+    def train_epoch(self, *given: Any, **options: Any) -> float:
         """Train once on all frames; see `site_agent.training.cross_encoder.loop.train_epoch`."""
         return pairs_loop.train_epoch(*given, crossed=self.crossed, **options)
 

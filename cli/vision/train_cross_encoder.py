@@ -1,0 +1,173 @@
+"""``poolctl train cross-encoder`` and ``gaze-head``: gaze from few labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.frame.addresses import count_words, model_file
+from cli.frame.errors import goes_on_when_repeated
+from cli.frame.existing_files import refuse_inputs
+from cli.frame.options import ForceOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import SettingsOptions
+from cli.vision.train_gaze import (
+    GazeArgument,
+    UploadOption,
+    open_gaze_data,
+    plain_record,
+    prepare_follow_up,
+    require_same_training,
+    upload_trained,
+)
+from site_agent.training.cross_encoder.gaze_head import OWN, GazeHeadSettings
+from site_agent.training.cross_encoder.training import CrossEncoderSettings
+
+app = single()
+
+CROSS_ENCODER_SETTINGS = SettingsOptions(
+    CrossEncoderSettings(),
+    "settings train cross-encoder",
+    ("architecture", "persons", "epochs", "learning_rate", "seed"),
+)
+GAZE_HEAD_SETTINGS = SettingsOptions(
+    GazeHeadSettings(), "settings train gaze-head", ("persons", "shots", "seed")
+)
+OutputOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Default: DATA.safetensors.")
+]
+
+
+@command(
+    app,
+    "cross-encoder",
+    examples=[
+        "train cross-encoder eyes/ -o encoder.safetensors",
+        "train cross-encoder eyes/ -o encoder.safetensors --persons p01,p02 --epochs 60",
+    ],
+    parameters=CROSS_ENCODER_SETTINGS.parameters(),
+)
+def cross_encoder(
+    invocation: Invocation,
+    dataset: GazeArgument,
+    *,
+    output: OutputOption = None,
+    upload: UploadOption = None,
+    force: ForceOption = False,
+    **settings: Any,
+) -> Reply:
+    """Train a network that learns from frames with both eyes what gaze looks like, without labels.
+
+    It describes an eye patch by what changes with the gaze and by what stays. 'poolctl train
+    gaze-head' makes a gaze network of it from few labelled samples. Run an interrupted training
+    again to go on. Several sites train one together in rounds: give 'poolctl federated init' the
+    same architecture.
+    """
+    from site_agent.datasets.gaze import join_digests, person_digests
+    from site_agent.training.cross_encoder.training import read_frames, train_cross_encoder
+
+    chosen = CROSS_ENCODER_SETTINGS.take(settings)
+    data = open_gaze_data(dataset)
+    target = output or Path(f"{dataset.resolve().stem}.safetensors")
+    require_same_training(
+        target,
+        json.loads(json.dumps(asdict(chosen))),
+        lambda: join_digests(person_digests(read_frames(data, chosen))),
+        force=force,
+    )
+    after = prepare_follow_up(invocation, None, None, upload)
+    with goes_on_when_repeated(), invocation.progress("train cross-encoder") as report:
+        result = train_cross_encoder(data, target, chosen, report)
+    record = result.record
+    losses = record.details["losses"]
+    text = [
+        f"{result.model_path}  ({record.details['architecture']}, {record.data.images} patches of "
+        f"{count_words(record.data.persons, 'person')}, {count_words(len(losses), 'epoch')}, "
+        f"{record.duration_s:.0f} s)",
+        f"loss {losses[0]:.3f} in the first epoch, {losses[-1]:.3f} in the last",
+    ]
+    plain = {"output": result.model_path, **plain_record(record)}
+    return upload_trained(invocation, result, after, plain, text)
+
+
+@command(
+    app,
+    "gaze-head",
+    examples=[
+        "train gaze-head eyes/ --encoder encoder.safetensors --persons p07 -o p07.safetensors",
+        "train gaze-head eyes/ --encoder site-a/encoder --persons p07 --shots 20 -o me.safetensors",
+    ],
+    parameters=GAZE_HEAD_SETTINGS.parameters(),
+)
+def gaze_head(
+    invocation: Invocation,
+    dataset: GazeArgument,
+    *,
+    encoder: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS", help="As 'train cross-encoder' or rounds made it; not changed."
+        ),
+    ],
+    output: OutputOption = None,
+    upload: UploadOption = None,
+    force: ForceOption = False,
+    **settings: Any,
+) -> Reply:
+    """Make a gaze network of a cross-encoder from few labelled samples, best of one's own person.
+
+    A linear head is fitted to the shots, and tested on held-out sessions beside heads on a random
+    encoder, on principal components, on the head pose alone, and the mean gaze. The network is a
+    gaze network like any other, for 'poolctl evaluate' and 'poolctl predict'.
+    """
+    from site_agent.datasets.gaze import join_digests, person_digests
+    from site_agent.training.cross_encoder.gaze_head import (
+        read_shots,
+        recorded_settings,
+        train_gaze_head,
+    )
+
+    chosen = GAZE_HEAD_SETTINGS.take(settings)
+    data = open_gaze_data(dataset)
+    target = output or Path(f"{dataset.resolve().stem}.safetensors")
+    base = model_file(invocation, encoder).path
+    refuse_inputs([target], [base], "--output")
+    require_same_training(
+        target,
+        recorded_settings(chosen, base),
+        lambda: join_digests(person_digests(read_shots(data, chosen).labelled)),
+        force=force,
+    )
+    after = prepare_follow_up(invocation, None, None, upload)
+    with invocation.progress("train gaze-head") as report:
+        result = train_gaze_head(data, base, target, chosen, report)
+    record = result.record
+    errors = record.details["test_errors_deg"]
+    text: list[str | TableText] = [
+        f"{result.model_path}  ({record.details['architecture']}, {record.data.images} shots of "
+        f"{count_words(record.data.persons, 'person')})"
+    ]
+    if errors:
+        text.insert(0, _verdict(errors))
+        rows = [[name, f"{error:.2f}"] for name, error in errors.items()]
+        text.append(TableText(["head on", "mean error"], rows))
+        text.append(f"degrees, on {record.details['test_images']} samples of held-out sessions")
+    else:
+        invocation.warn("no person has two sessions: the head was not tested")
+    plain = {"output": result.model_path, **plain_record(record)}
+    return upload_trained(invocation, result, after, plain, text)
+
+
+def _verdict(errors: Mapping[str, float]) -> str:
+    """Say whether the head is better than all that stands beside it."""
+    others = {name: error for name, error in errors.items() if name != OWN}
+    best = min(others, key=lambda name: others[name])
+    return (
+        f"{errors[OWN]:.2f} degrees, {'better' if errors[OWN] < others[best] else 'no better'} "
+        f"than {best} ({others[best]:.2f})"
+    )

@@ -1,0 +1,268 @@
+"""A gaze head from few labelled shots, on an encoder that stays as it is.
+
+The head is linear (`site_agent.evaluation.few_shot`) and is written together with the encoder as a
+gaze network, which is evaluated and run as any other. It is meant for one's own person: a minute of
+looking at known points gives the shots.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.formats import file_digest, write_model
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import (
+    GazeDataset,
+    GazeSamples,
+    held_out_sessions,
+    join_digests,
+    person_digests,
+    sample_marks,
+)
+from site_agent.datasets.gaze.records import HELD_OUT_SHARE
+from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.evaluation.few_shot import draw_shots, few_shot_error, find_components, fit_head
+from site_agent.networks.architectures import require_kind
+from site_agent.runs.progress import Progress, no_progress
+from site_agent.training.overlap import training_records
+from site_agent.training.settings import require_whole
+from site_agent.training_record import (
+    DataSummary,
+    TrainingRecord,
+    TrainingResult,
+    program_versions,
+    publish,
+    temporary_beside,
+    utc_now,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Float64 = NDArray[np.float64]
+OWN = "this encoder"
+BASELINES = ("random encoder", "PCA-12", "head pose only", "mean gaze")
+_COMPONENTS = 12
+
+
+@dataclass(frozen=True)
+class GazeHeadSettings:
+    """How a gaze head is fitted.
+
+    Attributes
+    ----------
+    persons : tuple of str
+        Whose samples are the shots; empty: all persons.
+    shots : int
+        Labelled samples, drawn from the sessions that are not held out; 0: all.
+    validation : float
+        Share of each person's sessions that is held out to test the head, below 1; 0: none.
+    seed : int
+        Of the shots, and of the random encoder that stands beside.
+    """
+
+    persons: tuple[str, ...] = ()
+    shots: int = 100
+    validation: float = HELD_OUT_SHARE
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_whole("shots", self.shots, 0, 1_000_000)
+        require_whole("seed", self.seed, 0, 2**63 - 1)
+        if not 0 <= self.validation < 1:
+            raise InvalidInputError(f"validation: found {self.validation}, expected 0 to below 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Shots:
+    """What a head is fitted to and tested on.
+
+    Attributes
+    ----------
+    labelled, offered, test : GazeSamples
+        The shots; what they were drawn from, whose labels are not used; and the held-out sessions.
+    """
+
+    labelled: GazeSamples
+    offered: GazeSamples
+    test: GazeSamples
+
+
+def read_shots(dataset: GazeDataset, settings: GazeHeadSettings) -> Shots:
+    """Read the samples of persons, hold sessions out, and draw the shots from the others.
+
+    Raises
+    ------
+    TrainingDataError
+        There are fewer samples than shots.
+    InvalidInputError
+        A person that the data set does not have.
+    AnnotationFileError
+        A file is damaged or missing.
+    """
+    samples = dataset.read(settings.persons or None)
+    held = held_out_sessions(samples, settings.validation)
+    offered = samples[~held]
+    count = settings.shots or len(offered)
+    if len(offered) < max(1, count):
+        found = (
+            f"has {len(offered)} samples outside the held-out sessions, expected at least "
+            f"{max(1, count)} shots; lower --shots"
+        )
+        raise TrainingDataError(dataset.path, [(0, found)])
+    drawn = draw_shots(len(offered), count, settings.seed)
+    return Shots(offered[np.sort(drawn)], offered, samples[held])
+
+
+def train_gaze_head(
+    dataset: GazeDataset,
+    encoder: Path | str,
+    output: Path | str,
+    settings: GazeHeadSettings | None = None,
+    progress: Progress = no_progress,
+) -> TrainingResult:
+    """Fit a gaze head to few shots, and write encoder and head as one gaze network.
+
+    ``details["test_errors_deg"]`` of the record has the mean angle in degrees on the held-out
+    sessions, beside heads on other features of the same shots; it is empty where nothing is held
+    out.
+
+    Raises
+    ------
+    TrainingDataError, AnnotationFileError
+        As `read_shots`.
+    InvalidInputError
+        As `read_shots`; or the encoder is of another kind of network.
+    TrainingFailedError
+        The output cannot be written.
+    """
+    import torch
+
+    from site_agent.networks import read_network, to_module
+
+    settings, encoder, output = settings or GazeHeadSettings(), Path(encoder), Path(output)
+    temporary, started_utc, started_s = temporary_beside(output), utc_now(), time.monotonic()
+    network = read_network(encoder)
+    module = to_module(network, str(encoder))
+    architecture = network.metadata["architecture"]
+    require_kind(architecture, "representation", str(encoder))
+    progress(0.1, "read patches")
+    shots = read_shots(dataset, settings)
+    progress(0.5, "fit heads")
+    headed = add_head(network, module, shots.labelled)
+    errors = score_heads(module, architecture, shots, settings.seed) if len(shots.test) else {}
+    marks, digests = set(sample_marks(shots.offered)), set(person_digests(shots.offered).values())
+    # What the encoder has learned, this network knows, too.
+    for _, before in training_records(encoder):
+        marks.update(before["data"]["image_marks"])
+        digests.update(before["details"].get("person_digests", ()))
+    try:
+        write_model(headed, temporary)
+        record = TrainingRecord(
+            kind="network",
+            model_file=output.name,
+            model_digest=file_digest(temporary),
+            model_bytes=temporary.stat().st_size,
+            data=DataSummary(
+                digest=join_digests(person_digests(shots.labelled)),
+                images=len(shots.labelled),
+                persons=len(np.unique(shots.labelled.person)),
+                image_marks=tuple(sorted(marks)),
+            ),
+            settings=recorded_settings(settings, encoder),
+            details={
+                "architecture": headed.metadata["architecture"],
+                "person_digests": sorted(digests),
+                "test_images": len(shots.test),
+                "test_errors_deg": errors,
+            },
+            training_scores={},
+            versions=program_versions(torch=str(torch.__version__)),
+            started_utc=started_utc,
+            duration_s=round(time.monotonic() - started_s, 3),
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+        return publish(temporary, output, record)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[str, Any]:
+    """Return what the metadata file says of the settings, with the encoder's digest."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    return plain | {"encoder_digest": file_digest(encoder)}
+
+
+def add_head(network: StateDict, module: nn.Module, shots: GazeSamples) -> StateDict:
+    """Return the gaze network of an encoder, with a head that is fitted to shots."""
+    from site_agent.networks import from_module, new_network, to_module
+
+    small = network.metadata["architecture"].endswith("-small")
+    name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
+    # The first parameters are replaced, all of them.
+    headed = to_module(new_network(name))
+    head = fit_head(_with_head(_encoded(module, shots), shots), shots.gaze)
+    values = {
+        **{key: each for key, each in module.state_dict().items() if key.startswith("encoder.")},
+        "head.weight": _tensor(head.weight),
+        "head.bias": _tensor(head.bias),
+    }
+    headed.load_state_dict(values)
+    return from_module(headed, name)
+
+
+def score_heads(
+    module: nn.Module, architecture: str, shots: Shots, seed: int
+) -> Mapping[str, float]:
+    """Return the error on the test samples, in degrees, of heads on several features.
+
+    The random encoder has the same layers; PCA-12 sees all patches that were offered, as an encoder
+    could.
+    """
+    from site_agent.networks import new_network, to_module
+
+    untrained = to_module(new_network(architecture, seed))
+    components = find_components(_pixels(shots.offered), _COMPONENTS)
+    labelled, test = shots.labelled, shots.test
+    features = {
+        OWN: [_with_head(_encoded(module, each), each) for each in (labelled, test)],
+        BASELINES[0]: [_with_head(_encoded(untrained, each), each) for each in (labelled, test)],
+        BASELINES[1]: [_with_head(components(_pixels(each)), each) for each in (labelled, test)],
+        BASELINES[2]: [each.head for each in (labelled, test)],
+        BASELINES[3]: [np.empty((len(each), 0)) for each in (labelled, test)],
+    }
+    return {
+        name: round(few_shot_error(fitted, labelled.gaze, tested, test.gaze), 6)
+        for name, (fitted, tested) in features.items()
+    }
+
+
+def _encoded(module: nn.Module, samples: GazeSamples) -> Float64:
+    from site_agent.networks import encode_gaze
+
+    return encode_gaze(module, samples.patches)
+
+
+def _with_head(features: Float64, samples: GazeSamples) -> Float64:
+    return np.concatenate([features, samples.head], axis=1)
+
+
+def _pixels(samples: GazeSamples) -> Float64:
+    from site_agent.networks.files import to_inputs
+
+    return to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
+
+
+def _tensor(values: Float64) -> Any:
+    import torch
+
+    return torch.from_numpy(values.astype(np.float32))

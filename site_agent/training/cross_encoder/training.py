@@ -1,0 +1,206 @@
+"""Training of a cross-encoder on the eye patches of one site, without labels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import resource
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aggregators.formats import file_digest, write_model
+from site_agent.datasets.gaze import (
+    GazeDataset,
+    GazeSamples,
+    join_digests,
+    person_digests,
+    sample_marks,
+)
+from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.networks.architectures import is_crossed, require_kind
+from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.training.settings import require_number, require_whole
+from site_agent.training_record import (
+    DataSummary,
+    TrainingRecord,
+    TrainingResult,
+    program_versions,
+    publish,
+    temporary_beside,
+    utc_now,
+)
+
+if TYPE_CHECKING:
+    from site_agent.training.cross_encoder.loop import FrameTensors
+    from site_agent.training.gaze.loop import TrainingState
+
+_FEWEST_SAMPLES = 4
+_READING_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class CrossEncoderSettings:
+    """How a cross-encoder is trained; the learning rate falls to 0 along half a cosine.
+
+    Attributes
+    ----------
+    architecture : str
+        cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, which learn to
+        draw each patch from its own features, are there to compare.
+    persons : tuple of str
+        Those to train on; empty: all.
+    epochs : int
+        Passes over the frames. The last network is kept: no label says which is the best.
+    learning_rate : float
+        Of the first epoch, for AdamW.
+    weight_decay : float
+        Of AdamW.
+    batch_size : int
+        Patches in a step; four are a pair of frames.
+    seed : int
+        Of the first parameters and of the pairs.
+    """
+
+    architecture: str = "cross-encoder-small"
+    persons: tuple[str, ...] = ()
+    epochs: int = 30
+    learning_rate: float = 0.002
+    weight_decay: float = 0.0
+    batch_size: int = 32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_whole("epochs", self.epochs, 1, 100_000)
+        require_whole("batch_size", self.batch_size, 4, 65_536)
+        require_whole("seed", self.seed, 0, 2**63 - 1)
+        require_number("learning_rate", self.learning_rate, above=0, most=10)
+
+
+def read_frames(
+    dataset: GazeDataset, settings: CrossEncoderSettings, progress: Progress = no_progress
+) -> GazeSamples:
+    """Read the frames with both eyes of the persons that the settings name.
+
+    Raises
+    ------
+    TrainingDataError
+        There are fewer than two frames.
+    InvalidInputError
+        A person has none, or the data set has no such person.
+    AnnotationFileError
+        A file is damaged or missing.
+    """
+    from site_agent.training.cross_encoder.loop import require_both_eyes
+
+    progress(0.0, "read patches")
+    samples = require_both_eyes(dataset, settings.persons or None)
+    if len(samples) < _FEWEST_SAMPLES:
+        found = f"has {len(samples) // 2} frames with both eyes, expected at least 2"
+        raise TrainingDataError(dataset.path, [(0, found)])
+    return samples
+
+
+def train_cross_encoder(
+    dataset: GazeDataset,
+    output: Path | str,
+    settings: CrossEncoderSettings | None = None,
+    progress: Progress = no_progress,
+) -> TrainingResult:
+    """Train a cross-encoder, and write it as a safetensors file.
+
+    Called again with the same data and settings, an interrupted training goes on.
+
+    Raises
+    ------
+    TrainingDataError, InvalidInputError, AnnotationFileError
+        As `read_frames`; or the architecture is of another kind.
+    TrainingFailedError
+        The loss is not finite, or the output cannot be written.
+    """
+    import torch
+
+    from site_agent.networks import from_module, new_network, to_module
+    from site_agent.training.cross_encoder.loop import to_tensors
+    from site_agent.training.gaze.loop import TrainingState, adamw, repeatable
+
+    settings = settings or CrossEncoderSettings()
+    require_kind(settings.architecture, "representation", "architecture")
+    output = Path(output)
+    temporary, started_utc, started_s = temporary_beside(output), utc_now(), time.monotonic()
+    samples = read_frames(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
+    digests = person_digests(samples)
+    module = to_module(new_network(settings.architecture, settings.seed))
+    optimiser = adamw(module, settings.learning_rate, settings.weight_decay)
+    generator = torch.Generator().manual_seed(settings.seed)
+    state = TrainingState(module, optimiser, generator)
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    key = hashlib.sha256(json.dumps([plain, digests], sort_keys=True).encode()).hexdigest()
+    checkpoint = output.with_name(f".{output.name}.checkpoint")
+    resumed_at = state.epoch if state.load(checkpoint, key) else 0
+    report = part_of(progress, _READING_SHARE, 1.0)
+    with repeatable(torch.get_num_threads()):
+        tensors = to_tensors(samples)
+        while state.epoch < settings.epochs:
+            _one_epoch(state, tensors, settings, report)
+            state.save(checkpoint, key)
+    try:
+        write_model(from_module(module, settings.architecture), temporary)
+        record = TrainingRecord(
+            kind="network",
+            model_file=output.name,
+            model_digest=file_digest(temporary),
+            model_bytes=temporary.stat().st_size,
+            data=DataSummary(
+                digest=join_digests(digests),
+                images=len(samples),
+                persons=len(digests),
+                image_marks=tuple(sorted(set(sample_marks(samples)))),
+            ),
+            settings=plain,
+            details={
+                "architecture": settings.architecture,
+                "person_digests": sorted(digests.values()),
+                "device": "cpu",
+                "epochs": state.epoch,
+                "resumed_at_epoch": resumed_at,
+                "losses": state.losses,
+            },
+            training_scores={},
+            versions=program_versions(torch=str(torch.__version__)),
+            started_utc=started_utc,
+            duration_s=round(time.monotonic() - started_s, 3),
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+        result = publish(temporary, output, record)
+    finally:
+        temporary.unlink(missing_ok=True)
+    checkpoint.unlink(missing_ok=True)
+    return result
+
+
+def _one_epoch(
+    state: TrainingState, tensors: FrameTensors, settings: CrossEncoderSettings, report: Progress
+) -> None:
+    from site_agent.training.cross_encoder.loop import train_epoch
+
+    done = state.epoch / settings.epochs
+    for group in state.optimiser.param_groups:
+        group["lr"] = settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
+    words = f"epoch {state.epoch + 1} of {settings.epochs}"
+    loss = train_epoch(
+        state.module, state.optimiser, tensors, settings.batch_size, state.generator,
+        crossed=is_crossed(settings.architecture),
+        progress=lambda share: report(done + share / settings.epochs, words),
+    )  # fmt: skip
+    state.epoch += 1
+    if not np.isfinite(loss):
+        raise TrainingFailedError(
+            f"the loss is {loss} in epoch {state.epoch}: lower the learning rate "
+            f"({settings.learning_rate:g})"
+        )
+    state.losses.append(loss)
