@@ -280,6 +280,25 @@ class LeafContribution(_Described):
         return int(self.changes.shape[1])
 
 
+@dataclass(frozen=True, eq=False)
+class ClassStatistics:
+    """What a site says of its classes in rounds of FedPAC; features are the last layer's inputs.
+
+    Attributes
+    ----------
+    counts : int64, shape (classes,)
+        Numbers of samples (of clips: frames); 0 for classes that the site does not tell of.
+    means : float32, shape (classes, features)
+        Mean features; zeros for these classes.
+    variance : float
+        ``(mean(|f|^2) - sum(p_c^2 |means_c|^2)) / n``, with shares p_c of n samples; at least 0.
+    """
+
+    counts: Int64
+    means: Float32
+    variance: float
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkContribution(_Described):
     """One site's part in a round of federated training: its network after local training.
@@ -301,6 +320,8 @@ class NetworkContribution(_Described):
     shared : mapping of str to bool array, optional
         By floating-point entry, in its shape: which numbers the site shares. The others are
         personal, and zeros in `network`. Entries that are not named are shared in full.
+    statistics : ClassStatistics or None
+        Of methods that reply to each site.
     """
 
     network: StateDict
@@ -309,16 +330,19 @@ class NetworkContribution(_Described):
     base_digest: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     shared: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    statistics: ClassStatistics | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OptimiserState(_Described):
-    """What a server optimiser (``fedadam`` ...) remembers between two rounds.
+    """What a method leaves beside the network of a round, for the next round.
 
     Attributes
     ----------
     moments : StateDict
-        For each trained entry of the network, one entry ``MOMENT/NAME`` per moment.
+        Of server optimisers (``fedadam`` ...), for each trained entry of the network, one entry
+        ``MOMENT/NAME`` per moment. Of ``fedpac``, the prototypes and the replies to the sites
+        (`aggregators.methods.networks.replies`).
     method : str
         The method that made it.
     network_digest : str

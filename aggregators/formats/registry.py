@@ -268,7 +268,7 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 _DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+).*", re.DOTALL)
 
 _PART_OF_ROUND = re.compile(
-    rb'"format":"poolctl-([a-z-]+-contribution|optimiser-state|personal-part)"'
+    rb'"format":"poolctl-([a-z-]+-contribution|optimiser-state|personal-part|site-reply)"'
 )
 
 
@@ -288,7 +288,8 @@ def describe_unknown_file(head: bytes) -> tuple[str, str]:
         return found, "a HOG-SVM detector (.svm) or a landmark model (.dat) of dlib"
     if part := _PART_OF_ROUND.search(head):
         own = "the round's result; a site's own part of a network stays at the site"
-        advice = own if part[1] == b"personal-part" else "a model file; merge it with its base"
+        is_own = part[1] in {b"personal-part", b"site-reply"}
+        advice = own if is_own else "a model file; merge it with its base"
         return f"a {part[1].decode().replace('-', ' ')}", advice
     zip_with_pickle = head.startswith(b"PK\x03\x04") and b"/data.pkl" in head
     if zip_with_pickle or (head[0] == 0x80 and 2 <= head[1] <= 5):

@@ -125,6 +125,9 @@ class AggregationMethod(ABC, Generic[OptionsT]):
         What sites send in rounds of this method; None if no rounds can be held with it.
     needs_each : bool
         It compares the contributions with one another, so it cannot work from their secure sum.
+    replies : bool
+        Sites send statistics of their classes, and the state has a reply to each contribution,
+        which its site alone may read (`aggregators.methods.networks.replies`).
     """
 
     name: ClassVar[str]
@@ -138,6 +141,7 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     personal: ClassVar[bool] = False
     trains_plainly: ClassVar[bool] = True
     needs_each: ClassVar[bool] = False
+    replies: ClassVar[bool] = False
 
     @property
     def not_summable(self) -> str:

@@ -11,6 +11,7 @@ from aggregators.methods.leaf_refit import LeafRefit
 from aggregators.methods.mwma import Mwma
 from aggregators.methods.networks.fedavg import FedAvg
 from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
+from aggregators.methods.networks.fedpac import FedPac
 from aggregators.methods.networks.geometric_median import GeometricMedian
 from aggregators.methods.networks.krum import Krum
 from aggregators.methods.networks.masked_mean import (
@@ -42,6 +43,7 @@ _ALL: tuple[AggregationMethod[Any], ...] = (
     GeometricMedian(),
     FedProx(),
     FedPer(),
+    FedPac(),
     FedSelect(),
     FedCpf(),
     CpfRandom(),

@@ -268,6 +268,11 @@ class NetworkRounds(RoundMethod):
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         from aggregators.errors import OptionError
 
+        if self.aggregation.replies:
+            raise RoundRefusedError(
+                f"a pool cannot reply to single sites, as {self.name} does",
+                hint=f"`{self.alone}` holds its rounds on one machine.",
+            )
         try:
             return self._split(options).together()
         except OptionError as error:

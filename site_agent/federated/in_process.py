@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregators.methods.networks.replies import decode_reply, encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import NetworkContribution, StateDict
 from aggregators.secure_sum.layout import (
@@ -33,7 +34,7 @@ from aggregators.secure_sum.sharing import (
 )
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.local_training import Privacy, count_honest, train_at_site
-from site_agent.federated.personal import PersonalPart
+from site_agent.federated.personal import PersonalPart, with_reply
 from site_agent.federated.plan import CombinedRound, FederationPlan, combine, first_model
 
 SUM = "sum of all sites"
@@ -133,6 +134,10 @@ def run_rounds(
             mean = plan.method_options["mean"]
             contributions = {SUM: sum_in_memory(model.network, contributions, mean=mean)}
         held = combine(plan, model, contributions)
+        if find_method(plan.method).replies and held.model.state is not None:
+            for site, digest in held.update_digests.items():
+                if (reply := encode_reply(held.model.state, digest)) is not None:
+                    parts[site] = with_reply(parts[site], decode_reply(reply, model.network))
         model = held.model
         yield HeldRound(held.model, held.update_digests, held.warnings, number, dict(parts))
 

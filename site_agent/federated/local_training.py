@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from site_agent.federated.personal import Bits, PersonalPart
+    from site_agent.federated.prototypes import HeadAndBody
 
 _TRIAL_SHARE = 0.05
 """Of the time that a site allows: after it, the time of the whole training is estimated."""
@@ -137,6 +139,7 @@ def train_at_site(
 
     from site_agent.federated import personal as own
     from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
+    from site_agent.federated.prototypes import HeadAndBody
     from site_agent.federated.tasks import task_of
     from site_agent.networks import from_module, last_layer, to_module
     from site_agent.training.gaze.loop import make_optimiser, repeatable
@@ -179,24 +182,26 @@ def train_at_site(
         if guarded:
             batch_size = batch_size_for(settings, len(samples))
             epochs = passes_for(settings, len(samples))
-        rows = DenseRows(module, data, epochs)
-        timer = _Timer(f"{round_number} of its series", epochs, max_hours)
         pull = _pull_to_start(module, float(getattr(options, "mu", 0.0)))
         hold = _hold_frozen(module, masks if getattr(options, "freeze", False) else {})
-        for epoch in range(epochs):
-            loss = task.train_epoch(
-                module, optimiser, data, batch_size, generator,
-                extra_loss=pull, after_step=hold, progress=timer.at_epoch(epoch),
-            )  # fmt: skip
-            if not np.isfinite(loss):
-                raise TrainingFailedError(
-                    f"the loss is {loss} in round {round_number}: lower the learning rate "
-                    f"({settings.learning_rate:g})"
-                )
+        parted = None
+        if half is not None and half.takes_replies:
+            parted = HeadAndBody(module, base, task, samples, data)
+            pull = parted.pull(
+                None if before is None else before.prototypes, getattr(options, "lam", 0.0)
+            )
+        rows = DenseRows(module, data, epochs)
+        one_pass = partial(
+            task.train_epoch, module, optimiser, data, batch_size, generator,
+            extra_loss=pull, after_step=hold,
+        )  # fmt: skip
+        _train(one_pass, epochs, parted, settings, round_number=round_number, max_hours=max_hours)
         rows.close()
         trained = from_module(module, architecture)
         differences = subtract_network(trained, base)
-        for name, mask in masks.items():
+        # With replies, what is personal is sent all the same, to be mixed with that of others.
+        kept = {} if parted is not None else masks
+        for name, mask in kept.items():
             differences[name] = np.where(mask, 0, differences[name]).astype(differences[name].dtype)
         if guarded:
             rows.keep_back(differences)
@@ -215,12 +220,36 @@ def train_at_site(
         samples=len(samples),
         base_digest=base_digest,
         settings=settings.shared(),
-        shared={name: ~mask for name, mask in masks.items() if mask.any()},
+        shared={name: ~mask for name, mask in kept.items() if mask.any()},
+        statistics=None if parted is None else parted.statistics,
     )
     return SiteUpdate(contribution, part)
 
 
-def _pull_to_start(module: nn.Module, mu: float) -> Callable[[], torch.Tensor] | None:
+def _train(
+    one_pass: Callable[..., float],
+    epochs: int,
+    parted: HeadAndBody | None,
+    settings: LocalTraining,
+    *,
+    round_number: int,
+    max_hours: float,
+) -> None:
+    """Train for some passes, and before them for one of the head alone where it is apart."""
+    passes = epochs if parted is None else epochs + 1
+    timer = _Timer(f"{round_number} of its series", passes, max_hours)
+    for number in range(passes):
+        if parted is not None:
+            parted.begin(number)
+        loss = one_pass(progress=timer.at_epoch(number))
+        if not np.isfinite(loss):
+            raise TrainingFailedError(
+                f"the loss is {loss} in round {round_number}: lower the learning rate "
+                f"({settings.learning_rate:g})"
+            )
+
+
+def _pull_to_start(module: nn.Module, mu: float) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return FedProx's term, ``mu / 2`` times the squared distance from the network as it is."""
     import torch
 
@@ -228,7 +257,7 @@ def _pull_to_start(module: nn.Module, mu: float) -> Callable[[], torch.Tensor] |
         return None
     start = [each.detach().clone() for each in module.parameters()]
 
-    def term() -> torch.Tensor:
+    def term(_batch: torch.Tensor) -> torch.Tensor:
         pairs = zip(module.parameters(), start, strict=True)
         return mu / 2 * torch.stack([(now - then).square().sum() for now, then in pairs]).sum()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,10 +22,11 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.errors import FormatError
+from aggregators.errors import AggregatorError, FormatError
 from aggregators.formats import write_model
 from aggregators.formats.registry import load_bytes
 from aggregators.formats.safetensors_file import SITE_ONLY, TensorsFormat
+from aggregators.methods.networks.replies import Reply, decode_reply
 from aggregators.methods.networks.updates import FLOAT_DTYPES
 from aggregators.methods.registry import METHODS
 from aggregators.models import StateDict, TensorInfo
@@ -69,6 +70,23 @@ class PersonalStore:
         for old in self._files(part.site)[:-2]:
             old.unlink()
 
+    def take_reply(self, site: str, round_number: int, reply: bytes, base: StateDict) -> None:
+        """Put the reply to a site's contribution in its part of that round; again is no harm.
+
+        Raises
+        ------
+        InvalidInputError
+            The site has no part of this round, or the reply cannot be used.
+        """
+        path = self.path(site, round_number)
+        part = read_part(path)
+        try:
+            write_part(with_reply(part, decode_reply(reply, base)), path)
+        except AggregatorError as error:
+            raise InvalidInputError(
+                f"the reply to {site!r} in round {round_number} cannot be used: {error}"
+            ) from error
+
     def _files(self, site: str) -> list[Path]:
         return sorted(self.path(site, 0).parent.glob("*.safetensors"))
 
@@ -108,6 +126,8 @@ class PersonalPart:
         Of FedCPF: the next score at which changes are counted anew, in units of ``acc``.
     score : float
         At home after the round, 0 to 1; NaN for methods that measure none.
+    prototypes : float32 array, shape (classes, features), or None
+        Of the last reply; NaN for classes without. None for methods without replies.
     """
 
     method: str
@@ -120,6 +140,7 @@ class PersonalPart:
     changes: Mapping[str, NDArray[Any]]
     step: int = 1
     score: float = math.nan
+    prototypes: NDArray[np.float32] | None = None
 
     @property
     def share(self) -> float:
@@ -206,12 +227,16 @@ class ClientHalf:
     scores_at_home : bool
         Part of the site's samples measures its score, and does not train; changes are counted anew
         when it reaches a step.
+    takes_replies : bool
+        What is personal is also sent, with statistics of classes; a reply takes its place
+        (`with_reply`).
     """
 
     begins_with: Callable[[Mapping[str, tuple[int, ...]], frozenset[str]], dict[str, Bits]]
     choose: Callable[[Choice], dict[str, Bits]] | None = None
     counts_from: Callable[[Any, int], bool] | None = None
     scores_at_home: bool = False
+    takes_replies: bool = False
 
 
 def _nothing(shapes: Mapping[str, tuple[int, ...]], _head: frozenset[str]) -> dict[str, Bits]:
@@ -280,6 +305,7 @@ def _with_largest(mask: Bits, ranks: NDArray[Any], count: int) -> Bits:
 CLIENT_HALVES: Mapping[str, ClientHalf] = {
     "local": ClientHalf(_all),
     "fedper": ClientHalf(_head),
+    "fedpac": ClientHalf(_head, takes_replies=True),
     "fedselect": ClientHalf(
         _nothing, _each_entry, lambda options, number: (number - 1) % options.every == 0
     ),
@@ -349,8 +375,18 @@ def next_part(
         for name, mask in personal.items()
     }
     return PersonalPart(
-        method, site, base_digest, round_number, values, personal, chosen, changes, step, score
-    )
+        method, site, base_digest, round_number, values, personal, chosen, changes, step, score,
+        None if before is None else before.prototypes,
+    )  # fmt: skip
+
+
+def with_reply(part: PersonalPart, reply: Reply) -> PersonalPart:
+    """Return what a site keeps once it has the reply to its contribution: the head is mixed."""
+    head = {name: values.astype(np.float32) for name, values in reply.head.items()}
+    return replace(part, values={**part.values, **head}, prototypes=reply.prototypes)
+
+
+_PROTOTYPES = "prototypes"
 
 
 def trained_shapes(network: StateDict) -> dict[str, tuple[int, ...]]:
@@ -371,6 +407,8 @@ def write_part(part: PersonalPart, path: Path) -> str:
         tensors[f"chosen/{name}"] = part.chosen[name].astype(np.uint8)
         if part.changes:
             tensors[f"change/{name}"] = part.changes[name].astype(np.float32)
+    if part.prototypes is not None:
+        tensors[_PROTOTYPES] = part.prototypes
     kinds = {"uint8": "U8", "float32": "F32"}
     infos = {
         name: TensorInfo(kinds[str(values.dtype)], values.shape) for name, values in tensors.items()
@@ -424,6 +462,7 @@ def read_part(path: Path) -> PersonalPart:
             changes=entries("change/"),
             step=int(found["step"]),
             score=float(found["score"]),
+            prototypes=entries(_PROTOTYPES).get(""),
         )
     except (KeyError, ValueError) as error:
         raise InvalidInputError(f"{path}: is a damaged personal part: {error}") from error

@@ -20,6 +20,7 @@ from torch import nn
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import (
     FIXATION,
+    UNTRACKED,
     ClipSamples,
     ClipShape,
     join_clips,
@@ -49,6 +50,12 @@ from site_agent.runs.progress import Progress
 from site_agent.training import saliency
 from site_agent.training.cross_encoder import loop as pairs_loop
 from site_agent.training.gaze import loop
+
+_YAW_EDGES, _PITCH_EDGES = (-0.1, 0.1), (-0.2, -0.1)
+"""Of classes, in radians: at a screen, people look ahead and a little down."""
+
+_CELLS = 4
+"""Of classes of clips, over the width and the height of a picture."""
 
 HOME_SHARE = 0.2
 """Of a site's samples that measure its score at home: the last ones of each person."""
@@ -141,6 +148,9 @@ class Task(Protocol):
     @property
     def most_output(self) -> float: ...
 
+    @property
+    def class_count(self) -> int: ...
+
     def read(self, data: Any, persons: Sequence[str] = (), holdout: Holdout = "none") -> Any:
         """Return the samples that train, of a folder or an open data set; no persons: of all."""
 
@@ -161,6 +171,18 @@ class Task(Protocol):
     def to_tensors(self, samples: Any) -> Any:
         """Return samples as tensors with a length, and ``inputs(index)`` for a module."""
 
+    def classes(self, samples: Any) -> NDArray[np.int64]:
+        """Return where each sample looks, from 0 to `class_count` - 1, or -1 where unknown.
+
+        Shape (n,); of clips, (n, frames).
+        """
+
+    def features(self, taken: torch.Tensor) -> torch.Tensor:
+        """Return the features of each sample, of clips of each frame, from the last layer's input.
+
+        Shape (n, numbers), of clips (n * frames, numbers).
+        """
+
     def split_home(self, samples: Any) -> tuple[Any, Any]:
         """Return the samples that train, and those that measure the score at home."""
 
@@ -172,7 +194,7 @@ class Task(Protocol):
         batch_size: int,
         generator: torch.Generator,
         *,
-        extra_loss: Callable[[], torch.Tensor] | None = None,
+        extra_loss: Callable[[torch.Tensor], torch.Tensor] | None = None,
         after_step: Callable[[], None] | None = None,
         progress: Callable[[float], None] = lambda _share: None,
     ) -> float:
@@ -193,6 +215,7 @@ class GazeTask:
         "angular error", "degrees", "constant mean", larger_is_better=False
     )
     most_output: ClassVar[float] = 10.0
+    class_count: ClassVar[int] = 9
     digests = staticmethod(person_digests)
     to_tensors = staticmethod(loop.to_tensors)
     train_epoch = staticmethod(loop.train_epoch)
@@ -245,6 +268,18 @@ class GazeTask:
     def _score_constant(cls, gaze: NDArray[np.float64], samples: GazeSamples) -> dict[str, float]:
         """Return the score of each person for an answer that is always `gaze`."""
         return cls._by_person(np.tile(gaze, (len(samples), 1)), samples)
+
+    def classes(samples: GazeSamples) -> NDArray[np.int64]:
+        """Return the bin of each gaze: three of yaw times three of pitch."""
+        yaw, pitch = samples.gaze.T
+        bins: NDArray[np.int64] = np.digitize(yaw, _YAW_EDGES).astype(np.int64)
+        bins += 3 * np.digitize(pitch, _PITCH_EDGES)
+        return bins
+
+    @staticmethod
+    def features(taken: torch.Tensor) -> torch.Tensor:
+        """Return what the last layer takes."""
+        return taken
 
     @staticmethod
     def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
@@ -362,6 +397,7 @@ class SaliencyTask:
     architecture: str
     measure: ClassVar[Measure] = Measure("F1", "", "person-mean map", larger_is_better=True)
     most_output: ClassVar[float] = 1000.0
+    class_count: ClassVar[int] = _CELLS**2
     to_tensors = staticmethod(saliency.to_tensors)
     train_epoch = staticmethod(saliency.train_epoch)
 
@@ -423,6 +459,17 @@ class SaliencyTask:
             )
         scores = PersonScores(reference, self.measure)
         return Division(digest, counts, join_clips(held_out), scores)
+
+    @staticmethod
+    def classes(samples: ClipSamples) -> NDArray[np.int64]:
+        """Return the cell of each frame's gaze, of 4 x 4."""
+        cells = np.clip(np.nan_to_num(samples.gaze) * _CELLS, 0, _CELLS - 1).astype(np.int64)
+        return np.where(samples.kind == UNTRACKED, -1, _CELLS * cells[..., 1] + cells[..., 0])
+
+    @staticmethod
+    def features(taken: torch.Tensor) -> torch.Tensor:
+        """Return means over each frame, from shape (n, numbers, frames, rows, columns)."""
+        return taken.mean((3, 4)).transpose(1, 2).flatten(0, 1)
 
     @staticmethod
     def split_home(samples: ClipSamples) -> tuple[ClipSamples, ClipSamples]:

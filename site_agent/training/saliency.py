@@ -159,7 +159,7 @@ def train_epoch(
     generator: torch.Generator,
     *,
     loss: Literal["ce", "kl-reverse"] = "ce",
-    extra_loss: Callable[[], torch.Tensor] | None = None,
+    extra_loss: Callable[[torch.Tensor], torch.Tensor] | None = None,
     after_step: Callable[[], None] | None = None,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> float:
@@ -178,7 +178,7 @@ def train_epoch(
         optimiser.zero_grad(set_to_none=True)
         logits = module(clip_inputs(data.frames[batch]))[:, 0]
         value = saliency_loss(logits, data.targets[batch], loss)
-        whole = value if extra_loss is None else value + extra_loss()
+        whole = value if extra_loss is None else value + extra_loss(batch)
         whole.backward()  # type: ignore[no-untyped-call]
         clip_grad_norm_(module.parameters(), _CLIP_NORM)
         optimiser.step()

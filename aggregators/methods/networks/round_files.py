@@ -14,6 +14,7 @@ metadata ``settings``   JSON object of texts, numbers, true, false and null
 each tensor             as in the base: same name, type and shape
 ``shared/NAME``         U8, of personalised methods: a bit for each number of the entry NAME, the
                         highest bit first; 1: shared, 0: personal, and then the difference is 0
+``statistics/...``      of methods that reply to each site; see `class_statistics`
 ======================  ================================================================
 
 Numbers in it may be infinite or NaN for `merge`, where each method decides what becomes of such a
@@ -31,6 +32,7 @@ metadata ``network``    SHA-256 of the network's file that was made with the sta
 metadata ``tau``        degree of adaptivity in units of the parameters, decimal; ``0`` without
 ``momentum/NAME``       F64 for an F64 entry NAME of the network, else F32; same shape
 ``variance/NAME``       the same; not for ``fedavgm``
+``reply/...`` and more  of methods that reply to each site, in place of moments; see `replies`
 ======================  ================================================================
 """
 
@@ -55,6 +57,12 @@ from aggregators.formats.safetensors_file import (
     header_error,
     require_metadata,
     require_metadata_keys,
+)
+from aggregators.methods.networks.class_statistics import (
+    STATISTICS,
+    check_statistics,
+    parse_statistics,
+    statistics_entries,
 )
 from aggregators.methods.networks.updates import FLOAT_DTYPES, ComputedTensors, require_same_entries
 from aggregators.models import NetworkContribution, OptimiserState, StateDict, TensorInfo
@@ -119,13 +127,18 @@ def contribution_as_network(contribution: NetworkContribution) -> StateDict:
         ),
     }
     network = contribution.network
-    if not contribution.shared:
+    if not contribution.shared and contribution.statistics is None:
         return StateDict(network.tensors, network.infos, metadata)
     tensors, infos = dict(network.tensors), dict(network.infos)
     for name, bits in contribution.shared.items():
         packed = np.packbits(np.ascontiguousarray(bits).reshape(-1))
         tensors[_SHARED + name] = packed
         infos[_SHARED + name] = TensorInfo("U8", packed.shape)
+    if contribution.statistics is not None:
+        kinds = {"int64": "I64", "float32": "F32", "float64": "F64"}
+        for name, values in statistics_entries(contribution.statistics).items():
+            tensors[name] = values
+            infos[name] = TensorInfo(kinds[values.dtype.name], values.shape)
     return StateDict(tensors, infos, metadata)
 
 
@@ -137,7 +150,11 @@ def _parse(network: StateDict) -> NetworkContribution:
     holds = metadata["holds"]
     if holds not in ("values", "differences"):
         raise header_error("metadata holds", repr(holds)[:80], "values or differences")
-    own = {name: info for name, info in network.infos.items() if not name.startswith(_SHARED)}
+    own = {
+        name: info
+        for name, info in network.infos.items()
+        if not name.startswith((_SHARED, STATISTICS))
+    }
     return NetworkContribution(
         network=StateDict(_Chosen(network.tensors, own), own),
         holds=cast('Literal["values", "differences"]', holds),
@@ -145,6 +162,7 @@ def _parse(network: StateDict) -> NetworkContribution:
         base_digest=digest_in_metadata(metadata, "base"),
         settings=_parse_settings(metadata["settings"]),
         shared=_parse_shared(network, own),
+        statistics=parse_statistics(network),
     )
 
 
@@ -308,6 +326,7 @@ def check_network_contribution(
     *,
     base_digest: str,
     settings: Mapping[str, Any],
+    replies: bool = False,
 ) -> None:
     """Raise unless a contribution holds a usable difference from the base of its round.
 
@@ -322,12 +341,15 @@ def check_network_contribution(
         SHA-256 of its file.
     settings : mapping
         What `LocalTraining.shared` gives for the round.
+    replies : bool
+        Whether the round's method replies to each site, and wants statistics for that.
 
     Raises
     ------
     ContributionError
         It was made from another base or with other settings; it holds values, infinities, NaN,
-        differences above 1e6, or nothing but zeros; or a running variance would become negative.
+        differences above 1e6, or nothing but zeros; a running variance would become negative; or
+        its statistics are not those that the round wants.
     IncompatibleModelsError
         Its entries are not those of the base.
     """
@@ -344,6 +366,7 @@ def check_network_contribution(
         raise ContributionError(f"holds {contribution.holds}, expected differences from the base")
     infos = base.infos
     require_same_entries("the base", infos, "the contribution", contribution.network.infos)
+    check_statistics(contribution.statistics, base, wanted=replies)
     changed = False
     for name, info in infos.items():
         difference = contribution.network.tensors[name].reshape(-1)

@@ -250,6 +250,37 @@ def require_base(sub_models: SubModels[Any], method: str) -> SubModel[StateDict]
     return networks[0]
 
 
+def head_entries(infos: Mapping[str, TensorInfo]) -> tuple[str, ...]:
+    """Return the names of the entries of a network's last layer, its weight first.
+
+    It is the layer with the fewest outputs: an answer (yaw and pitch, or one map) has fewer
+    numbers than any layer before it. A site has no say in it.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        Two layers, or none, have the fewest outputs.
+    """
+    outputs = {
+        name: info.shape[0]
+        for name, info in infos.items()
+        if name.endswith(".weight") and len(info.shape) > 1 and info.dtype in FLOAT_DTYPES
+    }
+    found = [name for name, count in outputs.items() if count == min(outputs.values())]
+    if len(found) != 1:
+        raise IncompatibleModelsError(
+            "last layer",
+            "one layer with the fewest outputs",
+            ", ".join(found) or "none",
+            first_name="a network with a head",
+            other_name="the base",
+            hint="hold the rounds with fedavg or fedper",
+        )
+    layer = found[0].removesuffix("weight")
+    others = (name for name in infos if name.startswith(layer) and name != found[0])
+    return found[0], *sorted(others)
+
+
 def split_state(
     sub_models: SubModels[MergeInput],
 ) -> tuple[SubModels[MergeInput], SubModel[OptimiserState] | None]:

@@ -89,7 +89,7 @@ def train_epoch(
     shift_px: int = 0,
     light: float = 0.0,
     mixed_precision: bool = False,
-    extra_loss: Callable[[], torch.Tensor] | None = None,
+    extra_loss: Callable[[torch.Tensor], torch.Tensor] | None = None,
     after_step: Callable[[], None] | None = None,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> float:
@@ -110,7 +110,8 @@ def train_epoch(
     mixed_precision : bool
         Compute the network in bfloat16.
     extra_loss : function, optional
-        Returns what is added to the loss of each step; it does not count in the mean.
+        Takes the numbers of a step's samples, and returns what is added to its loss; it does not
+        count in the mean.
     after_step : function, optional
         Called after each step.
     progress : function of float
@@ -130,7 +131,7 @@ def train_epoch(
         with torch.autocast(patches.device.type, torch.bfloat16, enabled=mixed_precision):
             found = module(patches, data.head[batch])
         loss = functional.l1_loss(found.float(), data.gaze[batch])
-        whole = loss if extra_loss is None else loss + extra_loss()
+        whole = loss if extra_loss is None else loss + extra_loss(batch)
         whole.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if after_step is not None:

@@ -19,7 +19,11 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.storage import open_storage
-from tests.aggregators.methods.networks.small_rounds import make_base, make_state_dict
+from tests.aggregators.methods.networks.small_rounds import (
+    class_statistics,
+    make_base,
+    make_state_dict,
+)
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 from tests.pool_server.rounds.round_driver import (
@@ -32,7 +36,11 @@ from tests.pool_server.rounds.round_driver import (
 )
 
 TRAINING = {"epochs": 2, "seed": 7}
-NETWORK_METHODS = [name for name, each in METHODS.items() if each.contribution == "network-update"]
+NETWORK_METHODS = [
+    name
+    for name, each in METHODS.items()
+    if each.contribution == "network-update" and not each.replies
+]
 
 
 def upload_network(pool: PoolDriver, name: str, seed: int) -> tuple[StateDict, str]:
@@ -156,7 +164,9 @@ def test_every_method_combines_as_merge_does(
     started = start_round(pool, base[1], method=method, options={**TRAINING, **own})
     key, made = started["round_id"], []
     for seed, site in enumerate(SITES):
-        made.append(network_contribution(base[0], started["base_digest"], seed))
+        statistics = class_statistics(seed) if METHODS[method].replies else None
+        digest = started["base_digest"]
+        made.append(network_contribution(base[0], digest, seed, statistics=statistics))
         done = contribute(pool.member(site), key, site, encode_input(made[-1]))
         assert done.status_code == 201, done.text
     ended = finish(pool.member(SITES[1]), key, f"{SITES[1]}/{method}").json()

@@ -15,8 +15,9 @@ from nvflare.apis.shareable import Shareable, make_reply
 from aggregators.errors import AggregatorError
 from aggregators.formats import decode_model
 from aggregators.methods.merging import encode_input
+from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
-from site_agent.errors import SiteAgentError
+from site_agent.errors import InvalidInputError, SiteAgentError
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
 from site_agent.federated.engines.flare.site_rules import SiteRules
@@ -74,6 +75,11 @@ class SiteExecutor(Executor):  # type: ignore[misc]
     def _contribute(self, number: int, task: Mapping[str, Any], site: str) -> tuple[bytes, int]:
         content = task[messages.BASE]
         plan, digest = read_plan(task[messages.PLAN]), sha256(content).hexdigest()
+        if find_method(plan.method).replies:
+            raise InvalidInputError(
+                f"live rounds cannot reply to single sites, as {plan.method} does",
+                hint="'poolctl federated simulate' holds its rounds on one machine",
+            )
         base, settings = cast("StateDict", decode_model(content)), plan.training
         samples = self._samples(task_of_network(base))
         require_safe(f"{number} of this job", base, samples, settings)

@@ -7,7 +7,7 @@ trains in one thread, and keeps the samples that it has read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,8 +16,9 @@ import numpy as np
 
 from aggregators import file_digest
 from aggregators.methods.networks import write_network_contribution
+from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
-from aggregators.models import StateDict
+from aggregators.models import OptimiserState, StateDict
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.engines.simulator.data import (
     DividedData,
@@ -122,6 +123,9 @@ def _hold(
     merged = combine_files(plan, base, folder.state(number - 1), sent, result)
     assert merged.digest is not None, "it was written"
     output = merged.recipe.output
+    updates = {site: file_digest(path) for site, path in sent.items()}
+    if store is not None and find_method(plan.method).replies:
+        _deliver(merged.state, updates, store, number, read_network(base))
     scores = {}
     if data.held_out is not None:
         scores = _score(read_network(result), data, store)
@@ -130,11 +134,25 @@ def _hold(
         base=base_digest,
         result=merged.digest,
         state=None if output is None else output.state,
-        updates={site: file_digest(path) for site, path in sent.items()},
+        updates=updates,
         warnings=merged.warnings,
         scores=scores,
         personal_share=_shares(store, sites),
     )
+
+
+def _deliver(
+    state: OptimiserState | None,
+    updates: Mapping[str, str],
+    store: PersonalStore,
+    number: int,
+    base: StateDict,
+) -> None:
+    """Put the reply to each contribution in the part of its site."""
+    assert state is not None, "a method with replies makes a state"
+    for site, digest in updates.items():
+        if (reply := encode_reply(state, digest)) is not None:
+            store.take_reply(site, number, reply, base)
 
 
 def _shares(store: PersonalStore | None, sites: Iterable[str]) -> dict[str, float]:

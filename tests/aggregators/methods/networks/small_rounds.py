@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from aggregators import file_digest, write_model
 from aggregators.methods.networks import write_network_contribution
-from aggregators.models import NetworkContribution, StateDict, TensorInfo
+from aggregators.models import ClassStatistics, NetworkContribution, StateDict, TensorInfo
 
 TYPES = {"float64": "F64", "float32": "F32", "int64": "I64"}
 
@@ -61,3 +61,13 @@ def difference(network: StateDict, base: StateDict) -> StateDict:
         for name, each in network.tensors.items()
     }
     return StateDict(tensors, network.infos)
+
+
+def class_statistics(seed: int, classes: int = 5) -> ClassStatistics:
+    """Return statistics of the 4 features of a base; of the last class there are none."""
+    random = np.random.default_rng(seed)
+    counts = random.integers(5, 50, classes)
+    counts[-1] = 0
+    means = random.normal(size=(classes, 4)).astype("f4")
+    means[-1] = 0
+    return ClassStatistics(counts, means, float(random.uniform(0.01, 0.1)))

@@ -1,0 +1,230 @@
+"""FedPAC: features in common, and for each site a last layer (head) that is mixed for it.
+
+A site's half (`site_agent.federated.prototypes`) sends, beside its differences, how many samples
+of each class it has and their mean features. From these follows how well the head of one site
+would do at another, and so which mixture of heads is best for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.contract import Combined, Progress
+from aggregators.methods.networks.fedavg import (
+    MeanOptions,
+    require_numbers,
+    site_weights,
+    weighted_mean,
+)
+from aggregators.methods.networks.masked_mean import MaskedMean
+from aggregators.methods.networks.replies import reply_prefix
+from aggregators.methods.networks.updates import (
+    Updates,
+    collect_updates,
+    head_entries,
+    numpy_type,
+    split_state,
+)
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import (
+    ClassStatistics,
+    Float64,
+    MergeInput,
+    NetworkContribution,
+    OptimiserState,
+    StateDict,
+    TensorInfo,
+)
+
+LEAST_WEIGHT = 0.001
+"""A head with less weight in a mixture is left out."""
+
+_RIDGE, _TOLERANCE, _DIGITS = 1e-10, 1e-13, 9
+
+
+class PacOptions(MeanOptions):
+    """Options of FedPAC."""
+
+    lam: float = Field(
+        default=1.0, ge=0, le=1000, description="Pull of features to the prototype of their class."
+    )
+
+
+class FedPac(MaskedMean[PacOptions]):
+    """The network has the bytes of FedAvg; its state has prototypes, and a head for each site.
+
+    The head of site i is ``sum_j a_j head_j``, where a minimises ``a' (diag(v) + D_i) a`` on the
+    simplex, ``D_i[j, k] = sum_c (h_i[c] - h_j[c]) . (h_i[c] - h_k[c])`` and ``h_j[c]`` is the
+    share of class c at site j times its mean features. Prototypes are the means of the classes
+    over the sites, weighed by the numbers of samples; no site counts with more samples than in the
+    mean of the networks.
+
+    A mixture may be nearly the head of one other site, and a site that lies about its classes has
+    a say in the heads of others, as in any mean. The state of an earlier round is not needed.
+
+    Source: Xu et al. 2023, "Personalized Federated Learning with Feature Alignment and Classifier
+    Collaboration", and its published program.
+    """
+
+    name = "fedpac"
+    summary = "mean of networks; each site keeps a last layer mixed for it from those of all"
+    options_type = PacOptions
+    needs_each: ClassVar[bool] = True
+    replies: ClassVar[bool] = True
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: PacOptions, progress: Progress, /
+    ) -> Combined:
+        inputs, _ = split_state(sub_models)
+        combined = super().combine(inputs, options, progress)
+        updates = collect_updates(inputs, self.name)
+        if updates.base is None:
+            return combined
+        statistics = [_statistics_of(site.model, site.name) for site in updates.sites]
+        classes = max(len(each.counts) for each in statistics)
+        shares: Float64 = np.zeros((len(statistics), classes))
+        means: Float64 = np.zeros((len(statistics), classes, _features(statistics)))
+        for number, each in enumerate(statistics):
+            shares[number, : len(each.counts)] = each.counts / each.counts.sum()
+            means[number, : len(each.counts)] = each.means
+        copies = np.array([site.copies for site in updates.sites])
+        # Equal contributions share one head, and the variance of their mean is smaller.
+        variances = np.array([each.variance for each in statistics]) / copies
+        references = (shares[:, :, None] * means).reshape(len(statistics), -1)
+        weights = mixing_weights(references, variances)
+        tensors = _prototypes(means, shares * site_weights(updates, options)[:, None])
+        infos = {
+            "prototypes": TensorInfo("F32", means.shape[1:]),
+            "known": TensorInfo("U8", (classes,)),
+        }
+        for name in head_entries(updates.infos):
+            for site, mixed in zip(updates.sites, _mix(updates, name, weights), strict=True):
+                tensors[reply_prefix(site.digest) + name] = mixed
+                infos[reply_prefix(site.digest) + name] = updates.infos[name]
+        state = OptimiserState(StateDict(tensors, infos), self.name, "")
+        return Combined(combined.model, combined.warnings, state)
+
+
+def _statistics_of(model: StateDict | NetworkContribution, name: str) -> ClassStatistics:
+    found = model.statistics if isinstance(model, NetworkContribution) else None
+    if found is None:
+        raise IncompatibleModelsError(
+            "statistics of classes",
+            "those of a site's features",
+            "none",
+            first_name="fedpac",
+            other_name=name,
+            hint="sites have to contribute for a round of fedpac",
+        )
+    return found
+
+
+def _features(statistics: list[ClassStatistics]) -> int:
+    sizes = sorted({int(each.means.shape[1]) for each in statistics})
+    if len(sizes) > 1:
+        raise IncompatibleModelsError(
+            "number of features",
+            str(sizes[0]),
+            str(sizes[1]),
+            first_name="one contribution",
+            other_name="another",
+        )
+    return sizes[0]
+
+
+def _prototypes(means: Float64, weights: Float64) -> dict[str, NDArray[Any]]:
+    """Return the weighted means of the classes over the sites, and which of them there are."""
+    total, counted = np.zeros(means.shape[1:]), np.zeros(means.shape[1])
+    for mean, weight in zip(means, weights, strict=True):
+        total += mean * weight[:, None]
+        counted += weight
+    known = counted > 0
+    total[known] /= counted[known, None]
+    return {"prototypes": total.astype(np.float32), "known": known.astype(np.uint8)}
+
+
+def _mix(updates: Updates, name: str, weights: Float64) -> Iterator[NDArray[Any]]:
+    """Yield an entry of the last layer as it is mixed for each site."""
+    info = updates.infos[name]
+    whole = slice(0, math.prod(info.shape))
+    rows, origin = updates.rows(name, whole), updates.origin(name, whole)
+    require_numbers(updates, name, rows)
+    assert origin is not None, "only contributions to a base are mixed"
+    for own in weights:
+        mixed = origin + weighted_mean(rows, own)
+        yield mixed.reshape(info.shape).astype(numpy_type(info.dtype))
+
+
+def mixing_weights(references: Float64, variances: Float64) -> Float64:
+    """Return how much of each site's head every site takes.
+
+    Parameters
+    ----------
+    references : float64, shape (sites, numbers)
+        ``h_j``, flattened.
+    variances : float64, shape (sites,)
+        ``v``, at least 0.
+
+    Returns
+    -------
+    float64, shape (sites, sites)
+        Row i is for site i: at least 0.001 or 0, with the sum 1.
+    """
+    centred = references - references.mean(axis=0)
+    products = np.einsum("jf,kf->jk", centred, centred)
+    weights: Float64 = np.empty_like(products)
+    for own in range(len(products)):
+        apart = products - products[own] - products[:, own, None] + products[own, own]
+        found = minimise_on_simplex(np.diag(variances) + (apart + apart.T) / 2)
+        # Rounded, so that it does not matter in which order a library adds up.
+        found = np.round(found, _DIGITS)
+        found[found < LEAST_WEIGHT] = 0.0
+        weights[own] = found / math.fsum(found)
+    return weights
+
+
+def minimise_on_simplex(matrix: Float64) -> Float64:
+    """Return the a with ``a >= 0`` and ``sum(a) = 1`` for which ``a' M a`` is smallest.
+
+    The minimum over some entries with weights of any sign is a linear system; entries that would
+    become negative leave, and the entry that promises most joins, until none does. Of equal
+    answers it is the most even one.
+
+    Parameters
+    ----------
+    matrix : float64, shape (sites, sites)
+        Symmetric and positive semidefinite.
+
+    Source: Wolfe 1976, "Finding the Nearest Point in a Polytope".
+    """
+    size, scale = len(matrix), float(np.abs(matrix).max())
+    scaled = (matrix / scale if scale > 0 else matrix) + _RIDGE * np.eye(size)
+    chosen = [int(np.argmin(np.diag(scaled)))]
+    found: Float64 = np.zeros(size)
+    found[chosen] = 1.0
+    for _ in range(10 * size):
+        gradient = (scaled * found).sum(axis=1)
+        best = int(np.argmin(gradient))
+        if best in chosen or gradient[best] >= (found * gradient).sum() - _TOLERANCE:
+            break
+        chosen = sorted([*chosen, best])
+        while True:
+            free = np.linalg.solve(scaled[np.ix_(chosen, chosen)], np.ones(len(chosen)))
+            free /= free.sum()
+            now, falls = found[chosen], free <= 0
+            if not falls.any():
+                found[chosen] = free
+                break
+            step = (now[falls] / (now[falls] - free[falls])).min()
+            moved = now + step * (free - now)
+            moved[falls & (moved <= _TOLERANCE)] = 0.0
+            found[chosen] = moved
+            chosen = [each for each in chosen if found[each] > 0]
+    return found

@@ -1,0 +1,144 @@
+"""A site's half of FedPAC: statistics of its classes, and features drawn to prototypes.
+
+Features are what the last layer (the head) takes. Before it trains, a site sends how often each
+class is there and its mean features; the class of a sample is where its gaze goes
+(`site_agent.federated.tasks`). It then trains the head alone for one pass, and the body alone for
+the passes of the round, with features drawn to the mean features of their class at all sites.
+
+A class with fewer than 5 samples is left out, for its mean would show them. What is sent is a
+histogram of the site's labels all the same.
+
+Source: as `aggregators.methods.networks.fedpac`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from aggregators.methods.networks.updates import head_entries
+from aggregators.models import ClassStatistics, StateDict
+from site_agent.errors import TrainingDataError
+from site_agent.federated.leak_checks import FEWEST_SAMPLES
+
+if TYPE_CHECKING:
+    from site_agent.federated.tasks import Task
+
+_AT_ONCE = 16
+
+
+class HeadAndBody:
+    """Trains a head first and then its body, and knows the features of a site's samples.
+
+    Attributes
+    ----------
+    statistics : ClassStatistics
+        What the site sends of its classes.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        With the round's body, before its first step.
+    network : StateDict
+        The round's, for the names of its entries.
+    samples, data
+        Of the site, as they are read and as tensors.
+
+    Raises
+    ------
+    TrainingDataError
+        No class has 5 samples.
+    """
+
+    def __init__(
+        self, module: nn.Module, network: StateDict, task: Task, samples: Any, data: Any
+    ) -> None:
+        self._module, self._task, self._classes = module, task, task.classes(samples)
+        self._head = head_entries(network.infos)
+        self._taken, self._of_head = torch.empty(0), True
+        module.get_submodule(self._head[0].rpartition(".")[0]).register_forward_pre_hook(self._keep)
+        parts = []
+        with torch.no_grad():
+            module.eval()
+            for index in torch.split(torch.arange(len(data)), _AT_ONCE):
+                module(*data.inputs(index))
+                parts.append(task.features(self._taken).double().numpy())
+        self.statistics = class_statistics(np.concatenate(parts), self._classes, task.class_count)
+
+    def _keep(self, _layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._taken = inputs[0]
+
+    def begin(self, number: int) -> None:
+        """Let the head alone change in the first pass (0), and the body alone in the others."""
+        self._of_head = number == 0
+        for name, each in self._module.named_parameters():
+            each.requires_grad_((name in self._head) == self._of_head)
+
+    def pull(
+        self, prototypes: NDArray[np.float32] | None, strength: float
+    ) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """Return the mean squared distance of features from the prototypes of their classes.
+
+        It takes the numbers of a step's samples.
+
+        Parameters
+        ----------
+        prototypes : float32, shape (classes, features), or None
+            NaN for classes without.
+        """
+        # More classes than there are may come from another site; fewer, from a false reply.
+        if prototypes is None or len(prototypes) < self._task.class_count:
+            return None
+        wanted, classes = torch.from_numpy(prototypes), torch.from_numpy(self._classes)
+
+        def term(batch: torch.Tensor) -> torch.Tensor:
+            of = classes[batch].flatten()
+            known = (of >= 0) & ~wanted[of].isnan().any(dim=1)
+            if self._of_head or not known.any():
+                return torch.zeros(())
+            features = self._task.features(self._taken)
+            return strength * functional.mse_loss(features[known], wanted[of[known]])
+
+        return term
+
+
+def class_statistics(
+    features: NDArray[np.float64], classes: NDArray[np.int64], count: int
+) -> ClassStatistics:
+    """Return the statistics of features by class; classes with fewer than 5 samples are left out.
+
+    Parameters
+    ----------
+    features : float64, shape (n, numbers) or (n * frames, numbers)
+    classes : int64, shape (n,) or (n, frames)
+        From 0 to `count` - 1; -1 for none.
+
+    Raises
+    ------
+    TrainingDataError
+        No class is left.
+    """
+    counts, means = np.zeros(count, np.int64), np.zeros((count, features.shape[1]), np.float32)
+    by_sample, flat = classes.reshape(len(classes), -1), classes.reshape(-1)
+    total = 0.0
+    for label in range(count):
+        # Of clips, whole clips count: their frames are much alike.
+        if (by_sample == label).any(axis=1).sum() < FEWEST_SAMPLES:
+            continue
+        own = features[flat == label]
+        counts[label], means[label] = len(own), own.mean(axis=0)
+        total += float(np.square(own).sum())
+    number = int(counts.sum())
+    if not number:
+        raise TrainingDataError(
+            None,
+            [(0, f"found no class of gaze with {FEWEST_SAMPLES} samples, expected at least one")],
+        )
+    between = np.square(counts / number) @ np.square(means.astype(np.float64)).sum(axis=1)
+    return ClassStatistics(counts, means, max(0.0, total / number - float(between)) / number)
