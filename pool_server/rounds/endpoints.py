@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pool_server.errors import (
     StorageFullError,
     TooLargeError,
+    VersionWithdrawnError,
 )
 from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import SignedIn, Uploader, needs
@@ -21,6 +22,7 @@ from pool_server.rounds.contributing import (
     take_back_contribution,
 )
 from pool_server.rounds.finishing import request_finish
+from pool_server.rounds.replies import read_reply
 from pool_server.rounds.repository import describe_round
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
@@ -147,6 +149,30 @@ def take_back(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName)
     While the round is open, the site may contribute again.
     """
     return take_back_contribution(parts, caller, round_id, site)
+
+
+@router.get(
+    "/{round_id}/reply",
+    summary="Get the reply to one's own contribution",
+    response_class=Response,
+    responses=document_errors(VersionWithdrawnError)
+    | {
+        200: {
+            "description": "The reply, a safetensors file.",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    },
+)
+def reply(caller: Uploader, parts: Parts, round_id: RoundId) -> Response:
+    """Return what a finished round has made for one's own site, as the method fedpac does.
+
+    No other site gets it, and no admin.
+    """
+    content = read_reply(parts, caller, round_id)
+    headers = {"Cache-Control": "no-store"}
+    return Response(content, media_type="application/octet-stream", headers=headers)
 
 
 @router.post("/{round_id}/finish", status_code=202, summary="Finish a round")

@@ -268,11 +268,6 @@ class NetworkRounds(RoundMethod):
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         from aggregators.errors import OptionError
 
-        if self.aggregation.replies:
-            raise RoundRefusedError(
-                f"a pool cannot reply to single sites, as {self.name} does",
-                hint=f"`{self.alone}` holds its rounds on one machine.",
-            )
         try:
             return self._split(options).together()
         except OptionError as error:
@@ -305,7 +300,11 @@ class NetworkRounds(RoundMethod):
         network = read_model(base, max_bytes=base.stat().st_size)
         assert isinstance(network, StateDict), "require_base() lets networks through alone"
         check_network_contribution(
-            contribution, network, base_digest=base_digest, settings=settings
+            contribution,
+            network,
+            base_digest=base_digest,
+            settings=settings,
+            replies=self.aggregation.replies,
         )
         return {
             "samples": contribution.samples,

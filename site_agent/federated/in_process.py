@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.methods.networks.replies import decode_reply, encode_reply
+from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import NetworkContribution, StateDict
 from aggregators.secure_sum.layout import (
@@ -137,7 +137,7 @@ def run_rounds(
         if find_method(plan.method).replies and held.model.state is not None:
             for site, digest in held.update_digests.items():
                 if (reply := encode_reply(held.model.state, digest)) is not None:
-                    parts[site] = with_reply(parts[site], decode_reply(reply, model.network))
+                    parts[site] = with_reply(parts[site], reply)
         model = held.model
         yield HeldRound(held.model, held.update_digests, held.warnings, number, dict(parts))
 

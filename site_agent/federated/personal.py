@@ -26,7 +26,7 @@ from aggregators.errors import AggregatorError, FormatError
 from aggregators.formats import write_model
 from aggregators.formats.registry import load_bytes
 from aggregators.formats.safetensors_file import SITE_ONLY, TensorsFormat
-from aggregators.methods.networks.replies import Reply, decode_reply
+from aggregators.methods.networks.replies import decode_reply
 from aggregators.methods.networks.updates import FLOAT_DTYPES
 from aggregators.methods.registry import METHODS
 from aggregators.models import StateDict, TensorInfo
@@ -70,7 +70,7 @@ class PersonalStore:
         for old in self._files(part.site)[:-2]:
             old.unlink()
 
-    def take_reply(self, site: str, round_number: int, reply: bytes, base: StateDict) -> None:
+    def take_reply(self, site: str, round_number: int, reply: bytes) -> None:
         """Put the reply to a site's contribution in its part of that round; again is no harm.
 
         Raises
@@ -79,13 +79,7 @@ class PersonalStore:
             The site has no part of this round, or the reply cannot be used.
         """
         path = self.path(site, round_number)
-        part = read_part(path)
-        try:
-            write_part(with_reply(part, decode_reply(reply, base)), path)
-        except AggregatorError as error:
-            raise InvalidInputError(
-                f"the reply to {site!r} in round {round_number} cannot be used: {error}"
-            ) from error
+        write_part(with_reply(read_part(path), reply), path)
 
     def _files(self, site: str) -> list[Path]:
         return sorted(self.path(site, 0).parent.glob("*.safetensors"))
@@ -380,10 +374,22 @@ def next_part(
     )  # fmt: skip
 
 
-def with_reply(part: PersonalPart, reply: Reply) -> PersonalPart:
-    """Return what a site keeps once it has the reply to its contribution: the head is mixed."""
-    head = {name: values.astype(np.float32) for name, values in reply.head.items()}
-    return replace(part, values={**part.values, **head}, prototypes=reply.prototypes)
+def with_reply(part: PersonalPart, reply: bytes) -> PersonalPart:
+    """Return what a site keeps once it has the reply to its contribution: the mixed head.
+
+    Raises
+    ------
+    InvalidInputError
+        The reply cannot be used.
+    """
+    infos = {name: TensorInfo("F32", mask.shape) for name, mask in part.personal.items()}
+    try:
+        found = decode_reply(reply, infos)
+    except AggregatorError as error:
+        raise InvalidInputError(
+            f"the reply to {part.site!r} in round {part.round_number} cannot be used: {error}"
+        ) from error
+    return replace(part, values={**part.values, **found.head}, prototypes=found.prototypes)
 
 
 _PROTOTYPES = "prototypes"

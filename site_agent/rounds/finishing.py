@@ -14,6 +14,7 @@ from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, PoolAnswerError
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.rounds.contract import require_sound_base
+from site_agent.rounds.replies import take_reply
 from site_agent.rounds.secure import require_own_result
 from site_agent.runs.progress import Progress
 
@@ -49,7 +50,8 @@ def finish_round(
 
     Where this profile has a key of the site at which the result is published, it signs it. The
     signature says that the pool gave this result to the site, which cannot combine the
-    contributions itself. The starter signs by the same call what another site has finished.
+    contributions itself. The starter signs by the same call what another site has finished. By
+    the same call each site fetches the reply of a method that makes one for each.
 
     Parameters
     ----------
@@ -83,6 +85,7 @@ def finish_round(
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
     version = _sign_result(pool, found, found.result, ended_here=ended_here)
+    take_reply(pool, found, pool.whoami().site)
     left_out = tuple(found.sites("late", "missing", "waiting"))
     return FinishedRound(found, version, left_out, ended_here)
 

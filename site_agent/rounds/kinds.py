@@ -17,6 +17,7 @@ from aggregators.methods.contract import ContributionKind
 from aggregators.methods.registry import METHODS, list_round_methods
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, SitePart
+from site_agent.rounds.replies import first_round, take_reply
 from site_agent.runs.progress import Progress, part_of
 
 if TYPE_CHECKING:
@@ -201,7 +202,11 @@ class NetworkPart(SitePart):
 
         dataset = open_network_data(data) if isinstance(data, Path) else cast("NetworkData", data)
         settings = split_options(found.method, found.options).training
-        series = _first_round(pool, found) if METHODS[found.method].personal else ""
+        series = first_round(pool, found) if METHODS[found.method].personal else ""
+        if METHODS[found.method].replies:
+            take_reply(pool, found, site)
+            if found.predecessor is not None:
+                take_reply(pool, pool.rounds.get(found.predecessor), site)
         return cls(found, site, dataset, tuple(choice.persons), settings, series)
 
     @property
@@ -229,15 +234,17 @@ class NetworkPart(SitePart):
         from aggregators.methods.round_options import split_options
         from site_agent.federated.leak_checks import require_safe
         from site_agent.federated.local_training import Privacy, clip_update, train_at_site
-        from site_agent.federated.personal import PersonalStore
+        from site_agent.federated.personal import PersonalStore, assemble
         from site_agent.federated.tasks import task_of_network
         from site_agent.pool.profiles import personal_folder, privacy_folder
 
         network = cast("StateDict", read_model(base))
         samples = task_of_network(network).read(self.dataset, self.persons)
-        require_safe(self.found.round_id, network, samples, self.settings)
-        progress(None, f"training on {len(samples)} samples")
         store, number = PersonalStore(personal_folder() / self.series), self.found.number
+        before = store.before(self.site, number) if self.series else None
+        # What is trained, with a head that may come from the pool as well.
+        require_safe(self.found.round_id, assemble(network, before), samples, self.settings)
+        progress(None, f"training on {len(samples)} samples")
         done = train_at_site(
             network,
             self.found.base_digest,
@@ -247,7 +254,7 @@ class NetworkPart(SitePart):
             round_number=number,
             method=self.found.method,
             options=split_options(self.found.method, self.found.options).own,
-            before=store.before(self.site, number) if self.series else None,
+            before=before,
             max_hours=rules.max_hours,
             privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),
         )
@@ -300,6 +307,14 @@ class NetworkPart(SitePart):
                 f"; {kept / total:.0%} of the numbers stay here ('poolctl personal ls'), and the "
                 "round sees which ones"
             )
+        if made.statistics is not None:
+            counts = made.statistics.counts
+            words += (
+                f"; how many look in each of {len(counts)} directions ({int(counts.sum())} in "
+                f"{int((counts > 0).sum())}, a histogram of your labels) with their mean features. "
+                "The pool reads all this; other sites get means of it, and last layers that yours "
+                "is mixed into: with few sites, nearly yours"
+            )
         return ContributionFacts(words, samples=samples)
 
 
@@ -307,13 +322,6 @@ def _sizes(contribution: NetworkContribution) -> list[int]:
     """Return the numbers of floating-point entries."""
     infos = contribution.network.infos.values()
     return [math.prod(info.shape) for info in infos if info.dtype.startswith("F")]
-
-
-def _first_round(pool: PoolClient, found: RoundResponse) -> str:
-    """Return the identifier of the first round of a series."""
-    while found.predecessor is not None:
-        found = pool.rounds.get(found.predecessor)
-    return found.round_id
 
 
 _BY_CONTRIBUTION: Mapping[ContributionKind, type[SitePart]] = {

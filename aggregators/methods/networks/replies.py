@@ -91,23 +91,28 @@ def encode_reply(state: OptimiserState, contribution: str) -> bytes | None:
     )
 
 
-def decode_reply(data: Buffer, base: StateDict) -> Reply:
-    """Read a reply to a contribution to `base`; whoever combined the round may lie.
+def decode_reply(data: Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
+    """Read a reply to a contribution to a network; whoever combined the round may lie.
+
+    Parameters
+    ----------
+    infos : mapping of str to TensorInfo
+        The entries of the network.
 
     Raises
     ------
     FormatError
         It is no reply, or numbers are not finite or too large.
     IncompatibleModelsError
-        It does not have the last layer of the base.
+        It does not have the last layer of the network.
     """
     found = TensorsFormat().decode(data)
     require_metadata(found.metadata, "format", REPLY)
     require_metadata(found.metadata, "version", _VERSION)
-    head = head_entries(base.infos)
-    features = base.infos[head[0]].shape[1]
+    head = head_entries(infos)
+    features = infos[head[0]].shape[1]
     classes = (*found.infos.get("known", TensorInfo("", ())).shape, 0)[0]
-    wanted = {_HEAD + name: base.infos[name] for name in head} | {
+    wanted = {_HEAD + name: infos[name] for name in head} | {
         "prototypes": TensorInfo("F32", (classes, features)),
         "known": TensorInfo("U8", (classes,)),
     }

@@ -166,6 +166,16 @@ class Rounds:
         )
         return sent_bytes
 
+    def reply(self, round_id: str) -> bytes:
+        """Return what a finished round has made for one's own site, of methods that reply to each.
+
+        Raises
+        ------
+        NotFoundError
+            The site has not contributed, or the round has not ended.
+        """
+        return bytes(self._connection.send("GET", f"{_round_path(round_id)}/reply").content)
+
     def take_back(self, round_id: str, site: str) -> RoundResponse:
         """Take the contribution of a site back; the pool deletes it.
 

@@ -16,16 +16,17 @@ from aggregators.methods import METHODS, merge
 from aggregators.methods.merging import encode_input
 from aggregators.methods.networks import state_path
 from aggregators.methods.round_options import LocalTraining
-from aggregators.models import NetworkContribution, StateDict
+from aggregators.models import StateDict
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.storage import open_storage
-from tests.aggregators.methods.networks.small_rounds import (
-    class_statistics,
-    make_base,
-    make_state_dict,
-)
+from tests.aggregators.methods.networks.small_rounds import class_statistics, make_state_dict
 from tests.pool_server.model_files import sha256
-from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of
+from tests.pool_server.rounds.network_driver import (
+    TRAINING,
+    network_contribution,
+    upload_network,
+)
 from tests.pool_server.rounds.round_driver import (
     SITES,
     contribute,
@@ -35,43 +36,12 @@ from tests.pool_server.rounds.round_driver import (
     upload_base,
 )
 
-TRAINING = {"epochs": 2, "seed": 7}
-NETWORK_METHODS = [
-    name
-    for name, each in METHODS.items()
-    if each.contribution == "network-update" and not each.replies
-]
-
-
-def upload_network(pool: PoolDriver, name: str, seed: int) -> tuple[StateDict, str]:
-    """Upload a network as a base for rounds; gives it and its address."""
-    base = make_base(5000 + seed, "f4")
-    pool.secret(SITES[0], "contributor")
-    upload(pool.member(SITES[0]), f"{SITES[0]}/{name}", bytes(encode_model(base)))
-    return base, f"pool://{SITES[0]}/{name}@1"
+NETWORK_METHODS = [name for name, each in METHODS.items() if each.contribution == "network-update"]
 
 
 @pytest.fixture(scope="module")
 def base(pool: PoolDriver) -> tuple[StateDict, str]:
     return upload_network(pool, "network", 1)
-
-
-def network_contribution(
-    base: StateDict, base_digest: str, seed: int, **changed: Any
-) -> NetworkContribution:
-    """Return differences that fit a base, but for what is `changed`."""
-    random = np.random.default_rng(seed)
-    tensors = {
-        name: each
-        if each.dtype.kind == "i"
-        else (0.1 * random.standard_normal(each.shape)).astype(each.dtype)
-        for name, each in base.tensors.items()
-    }
-    settings = LocalTraining.model_validate(TRAINING).shared()
-    made = NetworkContribution(
-        StateDict(tensors, base.infos), "differences", 10 + seed, base_digest, settings
-    )
-    return replace(made, **changed)
 
 
 def with_entry(base: StateDict, name: str, values: Any) -> StateDict:

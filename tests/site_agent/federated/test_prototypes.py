@@ -16,7 +16,7 @@ from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.local_training import last_layer, train_at_site
-from site_agent.federated.personal import PersonalStore, assemble, read_part
+from site_agent.federated.personal import PersonalStore, assemble, read_part, with_reply
 from site_agent.federated.plan import make_plan
 from site_agent.federated.prototypes import HeadAndBody, class_statistics
 from site_agent.federated.tasks import GazeTask, SaliencyTask
@@ -168,14 +168,14 @@ def test_prototypes_hold_features_together(held: list[HeldRound]) -> None:
 def test_a_store_takes_a_reply_and_refuses_a_false_one(
     held: list[HeldRound], tmp_path: Path
 ) -> None:
-    store, base = PersonalStore(tmp_path / "series"), new_network("gaze-lenet")
+    store = PersonalStore(tmp_path / "series")
     part, state = held[0].parts["site-0"], held[0].model.state
     assert state is not None
     store.keep(replace(part, values={**part.values, "fc2.bias": np.zeros(2, np.float32)}))
     reply = encode_reply(state, held[0].update_digests["site-0"])
     assert reply is not None
     for _ in range(2):
-        store.take_reply("site-0", 1, reply, base)
+        store.take_reply("site-0", 1, reply)
         path = store.path("site-0", 1)
         read = read_part(path)
         assert np.array_equal(read.values["fc2.bias"], part.values["fc2.bias"])
@@ -183,6 +183,7 @@ def test_a_store_takes_a_reply_and_refuses_a_false_one(
         assert path.stat().st_mode & 0o077 == 0
     for false in (b"", reply[:-8], reply.replace(b"poolctl-site-reply", b"poolctl-site-other")):
         with pytest.raises(InvalidInputError, match="reply to 'site-0' in round 1 cannot be used"):
-            store.take_reply("site-0", 1, false, base)
+            store.take_reply("site-0", 1, false)
+    other = replace(part, personal={"fc.weight": np.ones((2, 514), np.bool_)})
     with pytest.raises(InvalidInputError, match=r"head/fc\.weight"):
-        store.take_reply("site-0", 1, reply, new_network("gaze-resnet18"))
+        with_reply(other, reply)

@@ -125,7 +125,7 @@ def _hold(
     output = merged.recipe.output
     updates = {site: file_digest(path) for site, path in sent.items()}
     if store is not None and find_method(plan.method).replies:
-        _deliver(merged.state, updates, store, number, read_network(base))
+        _deliver(merged.state, updates, store, number)
     scores = {}
     if data.held_out is not None:
         scores = _score(read_network(result), data, store)
@@ -146,13 +146,12 @@ def _deliver(
     updates: Mapping[str, str],
     store: PersonalStore,
     number: int,
-    base: StateDict,
 ) -> None:
     """Put the reply to each contribution in the part of its site."""
     assert state is not None, "a method with replies makes a state"
     for site, digest in updates.items():
         if (reply := encode_reply(state, digest)) is not None:
-            store.take_reply(site, number, reply, base)
+            store.take_reply(site, number, reply)
 
 
 def _shares(store: PersonalStore | None, sites: Iterable[str]) -> dict[str, float]:

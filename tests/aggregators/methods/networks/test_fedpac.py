@@ -124,7 +124,7 @@ def replies(base: Path, sites: list[Path], **options: Any) -> tuple[StateDict, l
     assert isinstance(network, StateDict)
     assert isinstance(merged.model, StateDict)
     files = [encode_reply(merged.state, file_digest(site)) for site in sites]
-    return merged.model, [decode_reply(file, network) for file in files if file is not None]
+    return merged.model, [decode_reply(file, network.infos) for file in files if file is not None]
 
 
 def test_the_network_has_the_bytes_of_fedavg_and_each_site_its_own_mixture(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_reply_cannot_be_given_away_and_a_false_one_is_refused(tmp_path: Path)
         false = StateDict({**read.tensors, name: values}, infos, read.metadata)
         write_model(false, file)
         with pytest.raises((FormatError, IncompatibleModelsError), match=found):
-            decode_reply(file.read_bytes(), network)
+            decode_reply(file.read_bytes(), network.infos)
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,8 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("DELETE", "/api/v1/rounds/{round_id}/contributions/{site}"): (
         *REFUSED, 403, 404, 200, 200, 200, 200,
     ),
+    # Nobody but the site itself, whoever looks after the pool.
+    ("GET", "/api/v1/rounds/{round_id}/reply"): (*REFUSED, 403, 404, 200, 200, 200, 404),
     ("POST", "/api/v1/rounds/{round_id}/finish"): (*REFUSED, 403, 404, 202, 202, 202, 202),
     ("GET", "/api/v1/secure/sessions"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/secure/sessions"): (*REFUSED, 403, 403, 201, 201, 201, 201),

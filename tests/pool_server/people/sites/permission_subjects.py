@@ -14,17 +14,22 @@ from typing import Any
 
 import httpx
 
+from aggregators.formats import encode_model
+from aggregators.methods.merging import encode_input
 from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms
 from pool_server.wire.signatures.keys import PrivateKey, seal
+from tests.aggregators.methods.networks.small_rounds import class_statistics, make_base
 from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.people.sites.permission_matrix import PARTNER, SITE
 from tests.pool_server.pool_driver import PoolDriver, announce, send_parts, upload
+from tests.pool_server.rounds.network_driver import TRAINING, network_contribution
 from tests.pool_server.rounds.round_driver import (
     announce_contribution,
     base_model,
     contribute,
     contribution_bytes,
+    finish,
     start_round,
 )
 from tests.pool_server.secure.session_driver import (
@@ -228,6 +233,22 @@ class Subjects:
     def a_ready_round(self) -> Subject:
         return self.a_round_with_contribution(SITE, PARTNER)
 
+    def a_round_with_replies(self) -> Subject:
+        name, seed = self.new_name(), self.number()
+        base = make_base(7000 + seed, "f4")
+        upload(self.member, f"{SITE}/{name}", bytes(encode_model(base)))
+        started = start_round(
+            self.pool, f"{SITE}/{name}@1", (SITE, PARTNER), method="fedpac", options=TRAINING
+        )
+        key = started["round_id"]
+        for number, site in enumerate((SITE, PARTNER)):
+            made = network_contribution(
+                base, started["base_digest"], number, statistics=class_statistics(number)
+            )
+            assert contribute(self.pool.member(site), key, site, encode_input(made)).is_success
+        assert finish(self.member, key, f"{SITE}/{name}").json()["state"] == "finished"
+        return Subject({"round_id": key})
+
     # -- secure sessions -------------------------------------------------------------------------
 
     def new_session(self) -> Subject:
@@ -292,6 +313,7 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
         Subjects.a_whole_contribution
     ),
     ("DELETE", f"{_ROUND}/contributions/{{site}}"): Subjects.a_round_with_contribution,
+    ("GET", f"{_ROUND}/reply"): Subjects.a_round_with_replies,
     ("POST", f"{_ROUND}/finish"): Subjects.a_ready_round,
     ("POST", f"{_API}/secure/sessions"): Subjects.new_session,
     ("GET", _SESSION): Subjects.a_session,

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from aggregators import write_model
 from aggregators.errors import SiteOnlyError, UnknownFormatError
+from aggregators.methods.merging import encode_input
 from site_agent.errors import PoolRefusedFileError
 from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
-from site_agent.federated.personal import assemble, newest_parts, read_part, site_only
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.personal import (
+    PersonalPart,
+    PersonalStore,
+    assemble,
+    newest_parts,
+    read_part,
+    site_only,
+)
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.federated.tasks import GazeTask
 from site_agent.networks import new_network
@@ -31,6 +41,7 @@ PLANS = (
     make_plan("geometric-median", {"batch_size": 8, "seed": 5}, rounds=3),
     make_plan("fedcpf", {"batch_size": 8, "seed": 5, "acc": 0.01}, rounds=2),
     make_plan("fedper", {"batch_size": 8, "seed": 5}, rounds=2),
+    make_plan("fedpac", {"batch_size": 8, "seed": 5}, rounds=2),
 )
 
 Digests = list[tuple[str, str | None, dict[str, str]]]
@@ -82,10 +93,21 @@ def through_pool(
             for site, pool in sites.items()
         }
         ended = finish_round(first, key, upload_to=f"site-a/{plan.method}").round
+        if not ended.successor:
+            # The others look at what has become of it.
+            assert not finish_round(sites["site-b"], key).ended_here
         assert ended.result_digest is not None
         found.append((ended.result_digest, ended.state_digest, sent))
         key = ended.successor or ""
     return found
+
+
+def assert_same_part(one: PersonalPart, other: PersonalPart) -> None:
+    assert one.prototypes is not None
+    assert other.prototypes is not None
+    assert one.prototypes.tobytes() == other.prototypes.tobytes()
+    for name, values in one.values.items():
+        assert values.tobytes() == other.values[name].tobytes()
 
 
 def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network(
@@ -111,8 +133,15 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
         found = newest_parts(tmp_path / "home" / "personal")
         parts = [read_part(path) for paths in found.values() for path in paths]
         assert sorted((part.method, part.site, part.round_number) for part in parts) == [
-            (method, site, 2) for method in ("fedcpf", "fedper") for site in SITES
+            (method, site, 2) for method in ("fedcpf", "fedpac", "fedper") for site in SITES
         ]
+        # Also those of the last round, which no next round asks for.
+        for part in parts:
+            if part.method == "fedpac":
+                store = PersonalStore(base.parent / "fedpac" / "personal")
+                simulated_part = store.newest(part.site)
+                assert simulated_part is not None
+                assert_same_part(part, simulated_part)
         # What is personal is nowhere in the pool's storage and database.
         marks = [
             part.values["fc2.weight"].tobytes()[:64] for part in parts if part.method == "fedper"
@@ -135,3 +164,22 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
             sites["site-a"].upload(whole, "site-a/mine")
     assert expected[0][0][2] == expected[1][0][2], "the first updates know no method"
     assert expected[0][0][0] != expected[1][0][0]
+
+
+def test_memory_gives_the_digests_and_parts_of_the_simulator(
+    simulated: tuple[Path, list[Digests]], gaze: Path
+) -> None:
+    base, expected = simulated
+    task, plan = GazeTask(), PLANS[-1]
+    samples = {site: task.read(gaze, (site,)) for site in SITES}
+    held = list(run_rounds(new_network("gaze-lenet", 5), samples, plan))
+    found = []
+    for each in held:
+        assert each.model.state is not None
+        state = sha256(encode_input(each.model.state)).hexdigest()
+        found.append((each.model.digest, state, dict(each.update_digests)))
+    assert found == expected[-1]
+    for site, part in held[-1].parts.items():
+        kept = PersonalStore(base.parent / plan.method / "personal").newest(site)
+        assert kept is not None
+        assert_same_part(part, kept)
