@@ -104,7 +104,7 @@ def study_gaze(
     return _reply(done, output)
 
 
-def changes_of(base: GazeStudySettings, chosen: GazeStudySettings) -> list[str]:
+def changes_of(base: object, chosen: object) -> list[str]:
     """Return the words that change the settings from `base`."""
     before = list_settings(base)
     return [

@@ -198,11 +198,9 @@ def train_at_site(
         _train(one_pass, epochs, parted, settings, round_number=round_number, max_hours=max_hours)
         rows.close()
         trained = from_module(module, architecture)
-        differences = subtract_network(trained, base)
         # With replies, what is personal is sent all the same, to be mixed with that of others.
         kept = {} if parted is not None else masks
-        for name, mask in kept.items():
-            differences[name] = np.where(mask, 0, differences[name]).astype(differences[name].dtype)
+        differences = _without_personal(subtract_network(trained, base), kept)
         if guarded:
             rows.keep_back(differences)
         part = None
@@ -224,6 +222,17 @@ def train_at_site(
         statistics=None if parted is None else parted.statistics,
     )
     return SiteUpdate(contribution, part)
+
+
+def _without_personal(
+    differences: Mapping[str, NDArray[np.generic]], masks: Mapping[str, Bits]
+) -> dict[str, NDArray[np.generic]]:
+    """Return the differences, with zeros where a number stays at home."""
+    kept = {name: differences[name].dtype.type(0) for name in masks}
+    return {
+        name: np.where(masks[name], kept[name], value) if name in masks else value
+        for name, value in differences.items()
+    }
 
 
 def _train(

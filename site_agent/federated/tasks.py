@@ -269,6 +269,7 @@ class GazeTask:
         """Return the score of each person for an answer that is always `gaze`."""
         return cls._by_person(np.tile(gaze, (len(samples), 1)), samples)
 
+    @staticmethod
     def classes(samples: GazeSamples) -> NDArray[np.int64]:
         """Return the bin of each gaze: three of yaw times three of pitch."""
         yaw, pitch = samples.gaze.T

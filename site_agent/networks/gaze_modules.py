@@ -134,7 +134,6 @@ class GazeResNet18(StagedNetwork):
         self.fc = nn.Linear(512 + 2, 2)
 
 
-
 class GazeLeNet(StagedNetwork):
     """Convolutions 5 x 5 x 20 and 5 x 5 x `channels`, each with pooling, and 500 hidden units.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from site_agent.studies.cross_encoder.conducting import (
     CrossEncoderOutcome,
     conduct_cross_encoder_study,
-    plan_runs,
 )
 from site_agent.studies.cross_encoder.settings import (
     CrossEncoderStudySettings,
     Run,
     make_cross_encoder_settings,
+    plan_runs,
 )
 
 __all__ = [

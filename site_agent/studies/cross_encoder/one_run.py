@@ -156,11 +156,11 @@ def _train_in_one_place(job: RunJob, samples: StudySamples, progress: Progress) 
 
     from site_agent.networks import new_network, to_module
     from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
-    from site_agent.training.gaze.loop import adamw, repeatable
+    from site_agent.training.gaze.loop import make_optimiser, repeatable
 
     settings, run = job.settings, job.run
     module = to_module(new_network(settings.architecture, run.seed))
-    optimiser = adamw(module, settings.learning_rate, 0.0)
+    optimiser = make_optimiser("adamw", module, settings.learning_rate, 0.0, 0.0)
     generator = torch.Generator().manual_seed(run.seed)
     data = to_tensors(join_samples(list(_sites(job, samples).values())))
     epochs = settings.rounds * settings.epochs
@@ -178,10 +178,10 @@ def _supervised_error(job: RunJob, shots: GazeSamples, test: GazeSamples, draw: 
     import torch
 
     from site_agent.networks import new_network, predict_gaze, to_module
-    from site_agent.training.gaze.loop import adamw, repeatable, to_tensors, train_epoch
+    from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
 
     module = to_module(new_network(f"{job.settings.architecture}-gaze", job.run.seed))
-    optimiser = adamw(module, _SUPERVISED_RATE, 0.0)
+    optimiser = make_optimiser("adamw", module, _SUPERVISED_RATE, 0.0, 0.0)
     generator = torch.Generator().manual_seed(draw)
     data = to_tensors(shots)
     with repeatable():

@@ -114,7 +114,7 @@ def train_epoch(
     generator: torch.Generator,
     *,
     crossed: bool = True,
-    extra_loss: Callable[[], torch.Tensor] | None = None,
+    extra_loss: Callable[[torch.Tensor], torch.Tensor] | None = None,
     after_step: Callable[[], None] | None = None,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> float:
@@ -137,7 +137,7 @@ def train_epoch(
     for number, batch in enumerate(batches, 1):
         optimiser.zero_grad(set_to_none=True)
         loss = pairs_loss(module, frames_of(data, batch), crossed=crossed)
-        whole = loss if extra_loss is None else loss + extra_loss()
+        whole = loss if extra_loss is None else loss + extra_loss(batch)
         whole.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if after_step is not None:

@@ -126,7 +126,7 @@ def train_cross_encoder(
 
     from site_agent.networks import from_module, new_network, to_module
     from site_agent.training.cross_encoder.loop import to_tensors
-    from site_agent.training.gaze.loop import TrainingState, adamw, repeatable
+    from site_agent.training.gaze.loop import TrainingState, make_optimiser, repeatable
 
     settings = settings or CrossEncoderSettings()
     require_kind(settings.architecture, "representation", "architecture")
@@ -135,7 +135,7 @@ def train_cross_encoder(
     samples = read_frames(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
     digests = person_digests(samples)
     module = to_module(new_network(settings.architecture, settings.seed))
-    optimiser = adamw(module, settings.learning_rate, settings.weight_decay)
+    optimiser = make_optimiser("adamw", module, settings.learning_rate, 0.0, settings.weight_decay)
     generator = torch.Generator().manual_seed(settings.seed)
     state = TrainingState(module, optimiser, generator)
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
