@@ -82,12 +82,11 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     version = await find_version(api, read_address(site, name))
     path = api_path(ModelAddress(version.site, version.name, str(version.version)))
     shown_score = score or HEADLINES.get(version.kind, "mean_error")
-    versions, evaluations, others, family, card, receipts = await asyncio.gather(
+    versions, evaluations, others, family, receipts = await asyncio.gather(
         api.get(ModelPage, f"/models/{version.site}/{version.name}"),
         api.get(EvaluationPage, f"{path}/evaluations", limit=100),
         api.get(EvaluationMatrix, "/evaluations", score=shown_score, kind=version.kind),
         api.get(LineageResponse, f"{path}/lineage"),
-        api.get(CardResponse, f"{path}/card"),
         api.get(ReceiptPage, f"{path}/receipts"),
     )
     sharing = await asking(
@@ -96,7 +95,11 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     own = row_of(version.address, version.digest, version.kind, evaluations.items, shown_score)
     near = [each for each in others.rows if each.address != version.address]
     matrix = build_matrix(shown_score, [own, *near], version.address)
-    body = read_card(card.source).body if card.written else ""
+    body = ""
+    if version.has_card:
+        # To make the card of a version that has none takes longer than the rest of the page.
+        card = await api.get(CardResponse, f"{path}/card")
+        body = read_card(card.source).body
     return await show(
         visitor,
         "model.html",
@@ -113,7 +116,6 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         ancestors=list_relatives(family, version.address, descendants=False),
         descendants=list_relatives(family, version.address, descendants=True),
         recipe=family.recipe,
-        card=card,
         card_html=card_html(body),
         receipts=receipts.items,
         history=sorted(_history(version, evaluations), key=lambda each: each.at, reverse=True),
