@@ -35,7 +35,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -330,10 +330,8 @@ def _train_by_samples(
     rate: float,
     generator: torch.Generator,
 ) -> None:
-    from opacus.grad_sample import GradSampleModule
-
     optimiser = sgd(module, rate, settings.momentum, settings.weight_decay)
-    sampled = GradSampleModule(module, loss_reduction="sum")
+    sampled = watch_samples(module)
     parameters = [each for each in module.parameters() if each.requires_grad]
     expected = plan.sample_rate * len(data)
     module.train()
@@ -353,6 +351,19 @@ def _train_by_samples(
         set_noisy(totals, parameters, deviation, expected, generator)
         optimiser.step()
     sampled.to_standard_module()
+
+
+def watch_samples(module: nn.Module) -> Any:
+    """Return Opacus' wrapper, by which backward passes leave the gradients of single samples.
+
+    Opacus reads the inputs of convolutions as if their channels came first in memory; where they
+    come last, its gradients are wrong, and it does not say so. So the module is laid out anew.
+    """
+    from opacus.grad_sample import GradSampleModule
+
+    module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    with _quiet():
+        return GradSampleModule(module, loss_reduction="sum")
 
 
 def add_clipped(

@@ -15,7 +15,6 @@ Three ways, by what the noise covers; the accountant and its arithmetic are thos
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 
@@ -24,6 +23,7 @@ from site_agent.federated.private_training import (
     add_clipped,
     require_private_network,
     set_noisy,
+    watch_samples,
 )
 from site_agent.networks.gaze_modules import StagedNetwork
 from site_agent.split.plan import SplitPlan
@@ -50,12 +50,8 @@ class PrivateSteps:
         expected: float,
         generator: torch.Generator,
     ) -> None:
-        from opacus.grad_sample import GradSampleModule
-
         require_private_network(module, plan.architecture)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._watched = GradSampleModule(module, loss_reduction="sum")
+        self._watched = watch_samples(module)
         self._parameters = [each for each in module.parameters() if each.requires_grad]
         self._clip = plan.training.clip / (math.sqrt(2) if plan.dp_covers == "whole" else 1.0)
         self._deviation = privacy.noise_multiplier * plan.training.clip

@@ -8,7 +8,7 @@ halves are laid out in memory as those of whole networks, so that even the round
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
 from site_agent.federated.local_training import seed_of, subtract_network
 from site_agent.federated.private_training import plan_privacy
-from site_agent.networks.gaze_modules import StagedNetwork
+from site_agent.networks.gaze_modules import Stage, StagedNetwork
 from site_agent.split.cuts import from_part_module, to_part_module
 from site_agent.split.plan import SplitPlan
 from site_agent.split.private_steps import PrivateSteps
@@ -98,7 +98,7 @@ class ServerHalf:
         """See `Server`."""
         with repeatable():
             self._optimiser.zero_grad(set_to_none=True)
-            x = as_tensor(smashed).requires_grad_()
+            x = self._input(smashed)
             if not len(x):
                 self._step(0)
                 return StepAnswer(smashed, 0.0)
@@ -111,6 +111,10 @@ class ServerHalf:
         assert x.grad is not None
         return StepAnswer((x.grad / scale).numpy(), float(loss.detach()))
 
+    def _input(self, smashed: Float32) -> torch.Tensor:
+        x = torch.from_numpy(smashed) if self._private is not None else as_tensor(smashed)
+        return x.requires_grad_()
+
     def _step(self, rows: int) -> None:
         if self._private is not None:
             self._private.finish(rows)
@@ -122,9 +126,10 @@ class ServerHalf:
         """See `Server`."""
         with repeatable():
             self._optimiser.zero_grad(set_to_none=True)
-            x = as_tensor(smashed).requires_grad_()
+            x = self._input(smashed)
             # The stages of the server need no head angles where the client has the tail.
-            found = self.module.run_stages(self._stages, x, x.new_zeros(len(x), 2))
+            with torch.set_grad_enabled(len(x) > 0):
+                found = self.module.run_stages(self._stages, x, x.new_zeros(len(x), 2))
         self._under_way = x, found
         return found.detach().numpy()
 
@@ -232,18 +237,19 @@ def train_client(
             head, gaze = data.head[batch], data.gaze[batch]
             # Opacus' hooks complain of layers whose inputs need no gradient.
             patches = data.patches[batch].requires_grad_(private is not None)
-            smashed = module.run_stages(front, patches, head)
+            # Nor does it forget a forward pass without a backward pass.
+            with torch.set_grad_enabled(len(batch) > 0):
+                smashed = module.run_stages(front, patches, head)
             sent = alter(smashed.detach()).contiguous().numpy()
             # Gradients of single samples are those of a sum.
             scale = 1 if private is None else len(batch)
             if cut.tail:
                 features = as_tensor(server.forward(number, sent)).requires_grad_()
-                found = module.run_stages(tail, features, head)
-                mean = functional.l1_loss(found, gaze) if len(batch) else found.sum()
-                (mean * scale).backward()  # type: ignore[no-untyped-call]
-                assert features.grad is not None
-                loss = float(mean.detach())
-                gradient = server.backward(number, (features.grad / max(1, scale)).numpy())
+                loss = 0.0
+                if len(batch):
+                    loss = _finish_at_home(module, tail, features, head, gaze, scale)
+                by_features = features if features.grad is None else features.grad / scale
+                gradient = server.backward(number, by_features.detach().numpy())
             else:
                 answer = server.step(number, sent, head.numpy(), gaze.numpy())
                 gradient, loss = answer.gradient, answer.loss
@@ -266,6 +272,20 @@ def train_client(
     update = StateDict(differences, dict(part.infos))
     seen = max(1, sum(len(batch) for batch in drawn))
     return ClientUpdate(update, len(samples), len(drawn), total / seen)
+
+
+def _finish_at_home(  # noqa: PLR0917 - as a stage of the network takes them
+    module: StagedNetwork,
+    tail: Sequence[Stage],
+    features: torch.Tensor,
+    head: torch.Tensor,
+    gaze: torch.Tensor,
+    scale: int,
+) -> float:
+    """Compute the loss and the gradients of a tail, and return the loss."""
+    mean = functional.l1_loss(module.run_stages(tail, features, head), gaze)
+    (mean * scale).backward()  # type: ignore[no-untyped-call]
+    return float(mean.detach())
 
 
 def _draw_batches(

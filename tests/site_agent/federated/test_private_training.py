@@ -29,6 +29,7 @@ from site_agent.federated.private_training import (
     noise_words,
     plan_privacy,
     train_privately,
+    watch_samples,
 )
 from site_agent.networks import new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
@@ -213,3 +214,16 @@ for number in range(1, 1000):
         sent = len(list(tmp_path.glob("*.sent")))
         assert 0 < sent <= len(lines)
         assert PrivacyLedger(tmp_path).epsilon(["p01"], "sample", 1e-5) > 0
+
+
+def test_gradients_of_samples_add_up_however_a_module_is_laid_out() -> None:
+    """Opacus takes inputs with the channels last for others, and gives wrong gradients then."""
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 5, 3))
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x = torch.randn(6, 3, 12, 14, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    watched = watch_samples(module)
+    watched(x).square().sum().backward()
+    for each in module.parameters():
+        assert each.grad is not None
+        assert torch.allclose(each.grad_sample.sum(0), each.grad, rtol=1e-4, atol=1e-3)
+    watched.to_standard_module()

@@ -82,6 +82,8 @@ class LiveSplit:
                     reports[site] = client.run()
             except BaseException as error:
                 errors.append(error)
+                # The others would wait for this one.
+                self.server.stop()
 
         threads = [threading.Thread(target=run, args=(site,)) for site in sites or small_sites()]
         for thread in threads:
