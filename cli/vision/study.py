@@ -15,7 +15,7 @@ from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
-from cli.vision import study_cross_encoder, study_egocentric, study_gaze
+from cli.vision import study_cross_encoder, study_egocentric, study_gaze, study_split
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -297,3 +297,6 @@ def _table_text(table: StudyTable) -> TableText:
 
 def _with_seed(settings: StudySettings, seed: int) -> StudySettings:
     return replace(settings, seed=seed, evaluation=replace(settings.evaluation, seed=seed))
+
+
+command(app, "split", examples=study_split.SPLIT_EXAMPLES)(study_split.study_split)

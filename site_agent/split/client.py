@@ -97,7 +97,9 @@ class RemoteServer:
     def step(self, number: int, smashed: Float32, head: Float32, gaze: Float32) -> StepAnswer:
         """See `training.Server`."""
         found = self._ask("step", number, smashed=smashed, head=head, gaze=gaze)
-        return StepAnswer(found["gradient"], float(found["loss"][0]))
+        # Of a step of DP-SGD that happened to draw no sample there is no loss.
+        loss = float(found["loss"][0]) if len(found["loss"]) else 0.0
+        return StepAnswer(found["gradient"], loss)
 
     def forward(self, number: int, smashed: Float32) -> Float32:
         """See `training.Server`."""
