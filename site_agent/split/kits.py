@@ -253,7 +253,7 @@ class _Authority:
     def create(cls, folder: Path) -> _Authority:
         folder.mkdir(mode=0o700)
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "poolctl split authority")])
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a split training")])
         builder = _builder(name, name, key.public_key()).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
