@@ -55,7 +55,7 @@ def study_cross_encoder(
 ) -> Reply:
     """Compare gaze heads from few labelled shots on federated encoders that were shown no label.
 
-    Persons are left out; the others are sites, which train a cross-encoder by FedAvg from frames
+    Persons are left out; the others are sites, which train a cross-encoder in rounds from frames
     with both eyes. A linear head is fitted to 5 to 200 shots of each left-out person. Beside it
     stand a cross-encoder trained in one place, an auto-encoder, a random encoder, PCA-12, a network
     that learns from the shots alone, the head pose, and the mean gaze, all with the same shots.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -18,6 +18,8 @@ from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make
 if TYPE_CHECKING:
     from site_agent.studies.gaze import GazeOutcome, Run
 
+
+S = TypeVar("S")
 
 GazeStudyData = Annotated[
     Path | None,
@@ -104,7 +106,7 @@ def study_gaze(
     return _reply(done, output)
 
 
-def changes_of(base: object, chosen: object) -> list[str]:
+def changes_of(base: S, chosen: S) -> list[str]:
     """Return the words that change the settings from `base`."""
     before = list_settings(base)
     return [

@@ -129,7 +129,7 @@ def _sites(job: RunJob, samples: StudySamples) -> StudySamples:
 
 
 def _train_in_rounds(job: RunJob, samples: StudySamples, progress: Progress) -> nn.Module:
-    """Return the encoder of FedAvg, in which each person is a site."""
+    """Return the encoder of rounds in which each person is a site."""
     from site_agent.federated.in_process import run_rounds
     from site_agent.networks import new_network, to_module
 
@@ -138,10 +138,10 @@ def _train_in_rounds(job: RunJob, samples: StudySamples, progress: Progress) -> 
     if run.method != FEDERATED:
         name = name.replace(FEDERATED, run.method)
     options = {
-        "optimiser": "adamw", "learning_rate": settings.learning_rate, "seed": run.seed,
+        "learning_rate": settings.learning_rate, "seed": run.seed,
         "batch_size": settings.batch_size, "epochs": settings.epochs,
     }  # fmt: skip
-    plan = make_plan("fedavg", options, rounds=settings.rounds)
+    plan = make_plan(settings.federation, options, rounds=settings.rounds)
     network = new_network(name, run.seed)
     for held in run_rounds(network, _sites(job, samples), plan):
         progress(
@@ -160,7 +160,7 @@ def _train_in_one_place(job: RunJob, samples: StudySamples, progress: Progress) 
 
     settings, run = job.settings, job.run
     module = to_module(new_network(settings.architecture, run.seed))
-    optimiser = make_optimiser("adamw", module, settings.learning_rate, 0.0, 0.0)
+    optimiser = make_optimiser("adamw", module, settings.central_learning_rate, 0.0, 0.0)
     generator = torch.Generator().manual_seed(run.seed)
     data = to_tensors(join_samples(list(_sites(job, samples).values())))
     epochs = settings.rounds * settings.epochs
@@ -185,7 +185,7 @@ def _supervised_error(job: RunJob, shots: GazeSamples, test: GazeSamples, draw: 
     generator = torch.Generator().manual_seed(draw)
     data = to_tensors(shots)
     with repeatable():
-        for _ in range(job.settings.supervised_epochs):
+        for _ in range(-(-job.settings.supervised_steps // -(-len(data) // _SUPERVISED_BATCH))):
             train_epoch(
                 module, optimiser, data, _SUPERVISED_BATCH, generator,
                 shift_px=_SHIFT_PX, light=_LIGHT,

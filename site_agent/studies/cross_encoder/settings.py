@@ -52,18 +52,22 @@ class CrossEncoderStudySettings:
         How often the shots of a person are drawn.
     test_share : float
         Share of a left-out person's sessions that test the heads; shots are of the others.
+    federation : str
+        How updates are combined: fedavg, or another aggregation method for networks.
     rounds : int
-        Of FedAvg; all sites take part.
+        All sites take part in each.
     epochs : int
         Passes of a site in a round. In one place there are rounds times epochs.
     batch_size : int
         Patches in a step of a site.
+    learning_rate : float
+        Of sites, for SGD with Nesterov's momentum.
     central_batch_size : int
         Patches in a step in one place.
-    learning_rate : float
-        Of AdamW.
-    supervised_epochs : int
-        Passes over the shots of the network that learns from them alone.
+    central_learning_rate : float
+        In one place, for AdamW.
+    supervised_steps : int
+        Of the network that learns from the shots alone; 16 of them in each.
     site_frames : int
         Frames of a site that are used, spread over sessions; 0: all.
     first_seed : int
@@ -77,12 +81,14 @@ class CrossEncoderStudySettings:
     shots: tuple[int, ...] = (5, 10, 20, 50, 100, 200)
     draws: int = 5
     test_share: float = 0.4
+    federation: str = "fedavgm"
     rounds: int = 40
     epochs: int = 2
-    batch_size: int = 16
+    batch_size: int = 8
+    learning_rate: float = 0.03
     central_batch_size: int = 32
-    learning_rate: float = 0.002
-    supervised_epochs: int = 100
+    central_learning_rate: float = 0.002
+    supervised_steps: int = 500
     site_frames: int = 0
     first_seed: int = 0
     drawn: DrawnSettings = field(
@@ -90,13 +96,14 @@ class CrossEncoderStudySettings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "left_out", "draws", "rounds", "epochs", "supervised_epochs"):
+        for name in ("seeds", "left_out", "draws", "rounds", "epochs", "supervised_steps"):
             require_whole(name, getattr(self, name), 1, 10_000)
         require_whole("batch_size", self.batch_size, 4, 65_536)
         require_whole("central_batch_size", self.central_batch_size, 4, 65_536)
         require_whole("site_frames", self.site_frames, 0, 1_000_000)
         require_number("test_share", self.test_share, above=0, most=0.9)
         require_number("learning_rate", self.learning_rate, above=0, most=10)
+        require_number("central_learning_rate", self.central_learning_rate, above=0, most=10)
         require_kind(self.architecture, "representation", "architecture")
         if unknown := [name for name in self.methods if name not in METHODS]:
             raise InvalidInputError(
@@ -111,11 +118,10 @@ class CrossEncoderStudySettings:
 QUICK = CrossEncoderStudySettings(
     seeds=3,
     left_out=2,
-    rounds=10,
-    batch_size=8,
-    supervised_epochs=40,
+    rounds=12,
+    supervised_steps=150,
     site_frames=120,
-    drawn=DrawnSettings(drawn_persons=10, frames=200, amount=1),
+    drawn=DrawnSettings(drawn_persons=8, frames=200, amount=1),
 )
 """A study of some ten minutes on one core."""
 

@@ -1,0 +1,173 @@
+"""Cross-encoders trained on drawn eyes, and gaze heads on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.formats import file_digest, write_model
+from aggregators.methods.round_options import LocalTraining
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import (
+    GazeDataset,
+    GazeSamples,
+    angular_errors_deg,
+    held_out_sessions,
+    join_samples,
+    open_gaze,
+)
+from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.leak_checks import audit_base
+from site_agent.federated.local_training import train_contribution
+from site_agent.federated.plan import make_plan
+from site_agent.federated.tasks import RepresentationTask, task_of
+from site_agent.networks import new_network, predict_gaze, read_network, to_module
+from site_agent.runs.progress import Progress
+from site_agent.training.cross_encoder.gaze_head import (
+    BASELINES,
+    OWN,
+    GazeHeadSettings,
+    train_gaze_head,
+)
+from site_agent.training.cross_encoder.training import CrossEncoderSettings, train_cross_encoder
+from tests.site_agent.datasets.gaze.made import folder_of, samples_of
+
+TASK = RepresentationTask()
+PERSONS = ("p00", "p01", "p02")
+
+
+@pytest.fixture(scope="module")
+def eyes() -> dict[str, GazeSamples]:
+    settings = RenderSettings(
+        persons=3, frames_per_person=40, sessions=(3, 3), both_eyes=True, skews=Skews(amount=1)
+    )
+    return {f"p{number:02d}": render_person(settings, number) for number in range(3)}
+
+
+@pytest.fixture(scope="module")
+def dataset(eyes: dict[str, GazeSamples], tmp_path_factory: pytest.TempPathFactory) -> GazeDataset:
+    return open_gaze(folder_of(tmp_path_factory.mktemp("eyes"), *eyes.values()))
+
+
+@pytest.fixture(scope="module")
+def encoder(dataset: GazeDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("encoder") / "encoder.safetensors"
+    settings = CrossEncoderSettings(epochs=3, batch_size=16, persons=PERSONS[:2])
+    result = train_cross_encoder(dataset, path, settings)
+    losses = result.record.details["losses"]
+    assert losses[-1] < losses[0]
+    return path
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _killed_in(epoch: int) -> Progress:
+    def progress(_share: float | None, words: str) -> None:
+        if words.startswith(f"epoch {epoch}"):
+            raise _KilledError
+
+    return progress
+
+
+def test_a_killed_training_goes_on_and_gives_the_same_network(
+    dataset: GazeDataset, encoder: Path, tmp_path: Path
+) -> None:
+    settings = CrossEncoderSettings(epochs=3, batch_size=16, persons=PERSONS[:2])
+    again = tmp_path / "again.safetensors"
+    with pytest.raises(_KilledError):
+        train_cross_encoder(dataset, again, settings, _killed_in(3))
+    assert not again.exists()
+    resumed = train_cross_encoder(dataset, again, settings)
+    assert resumed.record.details["resumed_at_epoch"] == 2
+    assert file_digest(again) == file_digest(encoder)
+
+
+def test_a_gaze_head_leaves_its_encoder_as_it_is_and_is_a_gaze_network(
+    dataset: GazeDataset, encoder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.safetensors"
+    settings = GazeHeadSettings(persons=("p02",), shots=20)
+    record = train_gaze_head(dataset, encoder, path, settings).record
+    before, after = read_network(encoder), read_network(path)
+    for name in after.infos:
+        if name.startswith("encoder."):
+            np.testing.assert_array_equal(after.tensors[name], before.tensors[name])
+    errors = record.details["test_errors_deg"]
+    assert list(errors) == [OWN, *BASELINES]
+    own = dataset.read(["p02"])
+    test = own[held_out_sessions(own)]
+    found = predict_gaze(to_module(after), test.patches, test.head)
+    measured = float(angular_errors_deg(found, test.gaze).mean())
+    assert measured == pytest.approx(errors[OWN], abs=1e-3)
+    assert record.data.images == 20
+    # Those whom the encoder knows, and the person of the shots.
+    assert len(record.details["person_digests"]) == 3
+
+
+def test_what_cannot_be_trained_is_refused_by_name(
+    dataset: GazeDataset, encoder: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "network.safetensors"
+    lenet = tmp_path / "lenet.safetensors"
+    write_model(new_network("gaze-lenet"), lenet)
+    with pytest.raises(InvalidInputError, match="gaze-lenet is a gaze network; expected one of cr"):
+        train_gaze_head(dataset, lenet, output)
+    with pytest.raises(InvalidInputError, match="architecture: gaze-lenet is a gaze network"):
+        train_cross_encoder(dataset, output, CrossEncoderSettings(architecture="gaze-lenet"))
+    with pytest.raises(TrainingDataError, match="expected at least 500 shots; lower --shots"):
+        train_gaze_head(dataset, encoder, output, GazeHeadSettings(shots=500))
+    both, one = samples_of("both", 12), samples_of("one", 12)[::2]
+    lacking = open_gaze(folder_of(tmp_path / "lacking", both, one))
+    with pytest.raises(InvalidInputError, match="no frame of one has both eyes"):
+        train_cross_encoder(lacking, output)
+    with pytest.raises(InvalidInputError, match="no frame of one has both eyes"):
+        TASK.read(lacking)
+    assert len(TASK.read(lacking, ["both"])) == 12
+    private = LocalTraining(dp_epsilon=1.0)
+    with pytest.raises(InvalidInputError, match="dp_epsilon: cross-encoder-small is a represent"):
+        train_contribution(
+            new_network("cross-encoder-small"), "0" * 64, both, private, site="a", round_number=1
+        )
+    assert not output.exists()
+
+
+def test_rounds_train_encoders_that_sites_accept_again(eyes: dict[str, GazeSamples]) -> None:
+    base = new_network("cross-encoder-small", 1)
+    plan = make_plan("fedavg", {"batch_size": 8, "epochs": 2}, rounds=2)
+    assert task_of("cross-encoder-small") == TASK
+    assert task_of("auto-encoder-small") == RepresentationTask(crossed=False)
+    held = [*run_rounds(base, eyes, plan)][-1].model
+    backwards = [*run_rounds(base, dict(reversed(eyes.items())), plan)][-1].model
+    assert held.digest == backwards.digest
+    assert isinstance(held.network, StateDict)
+    for samples in eyes.values():
+        assert audit_base(held.network, samples) == []
+    everyone = join_samples(list(eyes.values()))
+    before, after = (
+        RepresentationTask.score_home(to_module(network), everyone, everyone)
+        for network in (base, held.network)
+    )
+    assert 0 <= before < after < 1
+    scores = TASK.score_persons(to_module(held.network), everyone)
+    assert set(scores) == set(PERSONS)
+
+
+def test_a_simulation_holds_out_whole_frames(dataset: GazeDataset) -> None:
+    division = TASK.divide(dataset.path, "persons", 0, lambda _share, _words: None)
+    assert division.held_out is not None
+    assert division.reference is not None
+    names = set(division.held_out.person.tolist())
+    assert (
+        set(division.counts)
+        == set(PERSONS) - names
+        == set(PERSONS) - set(division.reference.by_person)
+    )
+    training, home = TASK.split_home(dataset.read(["p00"]))
+    assert (len(training), len(home)) == (64, 16)
+    assert home.eye.tolist() == ["left", "right"] * 8
