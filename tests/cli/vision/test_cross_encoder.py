@@ -11,7 +11,7 @@ from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, wri
 from tests.cli.conftest import Run, start_process, wait_until
 
 TINY = (
-    "--methods", "cross-encoder,centralised,random,pca,supervised,mean-gaze",
+    "--methods", "cross-encoder,random,supervised,mean-gaze",
     "--seeds", 2, "--rounds", 1, "--left-out", 1, "--shots", "5,10", "--workers", 1,
     *(word for each in ("drawn_persons=3", "frames=20", "draws=2", "supervised_steps=2")
       for word in ("--set", each)),
@@ -72,7 +72,7 @@ def test_an_interrupted_study_goes_on(poolctl: Run, tmp_path: Path) -> None:
     assert "run the same command again" in told
     done = poolctl(*words, "--json").data
     assert done["runs"]["kept"] >= 2
-    assert done["runs"]["kept"] + done["runs"]["done"] == 12
+    assert done["runs"]["kept"] + done["runs"]["done"] == 8
     assert done["verdict"].startswith("At 10 shots the federated cross-encoder")
     shown = poolctl(*words)
     assert shown.out.splitlines()[0] == done["verdict"]
