@@ -1,7 +1,8 @@
 """Table, curve and verdict of a study of cross-encoders.
 
 The unit is a left-out person: the mean over her draws of shots. Differences are paired, person by
-person, as all methods have the same shots and the same test.
+person, as all methods have the same shots and the same test. Intervals are from resampling persons,
+not from Student's t: a head that fails on one person makes differences skew.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aggregators.whole_file import write_whole
+from site_agent.evaluation.bootstrap import bootstrap_intervals
 from site_agent.pictures.plot_style import (
     LEGEND_PT,
     REFERENCE,
@@ -31,8 +34,7 @@ from site_agent.studies.cross_encoder.settings import (
     VERDICT_SHOTS,
     Run,
 )
-from site_agent.studies.gaze.results import Estimate, estimate
-from site_agent.tables import Table, columns_of
+from site_agent.tables import Column, Table, columns_of
 
 _DEGREES = ".2f"
 FEW_SHOT = Table(
@@ -40,8 +42,17 @@ FEW_SHOT = Table(
     (
         *columns_of(("method", "shots", "persons")),
         *columns_of(
-            ("error_deg", "interval_deg", "difference_deg", "difference_interval_deg"), _DEGREES
+            (
+                "error_deg",
+                "low_deg",
+                "high_deg",
+                "difference_deg",
+                "difference_low_deg",
+                "difference_high_deg",
+            ),
+            _DEGREES,
         ),
+        Column("persons_worse"),
     ),
 )
 DRAWS = Table(
@@ -51,9 +62,19 @@ DRAWS = Table(
         *columns_of(("error_deg",), _DEGREES),
     ),
 )
+_RESAMPLES = 2000
 Results = Mapping[str, Mapping[str, Any]]
 Unit = tuple[int, str]
 """Seed and person."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over persons with its 95 % interval; NaN where there are too few."""
+
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -62,18 +83,21 @@ class Score:
 
     Attributes
     ----------
-    error : Estimate
-        Mean over left-out persons in degrees.
-    difference : Estimate
+    error : Mean
+        In degrees, over left-out persons.
+    difference : Mean
         Of the method less the federated cross-encoder, over the persons that both have; NaN for
         the latter.
+    persons_worse : int or None
+        On how many persons the error is larger than the federated cross-encoder's.
     """
 
     method: str
     shots: int
     persons: int
-    error: Estimate
-    difference: Estimate
+    error: Mean
+    difference: Mean
+    persons_worse: int | None
 
 
 def write_report(
@@ -84,8 +108,8 @@ def write_report(
     verdict = find_verdict(scores)
     rows: list[list[object]] = [
         [
-            METHODS[each.method], each.shots, each.persons, each.error.mean, each.error.half,
-            each.difference.mean, each.difference.half,
+            METHODS[each.method], each.shots, each.persons, *astuple(each.error),
+            *astuple(each.difference), each.persons_worse,
         ]
         for each in scores
     ]  # fmt: skip
@@ -111,21 +135,32 @@ def score_methods(runs: Sequence[Run], results: Results) -> list[Score]:
                 units = errors[run.method].setdefault(int(count), {})
                 units[run.seed, person] = math.fsum(draws) / len(draws)
     return [
-        Score(
-            method,
-            count,
-            len(units),
-            estimate(list(units.values())),
-            _difference(units, errors[FEDERATED].get(count, {}) if method != FEDERATED else {}),
-        )
+        _score(method, count, units, errors[FEDERATED].get(count, {}))
         for method, counts in errors.items()
         for count, units in sorted(counts.items())
     ]
 
 
-def _difference(units: Mapping[Unit, float], base: Mapping[Unit, float]) -> Estimate:
-    both = [error - base[unit] for unit, error in units.items() if unit in base]
-    return estimate(both) if both else Estimate(math.nan, math.nan)
+def _score(
+    method: str, shots: int, units: Mapping[Unit, float], base: Mapping[Unit, float]
+) -> Score:
+    error, nothing = mean_of(list(units.values())), Mean(math.nan, math.nan, math.nan)
+    differences = [own - base[unit] for unit, own in units.items() if unit in base]
+    if method == FEDERATED or not differences:
+        return Score(method, shots, len(units), error, nothing, None)
+    worse = sum(each > 0 for each in differences)
+    return Score(method, shots, len(units), error, mean_of(differences), worse)
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Return the mean of one value for each person, with the interval from resampling persons."""
+    given = np.array(values)
+
+    def statistics(times: NDArray[np.int64]) -> dict[str, float]:
+        return {"mean": float((times * given).sum() / times.sum())}
+
+    found = bootstrap_intervals(statistics, len(given), resamples=_RESAMPLES, seed=0)
+    return Mean(float(given.mean()), *found.get("mean", (math.nan, math.nan)))
 
 
 def find_verdict(scores: Sequence[Score]) -> str:
@@ -138,7 +173,8 @@ def find_verdict(scores: Sequence[Score]) -> str:
     own = found[FEDERATED].error
     parts = [
         f"{_verb(found[name].difference)} {words} ({found[name].error.mean:.2f}, difference "
-        f"{_with_half(found[name].difference)})"
+        f"{_with_interval(found[name].difference)}, better on {found[name].persons_worse} of "
+        f"{found[name].persons} persons)"
         for name, words in COMPARED.items()
         if name in found
     ]
@@ -147,18 +183,18 @@ def find_verdict(scores: Sequence[Score]) -> str:
     )
 
 
-def _verb(difference: Estimate) -> str:
+def _verb(difference: Mean) -> str:
     """Judge by the interval of the other's error less the cross-encoder's."""
-    low, high = difference.mean - difference.half, difference.mean + difference.half
-    if low > 0:
+    if difference.low > 0:
         return "better than"
-    if high < 0:
+    if difference.high < 0:
         return "worse than"
     return "not clearly different from"
 
 
-def _with_half(value: Estimate) -> str:
-    return f"{value.mean:+.2f}" + (f" ± {value.half:.2f}" if math.isfinite(value.half) else "")
+def _with_interval(value: Mean) -> str:
+    interval = "" if math.isnan(value.low) else f" [{value.low:.2f}, {value.high:.2f}]"
+    return f"{value.mean:+.2f}{interval}"
 
 
 def _draw_rows(runs: Sequence[Run], results: Results) -> list[list[object]]:
@@ -183,9 +219,11 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
             (right, [each.difference for each in own if method != FEDERATED]),
         ):
             if values:
-                halves = np.nan_to_num([each.half for each in values])
-                counts = [each.shots for each in own]
-                axes.errorbar(counts, [each.mean for each in values], yerr=halves, **look)
+                ends = [(each.mean - each.low, each.high - each.mean) for each in values]
+                axes.errorbar(
+                    [each.shots for each in own], [each.mean for each in values],
+                    yerr=np.nan_to_num(np.array(ends).T), **look,
+                )  # fmt: skip
     counts = sorted({each.shots for each in scores})
     right.axhline(0, color=REFERENCE, linestyle=":", linewidth=1)
     left.set(ylabel="mean angle error (degrees)", ylim=(0, None), title="left-out persons")
@@ -206,10 +244,11 @@ def _markdown(rows: Sequence[Sequence[object]], verdict: str, repeat: Sequence[s
         "# Study of cross-encoders", "",
         *FEW_SHOT.markdown(rows), "",
         "Errors are mean angles in degrees on the test sessions of left-out persons, averaged over",
-        "draws of shots and then over persons; intervals are half widths of 95 % intervals over",
-        "persons. Those of one seed share an encoder. Differences are of each method less the",
-        "federated cross-encoder, person by person. PCA-12 sees the patches of all sites in one",
-        "place. All heads but the mean gaze know the head pose, too.", "",
+        "draws of shots and then over persons; low and high are the ends of 95 % intervals from",
+        "resampling persons, of whom those of one seed share an encoder. Differences are of each",
+        "method less the federated cross-encoder, person by person; on persons worse, the method's",
+        "error is larger. PCA-12 sees the patches of all sites in one place. All heads but the mean",
+        "gaze know the head pose, too.", "",
         "To repeat it:", "", "```bash", shlex.join(repeat), "```",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -64,10 +64,13 @@ def test_differences_are_paired_by_person() -> None:
     assert random.persons == 6
     assert random.difference.mean == pytest.approx(2.1, abs=0.2)
     # Persons differ by degrees, and pairs by tenths.
-    assert random.difference.half < 0.3 < random.error.half
+    assert random.difference.high - random.difference.low < 0.3
+    assert random.error.high - random.error.low > 1
+    assert random.persons_worse == 6
     verdict = find_verdict(list(scores.values()))
     assert verdict.startswith("At 100 shots the federated cross-encoder, 7.60 degrees, is better")
     assert "better than PCA-12" in verdict
+    assert "better on 6 of 6 persons" in verdict
 
 
 @pytest.mark.parametrize(
