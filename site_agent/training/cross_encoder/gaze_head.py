@@ -90,11 +90,14 @@ class Shots:
     ----------
     labelled, offered, test : GazeSamples
         The shots; what they were drawn from, whose labels are not used; and the held-out sessions.
+    digests : mapping of str to str
+        Digest of all samples of each person.
     """
 
     labelled: GazeSamples
     offered: GazeSamples
     test: GazeSamples
+    digests: Mapping[str, str]
 
 
 def read_shots(dataset: GazeDataset, settings: GazeHeadSettings) -> Shots:
@@ -120,7 +123,7 @@ def read_shots(dataset: GazeDataset, settings: GazeHeadSettings) -> Shots:
         )
         raise TrainingDataError(dataset.path, [(0, found)])
     drawn = draw_shots(len(offered), count, settings.seed)
-    return Shots(offered[np.sort(drawn)], offered, samples[held])
+    return Shots(offered[np.sort(drawn)], offered, samples[held], person_digests(samples))
 
 
 def train_gaze_head(
@@ -160,7 +163,7 @@ def train_gaze_head(
     progress(0.5, "fit heads")
     headed = add_head(network, module, shots.labelled)
     errors = score_heads(module, architecture, shots, settings.seed) if len(shots.test) else {}
-    marks, digests = set(sample_marks(shots.offered)), set(person_digests(shots.offered).values())
+    marks, digests = set(sample_marks(shots.labelled)), set(shots.digests.values())
     # What the encoder has learned, this network knows, too.
     for _, before in training_records(encoder):
         marks.update(before["data"]["image_marks"])
