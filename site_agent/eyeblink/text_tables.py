@@ -23,6 +23,7 @@ TIME_COLUMNS: Mapping[str, float] = {
 }
 """Names of a column of times, and the factor to seconds."""
 
+NOT_UTF8 = "is not UTF-8 text; save it as CSV UTF-8"
 _DELIMITERS = ("\t", ";", ",")
 _MISSING = ("", "n/a", "na", "nan")
 _COMMA_TO_POINT = str.maketrans({",": ".", ".": "!"})
@@ -161,7 +162,7 @@ def first_line(path: Path) -> str:
     except OSError as error:
         raise TableFileError(path, [(0, error.strerror or str(error))]) from error
     except UnicodeDecodeError as error:
-        raise TableFileError(path, [(0, "is not UTF-8 text; save it as CSV UTF-8")]) from error
+        raise TableFileError(path, [(0, NOT_UTF8)]) from error
 
 
 def header_of(path: Path) -> list[str]:
@@ -197,6 +198,6 @@ def _text_frame(path: Path) -> Any:
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
     except UnicodeDecodeError as error:
-        raise TableFileError(path, [(0, "is not UTF-8 text; save it as CSV UTF-8")]) from error
+        raise TableFileError(path, [(0, NOT_UTF8)]) from error
     except pd.errors.ParserError as error:
         raise TableFileError(path, [(0, str(error).rpartition("error: ")[2].strip())]) from error

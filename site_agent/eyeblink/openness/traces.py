@@ -11,6 +11,7 @@ import numpy as np
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, mean_of_valid_eyes
 from site_agent.eyeblink.text_tables import (
+    NOT_UTF8,
     TIME_COLUMNS,
     Decimal,
     TextTable,
@@ -79,7 +80,11 @@ def _word(line: str) -> str:
 
 
 def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: Decimal) -> EyeTrace:
-    words = [_word(line) for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
+    try:
+        lines_read = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+    except UnicodeDecodeError as error:
+        raise TableFileError(path, [(0, NOT_UTF8)]) from error
+    words = [_word(line) for line in lines_read]
     if not words:
         raise TableFileError(path, [(0, "is empty; expected eye aspect ratios")])
     lines = list(range(1, len(words) + 1))

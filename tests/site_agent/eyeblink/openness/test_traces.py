@@ -109,6 +109,13 @@ def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> N
     assert message in str(error.value)
 
 
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    for content in (b"0.3\n0.\xf3\n" + b"0.2\n" * 9000, b"0.2\n" * 9000 + b"\xf3"):
+        (tmp_path / "trace.txt").write_bytes(content)
+        with pytest.raises(TableFileError, match="is not UTF-8 text"):
+            read_trace(tmp_path / "trace.txt", frame_rate_hz=30.0)
+
+
 def test_a_frame_rate_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(TableFileError, match="--frame-rate-hz"):
         read_trace(write(tmp_path, "0.3\n0.3\n"))
