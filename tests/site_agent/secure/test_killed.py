@@ -25,7 +25,7 @@ from site_agent.secure.lab import Lab
 from site_agent.secure.server import Server
 from tests.site_agent.secure.folder_board import FolderBoard
 from tests.site_agent.secure.parties import LAYOUT, Parties, contribution, create_parties
-from tests.site_agent.secure.test_attacks import AltersBeforeCommit
+from tests.site_agent.secure.test_lying_members import AltersBeforeCommit
 
 MOMENTS = ("before it is in the ledger", "before it is posted", "after it is posted")
 SERVER_PHASES = ("keys", "receipt", "commit", "check", "opening", "result")
