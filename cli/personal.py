@@ -58,6 +58,11 @@ def show(_invocation: Invocation, part: PartArgument) -> Reply:
         f"{found.site} keeps {found.share:.1%} of the numbers to itself after round "
         f"{found.round_number} of {found.method} ({series})"
     )
+    if found.prototypes is not None:
+        verdict = (
+            f"{found.site} has {found.share:.1%} of the numbers as they were mixed for it alone "
+            f"after round {found.round_number} of {found.method} ({series})"
+        )
     if found.score == found.score:
         verdict += f"; score at home {found.score:.2f} of 1"
     rows = [

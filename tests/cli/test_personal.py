@@ -21,8 +21,12 @@ SERIES = "3f2a9c1e0b7d4a65"
 def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Hold two rounds of fedper, keep the part of one site, and return the network of all."""
     monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    return hold_rounds(tmp_path, "fedper", 2)
+
+
+def hold_rounds(tmp_path: Path, method: str, rounds: int) -> Path:
     sites = dict(list(small_sites().items())[:2])
-    plan = make_plan("fedper", {"batch_size": 8}, rounds=2)
+    plan = make_plan(method, {"batch_size": 8}, rounds=rounds)
     last = list(run_rounds(new_network("gaze-lenet"), sites, plan))[-1]
     PersonalStore(tmp_path / "home" / "personal" / SERIES).keep(last.parts["site-0"])
     path = tmp_path / "result.safetensors"
@@ -52,3 +56,13 @@ def test_a_part_is_shown_exported_and_refused_by_upload(
     assert "no personal parts" in poolctl("personal", "ls").out
     missing = poolctl("personal", "show", SERIES, "--json")
     assert (missing.code, missing.error["code"]) == (4, "file_not_found")
+
+
+def test_a_last_layer_that_was_mixed_is_not_called_kept(
+    poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    hold_rounds(tmp_path, "fedpac", 1)
+    assert poolctl("personal", "show", SERIES).out.startswith(
+        "site-0 has 0.1% of the numbers as they were mixed for it alone after round 1 of fedpac"
+    )
