@@ -177,12 +177,12 @@ def mixing_weights(references: Float64, variances: Float64) -> Float64:
     float64, shape (sites, sites)
         Row i is for site i: at least 0.001 or 0, with the sum 1.
     """
-    centred = references - references.mean(axis=0)
-    products = np.einsum("jf,kf->jk", centred, centred)
-    weights: Float64 = np.empty_like(products)
-    for own in range(len(products)):
-        apart = products - products[own] - products[:, own, None] + products[own, own]
-        found = minimise_on_simplex(np.diag(variances) + (apart + apart.T) / 2)
+    # D follows from distances alone, and these are exact for sites that are near to one another,
+    # however far away a site that lies may be.
+    distances = np.array([np.square(each - references).sum(axis=1) for each in references])
+    weights: Float64 = np.empty_like(distances)
+    for own, to in enumerate(distances):
+        found = minimise_on_simplex(np.diag(variances) + (to[:, None] + to - distances) / 2)
         # Rounded, so that it does not matter in which order a library adds up.
         found = np.round(found, _DIGITS)
         found[found < LEAST_WEIGHT] = 0.0
@@ -204,8 +204,9 @@ def minimise_on_simplex(matrix: Float64) -> Float64:
 
     Source: Wolfe 1976, "Finding the Nearest Point in a Polytope".
     """
-    size, scale = len(matrix), float(np.abs(matrix).max())
-    scaled = (matrix / scale if scale > 0 else matrix) + _RIDGE * np.eye(size)
+    size, diagonal = len(matrix), np.diag(matrix)
+    # The minimum is not above the smallest number of the diagonal.
+    scaled = matrix / diagonal.min(where=diagonal > 0, initial=math.inf) + _RIDGE * np.eye(size)
     chosen = [int(np.argmin(np.diag(scaled)))]
     found: Float64 = np.zeros(size)
     found[chosen] = 1.0

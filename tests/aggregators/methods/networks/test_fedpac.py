@@ -98,6 +98,18 @@ def test_sites_with_equal_classes_mix_equally_and_others_stay_apart() -> None:
     np.testing.assert_allclose(mixing_weights(alike[:2], np.array([0.1, 0.3]))[0], [0.75, 0.25])
 
 
+def test_a_site_far_away_does_not_change_what_the_others_mix() -> None:
+    near = np.random.default_rng(3).normal(size=(4, 6))
+    near[:, 5] = 0
+    variances = np.full(4, 2.0)
+    alone = mixing_weights(near, variances)
+    assert (alone > 0.05).sum() > 6
+    liar = [[*near[:, :5].mean(axis=0), 1e6]]
+    with_liar = mixing_weights(np.vstack([near, liar]), np.append(variances, 0))
+    np.testing.assert_allclose(with_liar[:4, :4], alone, atol=1e-6)
+    assert np.array_equal(with_liar[4], [0, 0, 0, 0, 1])
+
+
 def test_small_weights_are_left_out() -> None:
     weights = mixing_weights(np.zeros((2, 1)), np.array([1.0, 2000.0]))
     assert np.array_equal(weights, [[1, 0], [1, 0]])
