@@ -5,6 +5,8 @@ it. It sends the differences of the numbers that it shares, and the mask of thes
 it chooses what becomes personal from the next round on (`next_part`). The personal part stays in
 the workspace of the site: its file is marked as site-only, and uploads, bundles and the pool refuse
 it by that mark. What the mask gives away, which numbers changed much at a site, is not hidden.
+Of methods that reply to each site (FedPAC), the last layer does leave it, and the reply takes its
+place (`with_reply`).
 
 Source: the FedCPF paper, algorithm 1; FedSelect and FedPer as `aggregators.methods.networks`
 names them.

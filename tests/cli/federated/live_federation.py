@@ -8,14 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from aggregators import write_model
 from site_agent.datasets.gaze import GazeSamples, open_gaze, write_samples
-from site_agent.federated.in_process import run_rounds
+from site_agent.federated.in_process import HeldRound, run_rounds
+from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
@@ -105,9 +106,16 @@ class LiveFederation:
         return ["federated", "submit", self.kits / "submit", *base, *words]
 
     def digests_in_one_process(self, method: str, rounds: int) -> Digests:
-        plan = make_plan(method, {"batch_size": 8}, rounds=rounds)
-        held = run_rounds(new_network("gaze-lenet", 1), self.samples(), plan)
+        held = self._in_one_process(method, rounds)
         return [(each.model.digest, dict(each.update_digests)) for each in held]
+
+    def parts_in_one_process(self, method: str, rounds: int) -> Mapping[str, PersonalPart]:
+        """Return what each site has in the end."""
+        return list(self._in_one_process(method, rounds))[-1].parts
+
+    def _in_one_process(self, method: str, rounds: int) -> Iterator[HeldRound]:
+        plan = make_plan(method, {"batch_size": 8}, rounds=rounds)
+        return run_rounds(new_network("gaze-lenet", 1), self.samples(), plan)
 
     def status(self) -> Any:
         return run_process("federated", "status", self.kits / "submit", "--json").data

@@ -19,7 +19,7 @@ from site_agent.networks import new_network
 from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import personal_folder
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
-from tests.cli.federated.live_federation import digests_of, live_federation
+from tests.cli.federated.live_federation import LiveFederation, digests_of, live_federation
 from tests.site_agent.live_pool import live_pool
 
 
@@ -33,6 +33,7 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
             done = run_process(*federation.submission(method, 2))
             assert digests_of(done) == federation.digests_in_one_process(method, 2)
         assert_personal_parts_stay(tmp_path)
+        require_replies_for_each_site(federation, tmp_path / "home" / "personal")
         with listener() as asked:
             include = f"include http://127.0.0.1:{asked.port}/job.conf"
             refusals = {
@@ -62,6 +63,20 @@ def assert_personal_parts_stay(folder: Path) -> None:
     for path in written:
         content = path.read_bytes()
         assert not any(mark[:64] in content for mark in marks), path
+
+
+def require_replies_for_each_site(federation: LiveFederation, personal: Path) -> None:
+    """Hold rounds of fedpac: each site has what was made for it, and the submitter none of it."""
+    done = run_process(*federation.submission("fedpac", 2))
+    assert digests_of(done) == federation.digests_in_one_process("fedpac", 2)
+    assert not list((federation.folder / "fedpac").rglob("*.state"))
+    (files,) = newest_parts(personal).values()
+    kept = {part.site: part for part in map(read_part, files)}
+    for site, part in federation.parts_in_one_process("fedpac", 2).items():
+        assert part.prototypes is not None
+        assert kept[site].prototypes is not None
+        assert kept[site].prototypes.tobytes() == part.prototypes.tobytes()
+        assert kept[site].values["fc2.weight"].tobytes() == part.values["fc2.weight"].tobytes()
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,14 @@ from nvflare.widgets.info_collector import InfoCollector
 
 from aggregators.errors import AggregatorError, ContributionError
 from aggregators.formats import file_digest, read_model
+from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.networks.round_files import (
     check_network_contribution,
     decode_network_contribution,
     state_path,
 )
-from aggregators.models import StateDict
+from aggregators.methods.registry import find_method
+from aggregators.models import OptimiserState, StateDict
 from aggregators.whole_file import write_whole
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
@@ -37,6 +39,7 @@ FEWEST_CONTRIBUTIONS = 2
 """The mean of one site's contribution would be the contribution itself. Sites may ask for more."""
 
 _MOST_OTHERS = 1000
+_REPLY_LIMIT_S = 20.0
 
 
 class RoundsController(Controller):  # type: ignore[misc]
@@ -127,6 +130,7 @@ class RoundsController(Controller):  # type: ignore[misc]
                     left_out=left_out,
                     results=results,
                     began_s=began_s,
+                    fl_ctx=fl_ctx,
                 )
             except AggregatorError as error:
                 self._give_up(results, number, f"cannot be combined: {error}")
@@ -154,6 +158,7 @@ class RoundsController(Controller):  # type: ignore[misc]
                     network,
                     base_digest=digest,
                     settings=settings,
+                    replies=find_method(self._plan.method).replies,
                 )
             except AggregatorError as error:
                 left_out[site] = f"its contribution {error}"
@@ -168,8 +173,13 @@ class RoundsController(Controller):  # type: ignore[misc]
         write_whole(results / messages.PROBLEM, f"round {number}: {problem}")
 
     def _task(self, number: int, base: Path) -> Shareable:
+        content = self._about(number)
+        content[messages.BASE] = base.read_bytes()
+        return content
+
+    def _about(self, number: int) -> Shareable:
         content = Shareable()
-        content[messages.BASE], content[messages.ROUND] = base.read_bytes(), number
+        content[messages.ROUND] = number
         content[messages.PLAN] = self._plan.model_dump(mode="json")
         content[messages.FIRST_BASE] = self._block.first_base
         return content
@@ -184,14 +194,20 @@ class RoundsController(Controller):  # type: ignore[misc]
         left_out: Mapping[str, str],
         results: Path,
         began_s: float,
+        fl_ctx: Any,
     ) -> Path:
         """Write the network of a round with its report, and return its file."""
         output, state = results / messages.model_name(number), state_path(base)
         given = state if state.is_file() else None
         merged = combine_files(self._plan, base, given, files, output)
+        updates = {site: file_digest(path) for site, path in files.items()}
+        if merged.state is not None and find_method(self._plan.method).replies:
+            self._reply(number, merged.state, updates, fl_ctx)
+            # Nobody else gets the replies, and whoever submits the job would download the state.
+            state_path(output).unlink()
         report = RoundReport(
             number,
-            {site: file_digest(path) for site, path in files.items()},
+            updates,
             tuple(site for site in wanted if site not in files),
             str(merged.digest),
             round(time.monotonic() - began_s, 2),
@@ -201,6 +217,20 @@ class RoundsController(Controller):  # type: ignore[misc]
         self._reports.append(report)
         write_whole(results / messages.REPORT, messages.write_reports(self._reports))
         return output
+
+    def _reply(
+        self, number: int, state: OptimiserState, updates: Mapping[str, str], fl_ctx: Any
+    ) -> None:
+        """Send each site the reply to its contribution; one that is gone keeps its own head."""
+        for site, digest in updates.items():
+            content = self._about(number)
+            content[messages.REPLY] = encode_reply(state, digest)
+            answers = fl_ctx.get_engine().send_aux_request(
+                [site], messages.REPLY, content, _REPLY_LIMIT_S, fl_ctx, optional=True
+            )
+            answer = answers.get(site)
+            if answer is None or answer.get_return_code() != ReturnCode.OK:
+                self.logger.warning(f"round {number}: {site} has not taken its reply")
 
 
 def describe_shortage(files: Collection[str], least_others: Mapping[str, int]) -> str:

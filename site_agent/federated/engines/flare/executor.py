@@ -15,16 +15,15 @@ from nvflare.apis.shareable import Shareable, make_reply
 from aggregators.errors import AggregatorError
 from aggregators.formats import decode_model
 from aggregators.methods.merging import encode_input
-from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
-from site_agent.errors import InvalidInputError, SiteAgentError
+from site_agent.errors import SiteAgentError
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.flare_process import end_with_parent
 from site_agent.federated.engines.flare.site_rules import SiteRules
 from site_agent.federated.leak_checks import require_safe
 from site_agent.federated.local_training import Privacy, train_at_site
-from site_agent.federated.personal import PersonalStore
-from site_agent.federated.plan import digest_run, read_plan
+from site_agent.federated.personal import PersonalStore, assemble
+from site_agent.federated.plan import FederationPlan, digest_run, read_plan
 from site_agent.federated.tasks import Task, task_of_network
 from site_agent.pool.profiles import personal_folder, privacy_folder
 
@@ -47,9 +46,22 @@ class SiteExecutor(Executor):  # type: ignore[misc]
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Answer from now on when the server asks whether this site is still there."""
         if event_type == EventType.START_RUN:
-            fl_ctx.get_engine().register_aux_message_handler(
+            engine = fl_ctx.get_engine()
+            engine.register_aux_message_handler(
                 messages.PRESENT, lambda **_: make_reply(ReturnCode.OK)
             )
+            engine.register_aux_message_handler(messages.REPLY, self._take_reply)
+
+    def _take_reply(self, topic: str, request: Shareable, fl_ctx: Any) -> Shareable:  # noqa: ARG002
+        """Keep what a round has made for this site, which has a part of it if it trained."""
+        try:
+            store = _store_of(read_plan(request[messages.PLAN]), request)
+            number = int(request[messages.ROUND])
+            store.take_reply(fl_ctx.get_identity_name(), number, request[messages.REPLY])
+        except (SiteAgentError, ValueError, KeyError, TypeError, OSError) as error:
+            self.logger.warning(f"no reply was kept: {error}")
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        return make_reply(ReturnCode.OK)
 
     def execute(
         self, task_name: str, shareable: Mapping[str, Any], fl_ctx: Any, _abort_signal: Any
@@ -75,17 +87,13 @@ class SiteExecutor(Executor):  # type: ignore[misc]
     def _contribute(self, number: int, task: Mapping[str, Any], site: str) -> tuple[bytes, int]:
         content = task[messages.BASE]
         plan, digest = read_plan(task[messages.PLAN]), sha256(content).hexdigest()
-        if find_method(plan.method).replies:
-            raise InvalidInputError(
-                f"live rounds cannot reply to single sites, as {plan.method} does",
-                hint="'poolctl federated simulate' holds its rounds on one machine",
-            )
         base, settings = cast("StateDict", decode_model(content)), plan.training
         samples = self._samples(task_of_network(base))
-        require_safe(f"{number} of this job", base, samples, settings)
+        store = _store_of(plan, task)
+        before = store.before(site, number)
+        # What is trained, with a head that may come from the server as well.
+        require_safe(f"{number} of this job", assemble(base, before), samples, settings)
         self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
-        series = f"live-{digest_run(plan, str(task[messages.FIRST_BASE]))[:16]}"
-        store = PersonalStore(personal_folder() / series)
         done = train_at_site(
             base,
             digest,
@@ -95,10 +103,16 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             round_number=number,
             method=plan.method,
             options=plan.own_options,
-            before=store.before(site, number),
+            before=before,
             max_hours=self._rules.max_hours,
             privacy=Privacy(privacy_folder()),
         )
         if done.part is not None:
             store.keep(done.part)
         return bytes(encode_input(done.contribution)), done.contribution.samples
+
+
+def _store_of(plan: FederationPlan, content: Mapping[str, Any]) -> PersonalStore:
+    """Return where this site keeps its parts of the rounds that a message is about."""
+    series = f"live-{digest_run(plan, str(content[messages.FIRST_BASE]))[:16]}"
+    return PersonalStore(personal_folder() / series)

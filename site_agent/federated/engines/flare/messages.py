@@ -19,6 +19,10 @@ PLAN, FIRST_BASE = "plan", "first_base"
 CONTRIBUTION, REFUSAL = "contribution", "refusal"
 """An answer has one of these: bytes of the contribution's file, or the type of an error."""
 
+REPLY = "poolctl.reply"
+"""The message, and its entry, with what a round has made for one site; beside it `ROUND`, `PLAN`
+and `FIRST_BASE`."""
+
 LEAST_OTHERS = "least_others"
 """Beside a contribution: with how many other sites' contributions it may be combined at least."""
 
