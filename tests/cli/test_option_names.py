@@ -37,6 +37,7 @@ SHARED = {
     "--limit": ("N", "how many lines at most"),
     "--long": (FLAG, "show more columns"),
     "--method": ("NAME or text", "that combines models or contributions"),
+    "--methods": ("A,B,... or text", "which a study compares"),
     "--metric": ("BOUND or KEY=NUMBER", "a score of a model"),
     "--name": ("NAME or [SITE/]NAME or text", "of what is made or sought"),
     "--nwb": (FLAG, "write an NWB file"),
