@@ -50,8 +50,8 @@ def test_noise_hides_what_smashed_data_show_and_averaging_brings_it_back(
     assert hidden.results["A"].gain < shown.results["A"].gain - 0.05
     assert hidden.results["B"].gain > hidden.results["A"].gain
     assert 0 <= shown.results["A"].persons_found <= 1
-    sheet = write_sheet(shown, tmp_path / "sheet.png")
-    assert Image.open(sheet).size == (12 * 60 * 2, 4 * 36 * 2)
+    with Image.open(write_sheet(shown, tmp_path / "sheet.png")) as sheet:
+        assert sheet.size == (12 * 60 * 2, 4 * 36 * 2)
     assert hidden.results["A"].facts()["gaze_error_deg"] is None
 
 
