@@ -247,8 +247,8 @@ def _markdown(rows: Sequence[Sequence[object]], verdict: str, repeat: Sequence[s
         "draws of shots and then over persons; low and high are the ends of 95 % intervals from",
         "resampling persons, of whom those of one seed share an encoder. Differences are of each",
         "method less the federated cross-encoder, person by person; on persons worse, the method",
-        "has the larger error. PCA-12 sees the patches of all sites in one place. All heads but the",
-        "mean gaze know the head pose, too.", "",
+        "has the larger error. PCA-12 sees the patches of all sites in one place. All heads but",
+        "the mean gaze know the head pose, too.", "",
         "To repeat it:", "", "```bash", shlex.join(repeat), "```",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
