@@ -338,6 +338,14 @@ class RepresentationTask(GazeTask):
         return pairs_loop.train_epoch(*given, crossed=self.crossed, **options)
 
     @staticmethod
+    def classes(_samples: GazeSamples) -> NDArray[np.int64]:
+        """Raise `InvalidInputError`: sites that learn without labels tell nothing of them."""
+        raise InvalidInputError(
+            "found a network that learns without labels, expected one with classes of gaze",
+            hint="Hold the rounds with fedavg or fedper.",
+        )
+
+    @staticmethod
     def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
         """Return the frames with both eyes; raise `InvalidInputError` where there are none."""
         return pairs_loop.require_both_eyes(dataset, persons)

@@ -15,13 +15,14 @@ from aggregators.models import StateDict
 from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.federated.in_process import HeldRound, run_rounds
-from site_agent.federated.local_training import last_layer, train_at_site
+from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble, read_part, with_reply
 from site_agent.federated.plan import make_plan
 from site_agent.federated.prototypes import HeadAndBody, class_statistics
-from site_agent.federated.tasks import GazeTask, SaliencyTask
+from site_agent.federated.tasks import GazeTask, RepresentationTask, SaliencyTask
 from site_agent.networks import new_network, to_module
 from site_agent.networks.architectures import GAZE_ARCHITECTURES, SALIENCY_ARCHITECTURES
+from site_agent.networks.files import last_layer
 from tests.site_agent.federated.small_sites import small_sites
 
 TWO_SITES = dict(list(small_sites().items())[:2])
@@ -48,6 +49,12 @@ def test_patches_have_nine_classes_of_gaze() -> None:
     looks = np.array([(-0.3, -0.3), (0.0, -0.15), (0.3, 0.3), (0.05, 0.0)])
     found = GazeTask.classes(replace(samples, gaze=looks))
     assert found.tolist() == [0, 4, 8, 7]
+
+
+def test_what_is_learned_without_labels_has_no_classes() -> None:
+    samples = next(iter(TWO_SITES.values()))
+    with pytest.raises(InvalidInputError, match="learns without labels, expected one with classes"):
+        RepresentationTask().classes(samples)
 
 
 def clips(count: int, seed: int = 0) -> ClipSamples:
