@@ -196,19 +196,7 @@ class BlinkAnalysisError(SiteAgentError):
 
 
 class TrainingSettingsError(SiteAgentError):
-    """A training setting is out of its range.
-
-    Attributes
-    ----------
-    setting : str
-        Its name (``"tree_depth"``).
-    """
-
-    setting = ""
-
-    def __init__(self, setting: str, found: object, expected: str) -> None:
-        self.setting = setting
-        super().__init__(f"{setting} is {found!r}, expected {expected}")
+    """A training setting is out of its range."""
 
 
 class TrainingDataError(SiteAgentError):

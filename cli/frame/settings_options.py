@@ -12,7 +12,7 @@ import typer
 
 from cli.frame.options import key_value_pairs
 from cli.frame.output import Reply
-from site_agent.named_settings import (
+from site_agent.settings import (
     changed_values,
     list_settings,
     read_settings_file,

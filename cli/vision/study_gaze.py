@@ -12,7 +12,7 @@ from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import SettingsOptions
-from site_agent.named_settings import list_settings, setting_text
+from site_agent.settings import list_settings, setting_text
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import Field
 
 from aggregators.formats import NETWORK_FORMATS, recognise
 from site_agent.datasets import FaceDataset, require_images
@@ -20,6 +21,7 @@ from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.faces.models import DETECTOR_FORMAT
 from site_agent.runs.progress import Progress
+from site_agent.settings import Settings
 
 Scores = DetectionScores | LandmarkScores
 # Starting a process and loading dlib in it takes about this long.
@@ -28,33 +30,29 @@ _PROCESS_START_S = 3.0
 _CURVE_BELOW = 0.5
 
 
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """Settings of an evaluation.
+class EvaluationSettings(Settings):
+    """Settings of an evaluation."""
 
-    Attributes
-    ----------
-    upsample : int or None
-        Detectors: doublings of the images; None: as the file says.
-    threshold : float
-        Detectors: added to the score that a face needs.
-    normaliser : str or None
-        Landmark models: errors are divided by inter-ocular, outer-corners, box, none, or the
-        distance of two groups of parts: 36,39/42,45.
-    parts : tuple of str
-        Landmark models: the landmarks to compare; all that a model places where empty.
-    resamples : int
-        Number of bootstrap samples for the intervals; 0: no intervals.
-    seed : int
-        Of the bootstrap.
-    """
-
-    upsample: int | None = None
-    threshold: float = 0.0
-    normaliser: str | None = None
-    resamples: int = 1000
-    seed: int = 0
-    parts: tuple[str, ...] = ()
+    upsample: int | None = Field(
+        default=None, description="Detectors: doublings of the images; None: as the file says."
+    )
+    threshold: float = Field(
+        default=0.0, description="Detectors: added to the score that a face needs."
+    )
+    normaliser: str | None = Field(
+        default=None,
+        description="Landmark models: errors are divided by inter-ocular, outer-corners, box, "
+        "none, or the distance of two groups of parts: 36,39/42,45.",
+    )
+    resamples: int = Field(
+        default=1000, description="Number of bootstrap samples for the intervals; 0: no intervals."
+    )
+    seed: int = Field(default=0, description="Of the bootstrap.")
+    parts: tuple[str, ...] = Field(
+        default=(),
+        description="Landmark models: the landmarks to compare; all that a model places where "
+        "empty.",
+    )
 
 
 def evaluate_model(

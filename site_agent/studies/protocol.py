@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from aggregators.methods.refitting import RefitSettings
-from site_agent.errors import InvalidInputError
+from site_agent.errors import InvalidInputError, TrainingSettingsError
 from site_agent.evaluation import EvaluationSettings
+from site_agent.settings import Settings
 from site_agent.studies.steps import SCORE_PREFIX, Contribute, Merge, Score, Step, Train
 from site_agent.training import ErtSettings, HogSvmSettings
-from site_agent.training.settings import require_number, require_whole
 
 StudyKind = Literal["landmarks", "detectors"]
 Group = Literal["alone", "union", "all", "merged", "order", "weighted", "cascade", "refined"]
@@ -29,87 +30,74 @@ _MOST_SPELLED_OUT = 9
 _BY_FACES = "by faces"
 
 
-@dataclass(frozen=True)
-class CombinationSettings:
-    """Settings of the combinations of parts.
+class CombinationSettings(Settings, error=TrainingSettingsError):
+    """Settings of the combinations of parts."""
 
-    Attributes
-    ----------
-    unions : bool
-        Train on growing unions of parts, too (P1+P2, P1+P2+P3, ...), which takes longest.
-    orders : int
-        Merge all parts in so many other orders, drawn at random.
-    weights : tuple of float
-        Merge all parts with these weights, too, one a part; 1.5 for the first and 1 for the
-        others when left out, as in the paper's example.
-    double : int
-        Number of the part that is merged twice; 0: the last one, as in the paper.
-    """
-
-    unions: bool = True
-    orders: int = 2
-    weights: tuple[float, ...] = ()
-    double: int = 0
-
-    def __post_init__(self) -> None:
-        require_whole("orders", self.orders, 0, 100)
-        require_whole("double", self.double, 0, MOST_PARTS)
-        for weight in self.weights:
-            require_number("weights", weight, above=0)
+    unions: bool = Field(
+        default=True,
+        description="Train on growing unions of parts, too (P1+P2, P1+P2+P3, ...), which takes "
+        "longest.",
+    )
+    orders: int = Field(
+        default=2,
+        ge=0,
+        le=100,
+        description="Merge all parts in so many other orders, drawn at random.",
+    )
+    weights: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        default=(),
+        description="Merge all parts with these weights, too, one a part; 1.5 for the first and "
+        "1 for the others when left out, as in the paper's example.",
+    )
+    double: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_PARTS,
+        description="Number of the part that is merged twice; 0: the last one, as in the paper.",
+    )
 
 
-@dataclass(frozen=True)
-class RefinementSettings:
-    """Settings of merging landmark models into a cascade, and of refining them.
+class RefinementSettings(Settings, error=TrainingSettingsError):
+    """Settings of merging landmark models into a cascade, and of refining them."""
 
-    Attributes
-    ----------
-    step : float
-        Factor on every update of the cascade.
-    rounds : int
-        Rounds of refinement, each one exchange of all parts; 0: none.
-    starts : int
-        Starting shapes for each face in refinement.
-    refit_nu : float or None
-        Part of the error that each tree corrects in refinement; by the number of trees if absent.
-    min_faces : int
-        Leaves that fewer faces of a part reach send nothing.
-    thin : int or None
-        Trees a level of the thinned models; those of one part's model if absent.
-    """
-
-    step: float = 1.1
-    rounds: int = 3
-    starts: int = 20
-    refit_nu: float | None = None
-    min_faces: int = 5
-    thin: int | None = None
-
-    def __post_init__(self) -> None:
-        require_number("step", self.step, above=0, most=2)
-        require_whole("rounds", self.rounds, 0, 100)
-        require_whole("starts", self.starts, 1, 10_000)
-        if self.refit_nu is not None:
-            require_number("refit_nu", self.refit_nu, above=0, most=1)
-        require_whole("min_faces", self.min_faces, 1, 1_000_000_000)
-        if self.thin is not None:
-            require_whole("thin", self.thin, 1, 1_000_000)
+    step: float = Field(
+        default=1.1, gt=0, le=2, description="Factor on every update of the cascade."
+    )
+    rounds: int = Field(
+        default=3,
+        ge=0,
+        le=100,
+        description="Rounds of refinement, each one exchange of all parts; 0: none.",
+    )
+    starts: int = Field(
+        default=20, ge=1, le=10_000, description="Starting shapes for each face in refinement."
+    )
+    refit_nu: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Part of the error that each tree corrects in refinement; by the number of "
+        "trees if absent.",
+    )
+    min_faces: int = Field(
+        default=5, ge=1, description="Leaves that fewer faces of a part reach send nothing."
+    )
+    thin: int | None = Field(
+        default=None,
+        ge=1,
+        description="Trees a level of the thinned models; those of one part's model if absent.",
+    )
 
 
-@dataclass(frozen=True)
-class StudySettings:
-    """All settings of a study, besides its data.
-
-    Attributes
-    ----------
-    refinement : RefinementSettings
-        Of no meaning for detectors.
-    """
+class StudySettings(Settings, error=TrainingSettingsError):
+    """All settings of a study, besides its data."""
 
     training: ErtSettings | HogSvmSettings
-    combination: CombinationSettings = field(default_factory=CombinationSettings)
-    refinement: RefinementSettings = field(default_factory=RefinementSettings)
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    combination: CombinationSettings = Field(default_factory=CombinationSettings)
+    refinement: RefinementSettings = Field(
+        default_factory=RefinementSettings, description="Of no meaning for detectors."
+    )
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     seed: int = 0
 
     @property

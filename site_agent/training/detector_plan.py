@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import TrainingDataError, TrainingSettingsError
-from site_agent.training.settings import require_number, require_whole
+from site_agent.settings import Settings
 from site_agent.training.windows import (
     Corners,
     DetectionWindow,
@@ -24,71 +27,65 @@ from site_agent.training.windows import (
 )
 
 _MOST_UPSAMPLING = 4
-_MOST_THREADS = 256
+_Side = Annotated[int, Field(ge=16, le=1000)]
 
 
-@dataclass(frozen=True)
-class HogSvmSettings:
-    """How a detector is trained; the defaults are those of table I of the paper.
+class HogSvmSettings(Settings, error=TrainingSettingsError):
+    """How a detector is trained; the defaults are those of table I of the paper."""
 
-    Attributes
-    ----------
-    c : float
-        Weight of the training errors against the size of the weights.
-    epsilon : float
-        Training ends when the risk is within this of the best possible.
-    target_size_px : (int, int) or int
-        Width and height of the sliding window; detectors can be merged (MWMA) only when theirs
-        are equal, so this fixes it whatever the shape of the boxes: where the mean box has
-        another shape, all boxes are first given the window's, about their centres. One number is
-        dlib's own way: an area in pixels, in the shape of the mean box.
-    upsample : int
-        How many times at most images are doubled so that small faces fill the window; they are
-        doubled only while a box cannot be reached, and the detector file says how often.
-    flips : bool
-        Add each image's mirror image.
-    ignore_unreachable : bool
-        Leave boxes that no window can cover out, neither faces nor background, instead of
-        refusing the data.
-    by_label : bool
-        Train one detector for each label of the boxes (front, left, right ...) and put them into
-        one file; a face is found when one of them finds it.
-    nuclear_norm_strength : float
-        Regularisation towards filters that are faster to apply; 0 is none.
-    threads : int
-        0: as many as the machine has. The result does not depend on it.
-    max_runtime_s : float or None
-        Stop after this time with what there is, for each detector.
-    """
-
-    c: float = 5.0
-    epsilon: float = 0.01
-    target_size_px: tuple[int, int] | int = (80, 80)
-    upsample: int = 0
-    flips: bool = False
-    ignore_unreachable: bool = False
-    by_label: bool = False
-    nuclear_norm_strength: float = 0.0
-    threads: int = 0
-    max_runtime_s: float | None = None
-
-    def __post_init__(self) -> None:
-        require_number("c", self.c, above=0)
-        require_number("epsilon", self.epsilon, above=0)
-        require_whole("upsample", self.upsample, 0, _MOST_UPSAMPLING)
-        require_whole("threads", self.threads, 0, _MOST_THREADS)
-        if self.nuclear_norm_strength:
-            require_number("nuclear_norm_strength", self.nuclear_norm_strength, above=0)
-        if self.max_runtime_s is not None:
-            require_number("max_runtime_s", self.max_runtime_s, above=0)
-        if isinstance(self.target_size_px, tuple | list):
-            if len(self.target_size_px) != 2:
-                raise TrainingSettingsError("target_size_px", self.target_size_px, "two numbers")
-            for side in self.target_size_px:
-                require_whole("target_size_px", side, 16, 1000)
-            object.__setattr__(self, "target_size_px", tuple(self.target_size_px))
-        else:
-            require_whole("target_size_px", self.target_size_px, 256, 1_000_000)
+    c: float = Field(
+        default=5.0,
+        gt=0,
+        description="Weight of the training errors against the size of the weights.",
+    )
+    epsilon: float = Field(
+        default=0.01,
+        gt=0,
+        description="Training ends when the risk is within this of the best possible.",
+    )
+    target_size_px: tuple[_Side, _Side] | Annotated[int, Field(ge=256, le=1_000_000)] = Field(
+        default=(80, 80),
+        description="Width and height of the sliding window; detectors can be merged (MWMA) only "
+        "when theirs are equal, so this fixes it whatever the shape of the boxes: "
+        "where the mean box has another shape, all boxes are first given the "
+        "window's, about their centres. One number is dlib's own way: an area in "
+        "pixels, in the shape of the mean box.",
+    )
+    upsample: int = Field(
+        default=0,
+        ge=0,
+        le=_MOST_UPSAMPLING,
+        description="How many times at most images are doubled so that small faces fill the "
+        "window; they are doubled only while a box cannot be reached, and the "
+        "detector file says how often.",
+    )
+    flips: bool = Field(default=False, description="Add each image's mirror image.")
+    ignore_unreachable: bool = Field(
+        default=False,
+        description="Leave boxes that no window can cover out, neither faces nor background, "
+        "instead of refusing the data.",
+    )
+    by_label: bool = Field(
+        default=False,
+        description="Train one detector for each label of the boxes (front, left, right ...) and "
+        "put them into one file; a face is found when one of them finds it.",
+    )
+    nuclear_norm_strength: float = Field(
+        default=0.0,
+        ge=0,
+        description="Regularisation towards filters that are faster to apply; 0 is none.",
+    )
+    threads: int = Field(
+        default=0,
+        ge=0,
+        le=256,
+        description="0: as many as the machine has. The result does not depend on it.",
+    )
+    max_runtime_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Stop after this time with what there is, for each detector.",
+    )
 
     @property
     def threads_used(self) -> int:
@@ -186,7 +183,7 @@ def _plan(
             boxes = tuple(tuple(with_window_shape(b, target) for b in image) for image in boxes)
             found = area_for_window([b for image in boxes for b in image], target)
         if found is None:
-            raise TrainingSettingsError(
+            raise settings.refused(
                 "target_size_px", target, "a size that boxes of this data set can be brought to"
             )
         area_px = found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from aggregators.formats import file_digest
 from site_agent.datasets import (
@@ -29,8 +30,8 @@ from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
 from site_agent.runs.progress import Progress
+from site_agent.settings import Settings
 from site_agent.training.progress_lines import ErtProgressReader
-from site_agent.training.settings import require_number, require_whole
 from site_agent.training.worker_process import require_memory, run_worker
 from site_agent.training_record import (
     DataSummary,
@@ -42,88 +43,85 @@ from site_agent.training_record import (
     utc_now,
 )
 
-_MOST_THREADS = 256
 _PROGRAM_BYTES = 200_000_000
 # Of one training sample in dlib: vectors and their allocation, besides their contents.
 _SAMPLE_OVERHEAD_BYTES = 240
 _FEWEST_FACES = 2
 
 
-@dataclass(frozen=True)
-class ErtSettings:
-    """How a landmark model is trained; the defaults are those of table III of the paper.
+class ErtSettings(Settings, error=TrainingSettingsError):
+    """How a landmark model is trained; the defaults are those of table III of the paper."""
 
-    Attributes
-    ----------
-    oversampling_amount : int
-        Starting shapes for each face.
-    nu : float
-        Part of the remaining error that each tree corrects, above 0 and at most 1.
-    tree_depth : int
-        Splits from root to leaf; a tree has ``2**tree_depth`` leaves.
-    feature_pool_size : int
-        Pixels from which the trees of a level choose.
-    num_test_splits : int
-        Random splits tried at each node.
-    cascade_depth : int
-        Levels of the cascade.
-    num_trees_per_cascade_level : int
-        Trees in each level.
-    lambda_param : float
-        How near to each other the two pixels of a split are, on average, in box sizes.
-    feature_pool_region_padding : float
-        How far pixels are taken from beyond the region of the landmarks, in box sizes; above -0.5.
-    oversampling_translation_jitter : float
-        Largest random shift of the box for each starting shape, in box sizes.
-    landmark_relative_padding_mode : bool
-        Take pixels from the region of the landmarks (true) or from the whole box at least.
-    seed : int
-        Another seed gives another model.
-    threads : int
-        The result depends on it: 0 and 1 give the same bytes, each larger number other ones,
-        because sums are then added in another order. With equal settings the result is the same.
-    parts : tuple of str
-        The landmarks to train on; empty: all. Names, ranges of numbers (36-47), and of iBUG's 68
-        the groups eyes, mouth, nose, brows, jaw, inner (all but the jaw), left-eye, right-eye.
-    allow_missing_parts : bool
-        Train on faces that lack some landmarks, from those that are marked.
-    """
-
-    oversampling_amount: int = 20
-    nu: float = 0.1
-    tree_depth: int = 5
-    feature_pool_size: int = 400
-    num_test_splits: int = 20
-    cascade_depth: int = 10
-    num_trees_per_cascade_level: int = 500
-    lambda_param: float = 0.1
-    feature_pool_region_padding: float = 0.0
-    oversampling_translation_jitter: float = 0.0
-    landmark_relative_padding_mode: bool = True
-    seed: int = 0
-    threads: int = 0
-    parts: tuple[str, ...] = ()
-    allow_missing_parts: bool = False
+    oversampling_amount: int = Field(
+        default=20, ge=1, le=10_000, description="Starting shapes for each face."
+    )
+    nu: float = Field(
+        default=0.1,
+        gt=0,
+        le=1,
+        description="Part of the remaining error that each tree corrects, above 0 and at most 1.",
+    )
+    tree_depth: int = Field(
+        default=5,
+        ge=1,
+        le=16,
+        description="Splits from root to leaf; a tree has 2**tree_depth leaves.",
+    )
+    feature_pool_size: int = Field(
+        default=400, ge=2, le=100_000, description="Pixels from which the trees of a level choose."
+    )
+    num_test_splits: int = Field(
+        default=20, ge=1, le=100_000, description="Random splits tried at each node."
+    )
+    cascade_depth: int = Field(default=10, ge=1, le=1000, description="Levels of the cascade.")
+    num_trees_per_cascade_level: int = Field(
+        default=500, ge=1, le=100_000, description="Trees in each level."
+    )
+    lambda_param: float = Field(
+        default=0.1,
+        gt=0,
+        description="How near to each other the two pixels of a split are, on average, in box "
+        "sizes.",
+    )
+    feature_pool_region_padding: float = Field(
+        default=0.0,
+        gt=-0.5,
+        description="How far pixels are taken from beyond the region of the landmarks, in box "
+        "sizes; above -0.5.",
+    )
+    oversampling_translation_jitter: float = Field(
+        default=0.0,
+        ge=0,
+        description="Largest random shift of the box for each starting shape, in box sizes.",
+    )
+    landmark_relative_padding_mode: bool = Field(
+        default=True,
+        description="Take pixels from the region of the landmarks (true) or from the whole box "
+        "at least.",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Another seed gives another model.")
+    threads: int = Field(
+        default=0,
+        ge=0,
+        le=256,
+        description="The result depends on it: 0 and 1 give the same bytes, each larger number "
+        "other ones, because sums are then added in another order. With equal "
+        "settings the result is the same.",
+    )
+    parts: tuple[str, ...] = Field(
+        default=(),
+        description="The landmarks to train on; empty: all. Names, ranges of numbers (36-47), "
+        "and of iBUG's 68 the groups eyes, mouth, nose, brows, jaw, inner (all but "
+        "the jaw), left-eye, right-eye.",
+    )
+    allow_missing_parts: bool = Field(
+        default=False,
+        description="Train on faces that lack some landmarks, from those that are marked.",
+    )
 
     def __post_init__(self) -> None:
-        require_whole("oversampling_amount", self.oversampling_amount, 1, 10_000)
-        require_number("nu", self.nu, above=0, most=1)
-        require_whole("tree_depth", self.tree_depth, 1, 16)
-        require_whole("feature_pool_size", self.feature_pool_size, 2, 100_000)
-        require_whole("num_test_splits", self.num_test_splits, 1, 100_000)
-        require_whole("cascade_depth", self.cascade_depth, 1, 1000)
-        trees = self.num_trees_per_cascade_level
-        require_whole("num_trees_per_cascade_level", trees, 1, 100_000)
-        require_number("lambda_param", self.lambda_param, above=0)
-        require_number("feature_pool_region_padding", self.feature_pool_region_padding, above=-0.5)
-        jitter = self.oversampling_translation_jitter
-        if jitter:
-            require_number("oversampling_translation_jitter", jitter, above=0)
-        require_whole("threads", self.threads, 0, _MOST_THREADS)
-        require_whole("seed", self.seed, 0, 2**63 - 1)
-        object.__setattr__(self, "parts", tuple(self.parts))
         if len(set(self.parts)) != len(self.parts):
-            raise TrainingSettingsError("parts", self.parts, "each name once")
+            raise self.refused("parts", self.parts, "each name once")
 
     def dlib_options(self) -> dict[str, Any]:
         """Return the settings under the names of dlib's options."""
@@ -263,7 +261,7 @@ def checked_parts(dataset: FaceDataset, settings: ErtSettings) -> tuple[str, ...
         )
     unknown = [name for name in settings.parts if name not in known]
     if unknown:
-        raise TrainingSettingsError(
+        raise settings.refused(
             "parts",
             ", ".join(unknown),
             f"names of the data set ({_listed(known)}), or groups of iBUG's 68 landmarks "

@@ -10,8 +10,8 @@ from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.ttl_log import TrialTiming
 from site_agent.eyeblink.outputs import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.named_settings import list_settings, with_values
 from site_agent.plain_json import plain
+from site_agent.settings import list_settings, with_values
 
 S = TypeVar("S")
 

@@ -15,12 +15,14 @@ Source: Elfares et al. 2022, "Federated Learning for Appearance-based Gaze Estim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from aggregators.methods.registry import METHODS as AGGREGATION_METHODS
 from site_agent.errors import InvalidInputError
-from site_agent.training.settings import require_number, require_whole
+from site_agent.settings import Settings
 
 Method = Literal["individual", "data-centre", "fedavg", "adaptive"]
 METHODS: tuple[Method, ...] = ("individual", "data-centre", "fedavg", "adaptive")
@@ -32,46 +34,39 @@ PROTOCOLS = ("persons", "noise", "hostile")
 _TUNING_SEED = 1000
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How networks are trained, at the sites or in one place: SGD with Nesterov's momentum.
+class TrainingSettings(Settings, error=InvalidInputError):
+    """How networks are trained, at the sites or in one place: SGD with Nesterov's momentum."""
 
-    Attributes
-    ----------
-    learning_rate : float
-        Of the first round. Networks that are trained in one place count an epoch as a round.
-    batch_size : int
-    epochs : int
-        Of a site in a round; 1 in one place.
-    eta, tau, beta : float
-        Server learning rate, degree of adaptivity relative to the root mean square of the first
-        mean update, and decay of both moments; of adaptive only.
-    """
-
-    learning_rate: float = 0.02
-    batch_size: int = 8
-    epochs: int = 1
-    eta: float = 0.0003
-    tau: float = 0.01
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        require_number("learning_rate", self.learning_rate, above=0, most=10)
-        require_whole("batch_size", self.batch_size, 1, 65_536)
-        require_whole("epochs", self.epochs, 1, 1000)
-        require_number("eta", self.eta, above=0)
-        require_number("tau", self.tau, above=0)
-        require_number("beta", self.beta, above=0, most=1)
+    learning_rate: float = Field(
+        default=0.02,
+        gt=0,
+        le=10,
+        description="Of the first round. Networks that are trained in one place count an epoch "
+        "as a round.",
+    )
+    batch_size: int = Field(default=8, ge=1, le=65_536, description="Samples in a step.")
+    epochs: int = Field(
+        default=1, ge=1, le=1000, description="Of a site in a round; 1 in one place."
+    )
+    eta: float = Field(default=0.0003, gt=0, description="Server learning rate; of adaptive only.")
+    tau: float = Field(
+        default=0.01,
+        gt=0,
+        description="Degree of adaptivity relative to the root mean square of the first mean "
+        "update; of adaptive only.",
+    )
+    beta: float = Field(
+        default=0.9, gt=0, le=1, description="Decay of both moments; of adaptive only."
+    )
 
 
-@dataclass(frozen=True)
-class MethodsTraining:
+class MethodsTraining(Settings, error=InvalidInputError):
     """How each method trains."""
 
-    individual: TrainingSettings = field(default_factory=TrainingSettings)
-    data_centre: TrainingSettings = field(default_factory=TrainingSettings)
-    fedavg: TrainingSettings = field(default_factory=TrainingSettings)
-    adaptive: TrainingSettings = field(default_factory=TrainingSettings)
+    individual: TrainingSettings = Field(default_factory=TrainingSettings)
+    data_centre: TrainingSettings = Field(default_factory=TrainingSettings)
+    fedavg: TrainingSettings = Field(default_factory=TrainingSettings)
+    adaptive: TrainingSettings = Field(default_factory=TrainingSettings)
 
     def of(self, method: Method) -> TrainingSettings:
         found: TrainingSettings = getattr(self, method.replace("-", "_"))
@@ -134,103 +129,90 @@ CANDIDATES: Mapping[Method, Sequence[Mapping[str, Any]]] = {
 """What `tuned` was chosen from."""
 
 
-@dataclass(frozen=True)
-class DrawnSettings:
-    """The persons whose eyes are drawn, where no data are given.
+class DrawnSettings(Settings, error=InvalidInputError):
+    """The persons whose eyes are drawn, where no data are given."""
 
-    Attributes
-    ----------
-    drawn_persons : int
-    frames : int
-        Mean over the persons.
-    amount : float
-        Ratio of the largest to the smallest amount of data of a person.
-    """
-
-    drawn_persons: int = 15
-    frames: int = 1000
-    amount: float = 20.0
+    drawn_persons: int = Field(default=15, description="Persons whose eyes are drawn.")
+    frames: int = Field(default=1000, description="Mean over the persons.")
+    amount: float = Field(
+        default=20.0, description="Ratio of the largest to the smallest amount of data of a person."
+    )
 
 
-@dataclass(frozen=True)
-class GazeStudySettings:
-    """Everything that is chosen in a study, besides its data.
+class GazeStudySettings(Settings, error=InvalidInputError):
+    """Everything that is chosen in a study, besides its data."""
 
-    Attributes
-    ----------
-    architecture : str
-        Of all networks.
-    protocols : tuple of str
-        ``persons`` (person-specific and person-independent), ``noise``, ``hostile``.
-    seeds : int
-        How often everything is repeated with other starts, splits and orders.
-    folds : int
-        Of the persons; 0: leave one out.
-    passes : int
-        How often a method passes over the data of a site: rounds times epochs.
-    individual_passes : int
-        The same of the networks of one person alone.
-    cohort : float
-        Share of the sites in each round; all of them for ``noise`` and ``hostile``.
-    learning_rate_decay : float
-        Inverse decay over rounds.
-    most_frames : int
-        Samples of a person that are used, spread over sessions; 0: all.
-    robust_sites : int
-        Persons who are sites for ``noise`` and ``hostile``; the others are the test.
-    robust_seeds : int
-        Like `seeds`.
-    noise_shares : tuple of float
-        Shares of sites whose training images are noisy.
-    noise_sd : float
-        Standard deviation of that noise, in `noise_unit`.
-    noise_unit : {'image-sd', 'range'}
-        The standard deviation of the picture itself, at which the paper's figures are found; or
-        the range from black to white.
-    hostile_sites : int
-        Sites that send hostile updates.
-    rules : tuple of str
-        Aggregation methods that combine them, with the method's own defaults.
-    first_seed : int
-        Of the drawn persons, too.
-    secure : bool
-        Fedavg and adaptive see only secure sums over the sites of a round.
-    """
-
-    architecture: str = "gaze-lenet"
-    protocols: tuple[str, ...] = PROTOCOLS
-    seeds: int = 5
-    folds: int = 5
-    passes: int = 60
-    individual_passes: int = 60
-    cohort: float = 0.8
-    learning_rate_decay: float = 0.1
-    most_frames: int = 0
-    robust_sites: int = 10
-    robust_seeds: int = 3
-    noise_shares: tuple[float, ...] = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    noise_sd: float = 0.5
-    noise_unit: Literal["image-sd", "range"] = "image-sd"
-    hostile_sites: int = 3
-    rules: tuple[str, ...] = RULES
-    first_seed: int = 0
-    secure: bool = False
-    training: MethodsTraining = field(default_factory=lambda: PRESETS["tuned"])
-    drawn: DrawnSettings = field(default_factory=DrawnSettings)
+    architecture: str = Field(default="gaze-lenet", description="Of all networks.")
+    protocols: tuple[str, ...] = Field(
+        default=PROTOCOLS,
+        description="persons (person-specific and person-independent), noise, hostile.",
+    )
+    seeds: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="How often everything is repeated with other starts, splits and orders.",
+    )
+    folds: int = Field(default=5, ge=0, le=1000, description="Of the persons; 0: leave one out.")
+    passes: int = Field(
+        default=60,
+        ge=1,
+        le=100_000,
+        description="How often a method passes over the data of a site: rounds times epochs.",
+    )
+    individual_passes: int = Field(
+        default=60, ge=1, le=100_000, description="The same of the networks of one person alone."
+    )
+    cohort: float = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="Share of the sites in each round; all of them for noise and hostile.",
+    )
+    learning_rate_decay: float = Field(default=0.1, description="Inverse decay over rounds.")
+    most_frames: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Samples of a person that are used, spread over sessions; 0: all.",
+    )
+    robust_sites: int = Field(
+        default=10,
+        ge=2,
+        le=1000,
+        description="Persons who are sites for noise and hostile; the others are the test.",
+    )
+    robust_seeds: int = Field(default=3, ge=1, le=100, description="Like seeds.")
+    noise_shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        default=(0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+        description="Shares of sites whose training images are noisy.",
+    )
+    noise_sd: float = Field(
+        default=0.5, gt=0, le=100, description="Standard deviation of that noise, in noise_unit."
+    )
+    noise_unit: Literal["image-sd", "range"] = Field(
+        default="image-sd",
+        description="The standard deviation of the picture itself, at which the paper's figures "
+        "are found; or the range from black to white.",
+    )
+    hostile_sites: int = Field(default=3, ge=0, description="Sites that send hostile updates.")
+    rules: tuple[str, ...] = Field(
+        default=RULES,
+        description="Aggregation methods that combine them, with the method's own defaults.",
+    )
+    first_seed: int = Field(default=0, description="Of the drawn persons, too.")
+    secure: bool = Field(
+        default=False,
+        description="Fedavg and adaptive see only secure sums over the sites of a round.",
+    )
+    training: MethodsTraining = Field(default_factory=lambda: PRESETS["tuned"])
+    drawn: DrawnSettings = Field(default_factory=DrawnSettings)
 
     def __post_init__(self) -> None:
-        require_whole("seeds", self.seeds, 1, 100)
-        require_whole("robust_seeds", self.robust_seeds, 1, 100)
-        require_whole("folds", self.folds, 0, 1000)
-        require_whole("passes", self.passes, 1, 100_000)
-        require_whole("individual_passes", self.individual_passes, 1, 100_000)
-        require_whole("most_frames", self.most_frames, 0, 1_000_000)
-        require_whole("robust_sites", self.robust_sites, 2, 1000)
-        require_whole("hostile_sites", self.hostile_sites, 0, self.robust_sites)
-        require_number("cohort", self.cohort, above=0, most=1)
-        require_number("noise_sd", self.noise_sd, above=0, most=100)
-        if self.noise_unit not in ("image-sd", "range"):
-            raise InvalidInputError(f"noise_unit: {self.noise_unit}; expected image-sd or range")
+        if self.hostile_sites > self.robust_sites:
+            raise self.refused(
+                "hostile_sites", self.hostile_sites, f"at most robust_sites, {self.robust_sites}"
+            )
         unknown = [name for name in self.protocols if name not in PROTOCOLS]
         if unknown or not self.protocols:
             raise InvalidInputError(
@@ -242,8 +224,6 @@ class GazeStudySettings:
             raise InvalidInputError(
                 f"rules: {', '.join(unknown)}; expected some of {', '.join(methods)}"
             )
-        if any(not 0 <= share <= 1 for share in self.noise_shares):
-            raise InvalidInputError(f"noise_shares: {self.noise_shares}; expected shares of 0 to 1")
 
 
 QUICK = GazeStudySettings(

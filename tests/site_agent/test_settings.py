@@ -12,7 +12,7 @@ from site_agent.errors import SettingsError
 from site_agent.eyeblink.batch.settings import LEFT_OUT
 from site_agent.eyeblink.conditioning.settings import CrRule
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.named_settings import (
+from site_agent.settings import (
     changed_values,
     list_settings,
     read_settings_file,
