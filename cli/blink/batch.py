@@ -193,10 +193,8 @@ def _with_models(
 
 
 def _check(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
-    from site_agent.eyeblink.batch.settings import check_settings
     from site_agent.eyeblink.outputs import check_requested
 
-    check_settings(settings)
     check_requested(settings.outputs)
     return settings
 

@@ -276,9 +276,7 @@ def _prepare(
     if out_dir.exists() and not out_dir.is_dir():
         raise BlinkAnalysisError(f"{out_dir}: is a file, expected a folder for the results")
     check_requested(settings.outputs)
-    settings.filter.check()
     light_regions(settings.trial_timing)
-    settings.blinks.check()
     return (
         None
         if trials is None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from pydantic import Field
 
 from site_agent.datasets.trials import Trial
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.statistics import perclos_pct
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
@@ -28,47 +30,43 @@ from site_agent.eyeblink.session_folder import SessionLabels, SessionNames
 from site_agent.eyeblink.sources import RecordingStart, SourceFile
 from site_agent.eyeblink.text_tables import Decimal
 from site_agent.eyeblink.video.frames import Frame
+from site_agent.settings import Settings
 
 
-@dataclass(frozen=True)
-class FileSettings:
-    """How the input files are read.
+class FileSettings(Settings, error=BlinkAnalysisError):
+    """How the input files are read."""
 
-    Attributes
-    ----------
-    decimal : {'.', ','}
-        Decimal sign in traces and in tables of trials.
-    bits : int
-        How many of 16 bits a pixel are used: 10 or 12 for cameras whose files have 16 bits but do
-        not use them all. Files of 8 bits are read as they are.
-    """
-
-    decimal: Decimal = "."
-    bits: int = 16
+    decimal: Decimal = Field(
+        default=".", description="Decimal sign in traces and in tables of trials."
+    )
+    bits: int = Field(
+        default=16,
+        description="How many of 16 bits a pixel are used: 10 or 12 for cameras whose files have "
+        "16 bits but do not use them all. Files of 8 bits are read as they are.",
+    )
 
 
-@dataclass(frozen=True)
-class BlinkAnalysisSettings:
-    """All settings of an analysis; every one is written into the provenance.
+class BlinkAnalysisSettings(Settings, error=BlinkAnalysisError):
+    """All settings of an analysis; every one is written into the provenance."""
 
-    Attributes
-    ----------
-    conditioning, trial_timing : ConditioningSettings, TrialTiming
-        Used when trials are given.
-    labels : SessionLabels
-        Whose recording it is; with a subject the files get names of the BIDS standard.
-    outputs : frozenset of str
-        Outputs that are written on request only: ``overlay``, ``nwb``.
-    """
-
-    files: FileSettings = field(default_factory=FileSettings)
-    faces: FaceSettings = field(default_factory=FaceSettings)
-    blinks: BlinkSettings = field(default_factory=BlinkSettings)
-    filter: FilterSettings = field(default_factory=FilterSettings)
-    conditioning: ConditioningSettings = field(default_factory=ConditioningSettings)
-    trial_timing: TrialTiming = field(default_factory=TrialTiming)
-    labels: SessionLabels = field(default_factory=SessionLabels)
-    outputs: frozenset[str] = frozenset()
+    files: FileSettings = Field(default_factory=FileSettings)
+    faces: FaceSettings = Field(default_factory=FaceSettings)
+    blinks: BlinkSettings = Field(default_factory=BlinkSettings)
+    filter: FilterSettings = Field(default_factory=FilterSettings)
+    conditioning: ConditioningSettings = Field(
+        default_factory=ConditioningSettings, description="Used when trials are given."
+    )
+    trial_timing: TrialTiming = Field(
+        default_factory=TrialTiming, description="Used when trials are given."
+    )
+    labels: SessionLabels = Field(
+        default_factory=SessionLabels,
+        description="Whose recording it is; with a subject the files get names of the BIDS "
+        "standard.",
+    )
+    outputs: frozenset[str] = Field(
+        default=frozenset(), description="Outputs that are written on request only: overlay, nwb."
+    )
 
 
 class Footage(Protocol):

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
+from pydantic import Field
+
 from site_agent.errors import BlinkAnalysisError, StudyFolderError
+from site_agent.settings import Settings
 
 RECORD_NAME = "study.json"
 """In each folder of a study's session, see `study.record`."""
@@ -92,20 +95,8 @@ BIDS_MARK = "_desc-blink_"
 """Between the entities of a BIDS name and what a plain folder calls the file."""
 
 
-@dataclass(frozen=True)
-class SessionLabels:
+class SessionLabels(Settings, error=BlinkAnalysisError):
     """Labels of a recording; without `subject` the files have plain names.
-
-    Attributes
-    ----------
-    subject, session, task : str
-        Letters and digits, as BIDS wants them; a leading ``sub-``, ``ses-`` or ``task-`` is taken
-        off. Empty where not given.
-    start : datetime or None
-        When the recording began.
-    age, sex : str
-        Of the subject, for NWB: a duration of ISO 8601 such as ``P21Y``, and ``F``, ``M``, ``O``
-        or ``U`` (unknown).
 
     Raises
     ------
@@ -113,12 +104,32 @@ class SessionLabels:
         A label with other characters, a session without a subject, an age or sex that is none.
     """
 
-    subject: str = ""
-    session: str = ""
-    task: str = ""
-    start: datetime | None = None
-    age: str = ""
-    sex: str = "U"
+    subject: str = Field(
+        default="",
+        description="Letters and digits, as BIDS wants them; a leading sub-, ses- or task- is "
+        "taken off. Empty where not given.",
+    )
+    session: str = Field(
+        default="",
+        description="Letters and digits, as BIDS wants them; a leading sub-, ses- or task- is "
+        "taken off. Empty where not given.",
+    )
+    task: str = Field(
+        default="",
+        description="Letters and digits, as BIDS wants them; a leading sub-, ses- or task- is "
+        "taken off. Empty where not given.",
+    )
+    start: datetime | None = Field(default=None, description="When the recording began.")
+    age: str = Field(
+        default="",
+        description="Of the subject, for NWB: a duration of ISO 8601 such as P21Y, and F, M, O "
+        "or U (unknown).",
+    )
+    sex: str = Field(
+        default="U",
+        description="Of the subject, for NWB: a duration of ISO 8601 such as P21Y, and F, M, O "
+        "or U (unknown).",
+    )
 
     def __post_init__(self) -> None:
         for name, entity in (("subject", "sub-"), ("session", "ses-"), ("task", "task-")):

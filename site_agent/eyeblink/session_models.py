@@ -51,7 +51,6 @@ class FaceModels:
         ------
         FaceModelError, BlinkAnalysisError
         """
-        settings.check()
         predictor = open_landmarks(landmarks)
         check_eyes(predictor, str(landmarks))
         points = source_file("landmarks", Path(landmarks), addresses.get("landmarks"))

@@ -53,16 +53,7 @@ def with_overrides(
         # Labels of files with BIDS names; a table may give the task of other recordings, too.
         named.pop("labels.session", None)
         named.pop("labels.task", None)
-    settings = with_values(replace(settings, outputs=frozenset(chosen)), named)
-    check_settings(settings)
-    return settings
-
-
-def check_settings(settings: BlinkAnalysisSettings) -> None:
-    """Refuse values that are out of range."""
-    settings.faces.check()
-    settings.filter.check()
-    settings.blinks.check()
+    return with_values(replace(settings, outputs=frozenset(chosen)), named)
 
 
 def settings_from_plain(

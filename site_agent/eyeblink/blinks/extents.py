@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.records import Float64
+from site_agent.settings import Settings
 
 BASE_S = 1.5
 """The lids start from the lower values of this time before they are shut."""
@@ -107,21 +110,18 @@ SHUT_SHARE = 0.8
 """Lids are shut from this share of their way down on, as in PERCLOS."""
 
 
-@dataclass(frozen=True)
-class ExtentSettings:
-    """How beginning and end are measured.
+class ExtentSettings(Settings, error=BlinkAnalysisError):
+    """How beginning and end are measured."""
 
-    Attributes
-    ----------
-    smoothing_ms : float
-        Running mean over at most this time (single frames of slow cameras stay as they are).
-        It is centred: onsets of fast recordings may come out early by up to half of it.
-    edge_share : float
-        A blink begins and ends where this share of its depth is passed.
-    """
-
-    smoothing_ms: float = 20.0
-    edge_share: float = 0.2
+    smoothing_ms: float = Field(
+        default=20.0,
+        description="Running mean over at most this time (single frames of slow cameras stay as "
+        "they are). It is centred: onsets of fast recordings may come out early by "
+        "up to half of it.",
+    )
+    edge_share: float = Field(
+        default=0.2, description="A blink begins and ends where this share of its depth is passed."
+    )
 
 
 @dataclass(frozen=True)

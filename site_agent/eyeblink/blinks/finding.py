@@ -9,10 +9,11 @@ and cameras can differ.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.closures import Cut, find_closures
@@ -28,6 +29,7 @@ from site_agent.eyeblink.blinks.likelihood import (
 from site_agent.eyeblink.openness.sampling import EvenTrace, evenly_spaced
 from site_agent.eyeblink.openness.signal import Calibration, CalibrationSettings, calibrate
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap
+from site_agent.settings import Settings
 from site_agent.wording import count_words
 
 BlinkKind = Literal["blink", "closure"]
@@ -46,43 +48,29 @@ DOUBTFUL_BLINK, DOUBTFUL_CLOSURE = 0.2, 0.1
 """From this probability on, what is too improbable to be counted is listed as left out."""
 
 
-@dataclass(frozen=True)
-class BlinkSettings:
-    """What counts as a blink.
+class BlinkSettings(Settings, error=BlinkAnalysisError):
+    """What counts as a blink."""
 
-    Attributes
-    ----------
-    least_confidence : float
-        How probable a blink or a closure must be to be counted, 0..1. A higher value leaves out
-        more doubtful ones; what is left out is listed in session.json.
-    longest_blink_ms : float
-        Lids that are at least half way down for longer make a `closure`, not a blink.
-    shortest_blink_ms : float
-        Shorter events, with a frame interval added, are not blinks.
-    complete_fec : float
-        FEC from which a blink is complete, below it partial.
-    """
-
-    least_confidence: float = 0.4
-    longest_blink_ms: float = 400.0
-    shortest_blink_ms: float = 50.0
-    complete_fec: float = 0.75
-    extents: ExtentSettings = field(default_factory=ExtentSettings)
-    calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
-
-    def check(self) -> None:
-        """Raise an error for values out of range.
-
-        Raises
-        ------
-        BlinkAnalysisError
-        """
-        if not 0 < self.least_confidence <= 1:
-            raise BlinkAnalysisError(
-                f"least_confidence is {self.least_confidence:g}, expected a probability above 0, "
-                "up to 1"
-            )
-        self.calibration.check()
+    least_confidence: float = Field(
+        default=0.4,
+        gt=0,
+        le=1,
+        description="How probable a blink or a closure must be to be counted, 0..1. A higher "
+        "value leaves out more doubtful ones; what is left out is listed in "
+        "session.json.",
+    )
+    longest_blink_ms: float = Field(
+        default=400.0,
+        description="Lids that are at least half way down for longer make a closure, not a blink.",
+    )
+    shortest_blink_ms: float = Field(
+        default=50.0, description="Shorter events, with a frame interval added, are not blinks."
+    )
+    complete_fec: float = Field(
+        default=0.75, description="FEC from which a blink is complete, below it partial."
+    )
+    extents: ExtentSettings = Field(default_factory=ExtentSettings)
+    calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)
 
 
 @dataclass(frozen=True)

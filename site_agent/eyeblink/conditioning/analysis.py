@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +37,7 @@ from site_agent.eyeblink.conditioning.trial_measures import (
 )
 from site_agent.eyeblink.conditioning.trials import session_cs_us_interval_ms
 from site_agent.eyeblink.records import Float64
+from site_agent.plain_json import plain
 
 # A trial is rejected where the SD of its baseline exceeds the session's median by so many
 # interquartile ranges, but never for an SD of at most the floor, in FEC.
@@ -70,7 +71,7 @@ class ConditioningResult:
         return {
             "summary": self.summary.to_dict(),
             "sensitivity": [row.to_dict() for row in self.sensitivity],
-            "settings": self.settings.to_dict(),
+            "settings": plain(asdict(self.settings)),
             "remarks": list(self.remarks),
         }
 

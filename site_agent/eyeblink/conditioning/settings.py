@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from pydantic import Field
+
 from site_agent.errors import ConditioningError
+from site_agent.settings import Settings
 
 Window = tuple[float, float]
 
@@ -42,76 +43,73 @@ REJECT_RULES = (
 """Rules that a study may choose to apply or not; with the other reasons nothing can be measured."""
 
 
-@dataclass(frozen=True)
-class ConditioningSettings:
-    """Definitions of the conditioning measures. Time zero is the CS onset.
+class ConditioningSettings(Settings, error=ConditioningError):
+    """Definitions of the conditioning measures. Time zero is the CS onset."""
 
-    Attributes
-    ----------
-    baseline_ms : (start, end)
-        Window of the baseline before the CS (before the US in `us_only` trials).
-    reject_rules : tuple of Rejection
-        Which rules reject trials: missing-samples, unstable-baseline, closed-before-cs.
-    largest_missing_share : float
-        Share of the trial's time without valid samples above which it is rejected.
-    closed_before_cs_fec : float
-        A trial is rejected where FEC in the last 100 ms before the CS exceeds the session's resting
-        level (median of its baselines) by more than this.
-    cr_window_ms : (start, end)
-        Window relative to the US whose mean FEC, less the baseline, is the CR amplitude.
-    cr_rule, cr_threshold : CrRule, float
-        Which amplitude is a CR.
-    cr_needs_onset : bool
-        Count a CR only where an onset is found at or after `onset_floor_ms`.
-    onset_floor_ms : float
-        No CR onset is sought before.
-    ur_window_ms : (start, end)
-        Window after the US in which the UR has its peak. Before its start the US has not moved
-        the lid, so that samples up to there still belong to the CR.
-    default_cs_us_ms : float
-        CS-US interval of `cs_only` trials where the trial list does not give it.
-    smoothing_ms : float
-        Full width of the local polynomials that velocity and peaks are read from; at low frame
-        rates they take three samples (peaks: the samples themselves).
-    """
-
-    baseline_ms: Window = (-500.0, 0.0)
-    reject_rules: tuple[Rejection, ...] = REJECT_RULES
-    largest_missing_share: float = 0.25
-    closed_before_cs_fec: float = 0.15
-    cr_window_ms: Window = (-40.0, -2.0)
-    cr_rule: CrRule = CrRule.FEC
-    cr_threshold: float = 0.10
-    cr_needs_onset: bool = False
-    onset_floor_ms: float = 50.0
-    ur_window_ms: Window = (10.0, 150.0)
-    default_cs_us_ms: float = 450.0
-    smoothing_ms: float = 50.0
+    baseline_ms: Window = Field(
+        default=(-500.0, 0.0),
+        description="Window of the baseline before the CS (before the US in us_only trials).",
+    )
+    reject_rules: tuple[Rejection, ...] = Field(
+        default=REJECT_RULES,
+        description="Which rules reject trials: missing-samples, unstable-baseline, "
+        "closed-before-cs.",
+    )
+    largest_missing_share: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="Share of the trial's time without valid samples above which it is rejected.",
+    )
+    closed_before_cs_fec: float = Field(
+        default=0.15,
+        ge=0,
+        description="A trial is rejected where FEC in the last 100 ms before the CS exceeds the "
+        "session's resting level (median of its baselines) by more than this.",
+    )
+    cr_window_ms: Window = Field(
+        default=(-40.0, -2.0),
+        description="Window relative to the US whose mean FEC, less the baseline, is the CR "
+        "amplitude.",
+    )
+    cr_rule: CrRule = Field(default=CrRule.FEC, description="Which amplitude is a CR.")
+    cr_threshold: float = Field(default=0.10, gt=0, description="Which amplitude is a CR.")
+    cr_needs_onset: bool = Field(
+        default=False,
+        description="Count a CR only where an onset is found at or after onset_floor_ms.",
+    )
+    onset_floor_ms: float = Field(default=50.0, ge=0, description="No CR onset is sought before.")
+    ur_window_ms: Window = Field(
+        default=(10.0, 150.0),
+        description="Window after the US in which the UR has its peak. Before its start the US "
+        "has not moved the lid, so that samples up to there still belong to the CR.",
+    )
+    default_cs_us_ms: float = Field(
+        default=450.0,
+        gt=0,
+        description="CS-US interval of cs_only trials where the trial list does not give it.",
+    )
+    smoothing_ms: float = Field(
+        default=50.0,
+        gt=0,
+        description="Full width of the local polynomials that velocity and peaks are read from; "
+        "at low frame rates they take three samples (peaks: the samples themselves).",
+    )
 
     def __post_init__(self) -> None:
         for name in ("baseline_ms", "cr_window_ms", "ur_window_ms"):
             start, end = getattr(self, name)
-            _require(math.isfinite(start) and start < end < math.inf, name, "start < end")
-        _require(self.baseline_ms[1] <= 0, "baseline_ms", "an end at or before the CS (0)")
-        _require(self.cr_window_ms[1] <= 0, "cr_window_ms", "an end at or before the US (0)")
-        _require(self.ur_window_ms[0] >= 0, "ur_window_ms", "a start at or after the US (0)")
-        _require(0 <= self.largest_missing_share <= 1, "largest_missing_share", "0..1")
-        _require(set(self.reject_rules) <= set(REJECT_RULES), "reject_rules", _listed(REJECT_RULES))
-        _require(self.cr_rule in set(CrRule), "cr_rule", _listed(CrRule))
-        for name in ("cr_threshold", "smoothing_ms", "default_cs_us_ms"):
-            _require(0 < getattr(self, name) < math.inf, name, "a positive number")
-        for name in ("closed_before_cs_fec", "onset_floor_ms"):
-            _require(0 <= getattr(self, name) < math.inf, name, "0 or more")
+            self._require(start < end, name, "start < end")
+        self._require(self.baseline_ms[1] <= 0, "baseline_ms", "an end at or before the CS (0)")
+        self._require(self.cr_window_ms[1] <= 0, "cr_window_ms", "an end at or before the US (0)")
+        self._require(self.ur_window_ms[0] >= 0, "ur_window_ms", "a start at or after the US (0)")
+        self._require(
+            set(self.reject_rules) <= set(REJECT_RULES), "reject_rules", ", ".join(REJECT_RULES)
+        )
 
-    def to_dict(self) -> dict[str, object]:
-        """Return every setting as plain JSON types, for the provenance."""
-        plain = asdict(self)
-        return {
-            name: [str(item) if isinstance(item, str) else item for item in value]
-            if isinstance(value, tuple)
-            else (str(value) if isinstance(value, str) else value)
-            for name, value in plain.items()
-        }
+    def _require(self, holds: bool, name: str, expected: str) -> None:
+        if not holds:
+            raise self.refused(name, getattr(self, name), expected)
 
 
 SENSITIVITY_RULES: tuple[tuple[CrRule, float], ...] = (
@@ -131,14 +129,3 @@ def cr_rule_text(rule: CrRule, threshold: float) -> str:
     if rule is CrRule.UR_SHARE:
         return f"amplitude >= {100 * threshold:g} % of the UR"
     return f"mean >= baseline mean + {threshold:g} SD"
-
-
-def _require(holds: bool, name: str, expected: str) -> None:
-    if not holds:
-        raise ConditioningError(
-            f"the conditioning setting {name} is out of range: expected {expected}"
-        )
-
-
-def _listed(names: object) -> str:
-    return ", ".join(str(name) for name in names)  # type: ignore[attr-defined]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
-from site_agent.errors import TableFileError
+from site_agent.errors import ConditioningError, TableFileError
 from site_agent.eyeblink.conditioning.trials import (
     TrialList,
     correct_latency,
@@ -24,27 +25,23 @@ from site_agent.eyeblink.text_tables import (
     column_name,
     read_table,
 )
+from site_agent.settings import Settings
 
 _CHANNEL_COLUMNS = ("channel", "event", "trial_type")
 _HIGH = frozenset({"1", "high", "on", "true", "rising"})
 _LOW = frozenset({"0", "low", "off", "false", "falling"})
 
 
-@dataclass(frozen=True)
-class TtlSettings:
-    """Which pulses are stimuli, and which belong together.
+class TtlSettings(Settings, error=ConditioningError):
+    """Which pulses are stimuli, and which belong together."""
 
-    Attributes
-    ----------
-    cs_channel, us_channel : str
-        Names (or numbers) of the channels; case does not matter.
-    pairing_window_ms : float
-        Longest CS-US interval.
-    """
-
-    cs_channel: str = "CS"
-    us_channel: str = "US"
-    pairing_window_ms: float = 2000.0
+    cs_channel: str = Field(
+        default="CS", description="Names (or numbers) of the channels; case does not matter."
+    )
+    us_channel: str = Field(
+        default="US", description="Names (or numbers) of the channels; case does not matter."
+    )
+    pairing_window_ms: float = Field(default=2000.0, description="Longest CS-US interval.")
 
 
 def trials_of_pulses(table: TextTable, settings: TtlSettings | None = None) -> TrialList:
@@ -163,29 +160,33 @@ def _level_onsets(table: TextTable, times_s: Float64, channel: str) -> list[floa
     return [float(time_s) for time_s in times_s[rises]]
 
 
-@dataclass(frozen=True)
-class TrialTiming:
-    """How the times of a trial file relate to those of the recording.
+class TrialTiming(Settings, error=ConditioningError):
+    """How the times of a trial file relate to those of the recording."""
 
-    Attributes
-    ----------
-    latency_ms : float
-        From a logged onset to the stimulus at the participant; later is positive.
-    us_latency_ms : float or None
-        The same for the US alone, where it differs.
-    clock_offset_s : float
-        Added to every time: what the video's clock shows when the log's shows zero.
-    detect_led, detect_us_led : tuple of int
-        X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the CS (the US): its
-        onsets give the times of the trials, or correct the clock of a list of trials.
-    """
-
-    latency_ms: float = 0.0
-    us_latency_ms: float | None = None
-    clock_offset_s: float = 0.0
-    detect_led: tuple[int, ...] = ()
-    detect_us_led: tuple[int, ...] = ()
-    ttl: TtlSettings = field(default_factory=TtlSettings)
+    latency_ms: float = Field(
+        default=0.0,
+        description="From a logged onset to the stimulus at the participant; later is positive.",
+    )
+    us_latency_ms: float | None = Field(
+        default=None, description="The same for the US alone, where it differs."
+    )
+    clock_offset_s: float = Field(
+        default=0.0,
+        description="Added to every time: what the video's clock shows when the log's shows zero.",
+    )
+    detect_led: tuple[int, ...] = Field(
+        default=(),
+        description="X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the "
+        "CS (the US): its onsets give the times of the trials, or correct the clock "
+        "of a list of trials.",
+    )
+    detect_us_led: tuple[int, ...] = Field(
+        default=(),
+        description="X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the "
+        "CS (the US): its onsets give the times of the trials, or correct the clock "
+        "of a list of trials.",
+    )
+    ttl: TtlSettings = Field(default_factory=TtlSettings)
 
 
 def read_trials(

@@ -10,68 +10,64 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.records import FaceBox, Float64, UInt8
 from site_agent.faces.models import Detection
+from site_agent.settings import Settings
 
 
-@dataclass(frozen=True)
-class FaceSettings:
-    """How faces are found and followed.
+class FaceSettings(Settings, error=BlinkAnalysisError):
+    """How faces are found and followed."""
 
-    Attributes
-    ----------
-    face : str
-        Which face when several are visible: ``largest``, ``central`` (nearest to the middle of
-        the picture), or a number: 1 is the leftmost in the picture.
-    face_track : bool
-        Stay with the face that was chosen first: when it is lost, only a face near its last
-        place is taken for it, the nearer the shorter it was lost (one width of the face a
-        second).
-    region : tuple of int
-        X,Y,WIDTH,HEIGHT in pixels of a fixed place where the face is, as a detector would box
-        it; then no detector runs. For high-speed cameras and heads at rest.
-    detect_interval_ms : float
-        The detector checks a followed face this often; 0: in every frame, nothing is followed.
-    search_side_px : int
-        Whole frames are searched at this length of their longer side; 0: as they are. Where
-        nothing is found so, the frame is searched as it is.
-    threshold : float
-        Added to the score that a face needs.
-    starts : int
-        Landmarks are placed from this many slightly different boxes (1 to 9), and the median is
-        taken: where a face box begins changes what a landmark model finds, as noise of the eye
-        aspect ratio.
-    """
+    face: str = Field(
+        default="largest",
+        description="Which face when several are visible: largest, central (nearest to the "
+        "middle of the picture), or a number: 1 is the leftmost in the picture.",
+    )
+    face_track: bool = Field(
+        default=False,
+        description="Stay with the face that was chosen first: when it is lost, only a face near "
+        "its last place is taken for it, the nearer the shorter it was lost (one "
+        "width of the face a second).",
+    )
+    region: tuple[int, ...] = Field(
+        default=(),
+        description="X,Y,WIDTH,HEIGHT in pixels of a fixed place where the face is, as a "
+        "detector would box it; then no detector runs. For high-speed cameras and "
+        "heads at rest.",
+    )
+    detect_interval_ms: float = Field(
+        default=500.0,
+        ge=0,
+        description="The detector checks a followed face this often; 0: in every frame, nothing "
+        "is followed.",
+    )
+    search_side_px: int = Field(
+        default=640,
+        ge=0,
+        description="Whole frames are searched at this length of their longer side; 0: as they "
+        "are. Where nothing is found so, the frame is searched as it is.",
+    )
+    threshold: float = Field(default=0.0, description="Added to the score that a face needs.")
+    starts: int = Field(
+        default=7,
+        ge=1,
+        le=9,
+        description="Landmarks are placed from this many slightly different boxes (1 to 9), and "
+        "the median is taken: where a face box begins changes what a landmark model "
+        "finds, as noise of the eye aspect ratio.",
+    )
 
-    face: str = "largest"
-    face_track: bool = False
-    region: tuple[int, ...] = ()
-    detect_interval_ms: float = 500.0
-    search_side_px: int = 640
-    threshold: float = 0.0
-    starts: int = 7
-
-    def check(self) -> None:
-        """Raise an error for values out of range.
-
-        Raises
-        ------
-        BlinkAnalysisError
-        """
+    def __post_init__(self) -> None:
         numbered = self.face.isdecimal() and int(self.face) >= 1
         if self.face not in {"largest", "central"} and not numbered:
-            raise BlinkAnalysisError(
-                f"face is {self.face!r}, expected largest, central or a number from 1 (leftmost)"
-            )
+            raise self.refused("face", self.face, "largest, central or a number from 1 (leftmost)")
         if self.region and (len(self.region) != 4 or min(self.region[2:]) < 16):
-            raise BlinkAnalysisError(
-                f"region is {','.join(map(str, self.region))}, expected X,Y,WIDTH,HEIGHT in "
-                "pixels, at least 16 wide and high"
+            raise self.refused(
+                "region", self.region, "X,Y,WIDTH,HEIGHT in pixels, at least 16 wide and high"
             )
-        if not 1 <= self.starts <= 9:
-            raise BlinkAnalysisError(f"starts is {self.starts}, expected 1 to 9")
 
 
 BLEND = 0.3

@@ -185,7 +185,6 @@ class FaceFollower:
         search: FaceSearch | None = None,
     ) -> None:
         self._settings = settings or FaceSettings()
-        self._settings.check()
         self._search = search or FaceSearch(detector, self._settings)
         self._placer = LandmarkPlacer(predictor, self._settings)
         self._last: FoundFace | None = None

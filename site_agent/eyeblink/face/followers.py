@@ -40,7 +40,6 @@ class RegionFollower:
     """
 
     def __init__(self, predictor: Predictor, settings: FaceSettings) -> None:
-        settings.check()
         left, top, width, height = settings.region
         self._region = FaceBox(left, top, left + width - 1.0, top + height - 1.0)
         self._settings = settings
@@ -127,7 +126,6 @@ class FaceCrowd:
     ) -> None:
         self._detector, self._predictor = detector, predictor
         self._settings = settings or FaceSettings()
-        self._settings.check()
         self._search = FaceSearch(detector, self._settings)
         self._searched_s = -np.inf
         self.faces: list[FollowedFace] = []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
@@ -30,6 +31,7 @@ from site_agent.eyeblink.records import (
 )
 from site_agent.eyeblink.video.frames import Frame, FrameSource
 from site_agent.eyeblink.video.seeking import read_ahead
+from site_agent.settings import Settings
 
 LONGEST_PAUSE_S = 5.0
 """A longer pause between two frames is shortened to this: nothing is looked for in it."""
@@ -98,34 +100,23 @@ def percentile_of_known(values: Float64, percentile: float, otherwise: Float64) 
 LEAST_SAMPLES = 5
 
 
-@dataclass(frozen=True)
-class FilterSettings:
-    """How eye aspect ratios are smoothed before anything is measured of them.
+class FilterSettings(Settings, error=BlinkAnalysisError):
+    """How eye aspect ratios are smoothed before anything is measured of them."""
 
-    Attributes
-    ----------
-    filter : str
-        ``none``, or ``savgol``: local parabolas (Savitzky and Golay) over `filter_ms`. It looks
-        ahead as far as back and so puts onsets earlier than a filter that cannot.
-    filter_ms : float
-        Window; where it holds fewer than five frames (below about 40 frames a second for
-        120 ms) nothing is changed, for a parabola through fewer only bends.
-    """
-
-    filter: Literal["none", "savgol"] = "none"
-    filter_ms: float = 120.0
-
-    def check(self) -> None:
-        """Raise an error for values out of range.
-
-        Raises
-        ------
-        BlinkAnalysisError
-        """
-        if self.filter not in {"none", "savgol"}:
-            raise BlinkAnalysisError(f"filter is {self.filter!r}, expected none or savgol")
-        if not 0 < self.filter_ms <= 1000:
-            raise BlinkAnalysisError(f"filter_ms is {self.filter_ms:g}, expected 0 to 1000 ms")
+    filter: Literal["none", "savgol"] = Field(
+        default="none",
+        description="none, or savgol: local parabolas (Savitzky and Golay) over filter_ms. It "
+        "looks ahead as far as back and so puts onsets earlier than a filter that "
+        "cannot.",
+    )
+    filter_ms: float = Field(
+        default=120.0,
+        gt=0,
+        le=1000,
+        description="Window; where it holds fewer than five frames (below about 40 frames a "
+        "second for 120 ms) nothing is changed, for a parabola through fewer only "
+        "bends.",
+    )
 
 
 def filtered_trace(trace: EyeTrace, settings: FilterSettings) -> EyeTrace:

@@ -11,9 +11,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, UInt8
+from site_agent.settings import Settings
 
 Bools = NDArray[np.bool_]
 
@@ -112,40 +114,24 @@ def closure_paper_pct(ear: Float64) -> Float64:
     return 100.0 - (ear - lowest) * (100.0 / highest)
 
 
-@dataclass(frozen=True)
-class CalibrationSettings:
-    """How the open and the closed eye of a session are found.
+class CalibrationSettings(Settings, error=BlinkAnalysisError):
+    """How the open and the closed eye of a session are found."""
 
-    Attributes
-    ----------
-    closed_from : str
-        ``percentile``: the percentile of EAR that `closed_percentile` says. ``air-puffs``: the
-        median of the lowest EAR in the 0.3 s after each air puff (US) of the trials, which
-        closes the eye by reflex; for sessions without full blinks. Trials of the CS alone do
-        not count, even where they say when a puff would have come.
-    closed_percentile : float
-        Percentile of EAR taken as the closed eye. People blink 10-20 times a minute with the
-        lids together for some 50 ms, hence about 1 % of the time.
-    """
-
-    closed_from: Literal["percentile", "air-puffs"] = "percentile"
-    closed_percentile: float = 0.2
-
-    def check(self) -> None:
-        """Raise an error for values out of range.
-
-        Raises
-        ------
-        BlinkAnalysisError
-        """
-        if self.closed_from not in {"percentile", "air-puffs"}:
-            raise BlinkAnalysisError(
-                f"closed_from is {self.closed_from!r}, expected percentile or air-puffs"
-            )
-        if not 0 <= self.closed_percentile < 50:
-            raise BlinkAnalysisError(
-                f"closed_percentile is {self.closed_percentile:g}, expected 0 to 50"
-            )
+    closed_from: Literal["percentile", "air-puffs"] = Field(
+        default="percentile",
+        description="percentile: the percentile of EAR that closed_percentile says. air-puffs: "
+        "the median of the lowest EAR in the 0.3 s after each air puff (US) of the "
+        "trials, which closes the eye by reflex; for sessions without full blinks. "
+        "Trials of the CS alone do not count, even where they say when a puff would "
+        "have come.",
+    )
+    closed_percentile: float = Field(
+        default=0.2,
+        ge=0,
+        lt=50,
+        description="Percentile of EAR taken as the closed eye. People blink 10-20 times a "
+        "minute with the lids together for some 50 ms, hence about 1 % of the time.",
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from site_agent.errors import StudyFolderError
@@ -13,6 +14,7 @@ from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.study.criteria import CriteriaComparison, Criterion
 from site_agent.eyeblink.study.learning_curve import MEASURE_UNITS, LearningCurve
 from site_agent.eyeblink.study.pictures import draw_criteria
+from site_agent.plain_json import plain
 from site_agent.tables import Table, columns_of
 
 _SESSION_COLUMNS = ("session", "participant", "session_number", "group")
@@ -144,7 +146,7 @@ def write_criteria(
         write_table(files["csv"], COLUMNS, rows)
         described = comparison.to_dict() | {
             "criteria": [
-                {"name": item.name, "settings": item.settings.to_dict()} for item in criteria
+                {"name": item.name, "settings": plain(asdict(item.settings))} for item in criteria
             ]
         }
         text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False)

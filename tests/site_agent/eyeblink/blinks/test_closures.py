@@ -149,8 +149,8 @@ def test_stretches_without_eyes_are_named() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 40.0, float("nan")])
 def test_a_confidence_that_is_no_probability_is_refused(value: float) -> None:
-    with pytest.raises(BlinkAnalysisError, match="expected a probability"):
-        BlinkSettings(least_confidence=value).check()
+    with pytest.raises(BlinkAnalysisError, match="expected a number above 0"):
+        BlinkSettings(least_confidence=value)
 
 
 @pytest.mark.parametrize("rate_hz", [30.0, 60.0])
