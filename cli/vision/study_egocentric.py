@@ -52,9 +52,9 @@ def study_egocentric(
 ) -> Reply:
     """Compare personalised methods: does a network of one's own for each person help?
 
-    Each person is a site. The methods are local training, FedAvg, FedProx, FedPer, FedSelect,
-    FedCPF and its random control, each with its best learning rate. With --drawn, on persons who
-    look at the same things and on persons who do not, and on gaze networks of drawn eyes.
+    Each person is a site. The methods are local training, FedAvg, FedProx, FedPer, FedPAC,
+    FedSelect, FedCPF and its random control, each with its best learning rate. With --drawn, on
+    persons who look at the same things and who do not, and on gaze networks of drawn eyes.
 
     FOLDER gets table.md, a CSV file for each table, curves over rounds and over FedCPF's options,
     the result of each run, and study.json. After an interruption, run the same command again to

@@ -15,7 +15,7 @@ from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.datasets.gaze.records import held_out_sessions
 from site_agent.runs.progress import Progress
-from site_agent.studies.egocentric.protocol import EYES, PLAIN, EgocentricStudySettings, Run
+from site_agent.studies.egocentric.protocol import EYES, MASKED, EgocentricStudySettings, Run
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
                 details[person] = {"recall": each.recall, "precision": each.precision}
     masks = [part.chosen for part in held.parts.values()]
     pairs = [(a, b) for number, a in enumerate(masks) for b in masks[:number]]
-    has_masks = bool(pairs) and run.method not in PLAIN
+    has_masks = bool(pairs) and run.method in MASKED
     return {
         "scores": scores,
         "validation": {name: value for name, value in validation.items() if value is not None},

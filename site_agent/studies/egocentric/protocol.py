@@ -11,9 +11,21 @@ import numpy as np
 from site_agent.datasets.egocentric import EgocentricDataset
 from site_agent.errors import InvalidInputError
 
-METHODS = ("local", "fedavg", "fedprox", "fedper", "fedselect", "cpf-random", "fedcpf")
+METHODS = (
+    "local",
+    "fedavg",
+    "fedprox",
+    "fedper",
+    "fedpac",
+    "fedselect",
+    "cpf-random",
+    "fedcpf",
+)
 PLAIN = ("local", "fedavg", "fedprox")
 """Methods whose networks are the same for all sites, or nobody's but one's own."""
+
+MASKED = ("fedselect", "cpf-random", "fedcpf")
+"""Methods that choose number by number what is personal."""
 
 EYES, DATA = "eyes", "data"
 _TUNING_SEED = 1000
