@@ -46,7 +46,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
     examples=[
         "dataset check faces.xml",
         "dataset check train.xml test.xml --part-count 68 --json",
-        "dataset check faces.xml --target-size-px 80x80 --upsample 1 --report findings.json",
+        "dataset check faces.xml --target-size-px 80x80 --report findings.json",
     ],
 )
 def check(
@@ -67,7 +67,7 @@ def check(
     ] = "80x80",
     upsample: Annotated[
         int, typer.Option(min=0, max=4, help="Maximum doublings of images in detector training.")
-    ] = 0,
+    ] = 1,
     for_detector: Annotated[
         bool,
         typer.Option(
