@@ -10,7 +10,7 @@ Two ways, by what is protected (`LocalTraining.dp_unit`):
 
 The noise on each number is as large however many numbers are trained, and so grows as a whole with
 their square root. So the last layer alone is trained (`LocalTraining.dp_layers`), on a base that
-has learned to see from other data; with all layers the noise of a few persons leaves nothing
+has learned to see from other data; with all layers a few persons make the base worse
 (`noise_words` says it beforehand, `python -m tests.benchmarks.private_rounds` measures it).
 
 The noise is such that all rounds of a series together stay within `dp_epsilon`
