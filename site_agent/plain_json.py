@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields, is_dataclass
 from datetime import date
 from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
+from pydantic import BaseModel
 
 from aggregators.whole_file import write_whole
 
@@ -20,14 +21,23 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Reduce to what JSON has: NaN and infinity become null, numbers of numpy plain ones."""
+    """Reduce to what JSON has, dataclasses, pydantic models and arrays included.
+
+    NaN and infinities become null. What has no JSON form stays as it is.
+    """
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, set | frozenset | list | tuple):
         # The order of a set differs from run to run, and equal results give equal files.
         ordered = sorted(value) if isinstance(value, set | frozenset) else value
         return [plain(entry) for entry in ordered]
-    return _plain_scalar(value.item() if isinstance(value, np.generic) else value)
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump(mode="json"))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if hasattr(value, "tolist"):  # numpy's arrays and numbers
+        return plain(value.tolist())
+    return _plain_scalar(value)
 
 
 def _plain_scalar(value: Any) -> Any:

@@ -122,19 +122,13 @@ class Shell:
         return [answers[number] for number in range(len(lines))]
 
     def _start(self, line: CommandLine, answer: Path) -> subprocess.Popen[bytes]:
+        from site_agent.runs.child_process import start
+
         self._invocation.note(f"$ {line.text}")
         words = [sys.executable, "-m", "cli", *shlex.split(line.words), "--json", "--quiet"]
         environment = os.environ | line.environment
         with answer.open("wb") as file, Path("commands.log").open("ab") as log:
-            return subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=log,
-                env=environment,
-                # Ctrl-C is ours to handle: what runs is stopped when it arrives.
-                start_new_session=True,
-            )
+            return start(words, stdout=file, stderr=log, environment=environment)
 
     def _run_here(self, line: CommandLine, answer: io.StringIO, *conventions: str) -> None:
         from cli.frame.app import main

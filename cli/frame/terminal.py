@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any, TextIO
+
+from site_agent.plain_json import plain
 
 # Marks of direction and characters without width: they make a text look like another.
 _DECEPTIVE = r"\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -24,13 +26,13 @@ def print_json(envelope: dict[str, Any]) -> None:
 
     Numbers that JSON does not have (NaN, infinities) become null.
     """
-    sys.stdout.write(json_text(_plain(envelope), indent=2) + "\n")
+    sys.stdout.write(json_text(plain(envelope), indent=2) + "\n")
     sys.stdout.flush()
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Return JSON that no terminal takes for a command."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=str)
     return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -168,29 +170,3 @@ def _cell_lines(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-
-
-def _plain(value: Any) -> Any:
-    """Reduce pydantic models, dataclasses, paths, arrays and non-finite numbers to JSON."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    return _plain(_unwrap(value))
-
-
-def _unwrap(value: Any) -> Any:
-    from dataclasses import fields, is_dataclass
-
-    unwrap: Callable[[], Any] | None = getattr(value, "tolist", None)
-    if unwrap is not None:
-        return unwrap()
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if is_dataclass(value):
-        return {item.name: getattr(value, item.name) for item in fields(value)}
-    return str(value)

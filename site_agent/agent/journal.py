@@ -7,12 +7,12 @@ Every line of JSON has ``time`` (UTC, ISO 8601), ``level`` (``info``, ``warning`
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal, TextIO
+
+from site_agent.plain_json import plain
 
 Level = Literal["info", "warning", "error"]
 
@@ -155,13 +155,15 @@ class Journal:
         self.stream.flush()
 
     def _json(self, event: str, kind: EventKind, values: dict[str, Any]) -> str:
-        moment = self.clock().astimezone(UTC).isoformat(timespec="milliseconds")
         line = {
-            "time": moment.replace("+00:00", "Z"),
+            "time": _utc(self.clock(), "milliseconds"),
             "level": kind.level,
             "event": event,
             "cycle": self.cycle,
-            **{key: _plain(values[key]) for key in kind.keys},
+            **{
+                key: _utc(value, "seconds") if isinstance(value, datetime) else plain(value)
+                for key, value in ((key, values[key]) for key in kind.keys)
+            },
         }
         return json.dumps(line, ensure_ascii=False, allow_nan=False)
 
@@ -173,11 +175,5 @@ class Journal:
         return f"{self.clock().astimezone():%H:%M:%S}  {mark}{shown}"
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return value
+def _utc(moment: datetime, precision: str) -> str:
+    return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")

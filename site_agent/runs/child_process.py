@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -39,12 +39,35 @@ def start_python(
         "PYTHONIOENCODING": "utf-8",
         _PARENT_VARIABLE: str(os.getpid()),
     }
-    return subprocess.Popen(
+    return start(
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=stdin,
-        stdout=subprocess.PIPE,
         stderr=stderr,
-        env={**os.environ, **(environment or {}), **own},
+        environment={**os.environ, **(environment or {}), **own},
+    )
+
+
+def start(
+    command: Sequence[str],
+    *,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.STDOUT,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command that Ctrl-C in a terminal does not reach: this process has to `stop` it.
+
+    Parameters
+    ----------
+    environment : mapping of str to str, optional
+        All its variables; by default those of this process.
+    """
+    return subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment,
         start_new_session=True,
     )
 

@@ -37,7 +37,7 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, SecureSumError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
-from site_agent.runs.child_process import stop
+from site_agent.runs.child_process import start, stop
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.secure.board import PoolBoard
 from site_agent.secure.charter import Charter, accept_charter, create_charter
@@ -220,14 +220,7 @@ def party_process(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a party while the block runs; its output goes to a log in its folder."""
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
+        process = start(command, stdout=log, environment=environment)
         try:
             yield process
         finally:

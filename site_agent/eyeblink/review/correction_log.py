@@ -11,8 +11,8 @@ left, was never confirmed, and is removed.
 
 from __future__ import annotations
 
-import fcntl
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from site_agent.errors import BusyError, ReviewFolderError, ReviewOutdatedError
 from site_agent.eyeblink.review.actions import Action
+from site_agent.runs.files import locked
 
 SCHEMA: Literal["poolctl-blink-review/1"] = "poolctl-blink-review/1"
 LOG_NAME = "corrections.jsonl"
@@ -109,12 +110,11 @@ class CorrectionLog:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             raise ReviewFolderError(f"{self.path}: {error.strerror or error}") from error
-        try:
-            _lock(self._file, self.path)
+        with ExitStack() as opened:
+            opened.callback(os.close, self._file)
+            opened.enter_context(locked(self.path, busy=_busy(self.path)))
             self.entries = self._begin(blinks_sha256)
-        except BaseException:
-            os.close(self._file)
-            raise
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> CorrectionLog:
         return self
@@ -123,7 +123,7 @@ class CorrectionLog:
         self.close()
 
     def close(self) -> None:
-        os.close(self._file)
+        self._opened.close()
 
     def append(self, action: Action, reviewer: str) -> LogEntry:
         """Add an action; it is on the disk when this returns."""
@@ -180,23 +180,15 @@ def set_aside(folder: Path) -> Path | None:
     number = 1
     while folder.with_name(f"{folder.name}-{number}").exists():
         number += 1
-    file = os.open(path, os.O_RDWR)
     try:
-        _lock(file, path)
-        return folder.rename(folder.with_name(f"{folder.name}-{number}"))
+        with locked(path, busy=_busy(path)):
+            return folder.rename(folder.with_name(f"{folder.name}-{number}"))
     except OSError as error:
         raise ReviewFolderError(f"{folder}: cannot be renamed: {error.strerror}") from error
-    finally:
-        os.close(file)
 
 
-def _lock(file: int, path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BusyError(
-            f"{path}: another process has this review open; end that one first"
-        ) from error
+def _busy(path: Path) -> BusyError:
+    return BusyError(f"{path}: another process has this review open; end that one first")
 
 
 def _now() -> str:
