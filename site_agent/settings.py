@@ -66,7 +66,7 @@ class Settings:
             try:
                 make(self, *values, **named)
             except ValidationError as problem:
-                raise cls._explained(problem) from None
+                raise _explained(cls, problem) from None
 
         cls.__init__ = init  # type: ignore[method-assign, assignment]
 
@@ -75,17 +75,19 @@ class Settings:
         """Return the error for a value that cannot be used."""
         return cls._error(f"{name} is {found!r}, expected {expected}")
 
-    @classmethod
-    def _explained(cls, error: ValidationError) -> Exception:
-        problem = error.errors(include_url=False)[0]
-        if isinstance(inner := problem.get("ctx", {}).get("error"), SiteAgentError):
-            return inner
-        known = _fields_of(cls)
-        place = problem["loc"][0]
-        name = list(known)[place] if isinstance(place, int) else place
-        if name not in known or problem["type"] == "missing_argument":
-            return TypeError(f"{cls.__name__}, {name}: {problem['msg']}")
-        return cls.refused(name, problem["input"], _expected(known[name].hint))
+
+def _explained(kind: Any, error: ValidationError) -> Exception:
+    """Return what pydantic found in the words of all settings."""
+    problem = error.errors(include_url=False)[0]
+    if isinstance(inner := problem.get("ctx", {}).get("error"), SiteAgentError):
+        return inner
+    known = _fields_of(kind)
+    place = problem["loc"][0]
+    name = list(known)[place] if isinstance(place, int) else place
+    if name not in known or problem["type"] in ("missing", "missing_argument"):
+        return TypeError(f"{kind.__name__}, {name}: {problem['msg']}")
+    refused = kind.refused if issubclass(kind, Settings) else Settings.refused
+    return refused(name, problem["input"], _expected(known[name].hint))
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,10 @@ def _replaced(settings: S, changes: Mapping[str, Any]) -> S:
     values = {name: getattr(settings, name) for name in _fields_of(type(settings))}
     for name, change in changes.items():
         values[name] = _replaced(values[name], change) if isinstance(change, dict) else change
-    return type(settings)(**values)
+    try:
+        return type(settings)(**values)
+    except ValidationError as error:
+        raise _explained(type(settings), error) from None
 
 
 @lru_cache(maxsize=512)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aggregators.methods.refitting import RefitSettings
 from cli.frame.addresses import count_words, model_files, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
@@ -23,17 +24,17 @@ from cli.options.data import (
     read_face_file,
     reading_from,
 )
-from site_agent.refinement.settings import RefinementSettings
 
 if TYPE_CHECKING:
-    from aggregators.methods.refitting import RefitSettings
     from aggregators.models import ShapePredictor
     from site_agent.datasets import FaceDataset
     from site_agent.refinement import RefinementPlan, SiteSource
 
 app = single()
 
-REFINEMENT_SETTINGS = SettingsOptions(RefinementSettings(), "settings refine", ("starts", "thin"))
+REFINEMENT_SETTINGS = SettingsOptions(
+    RefitSettings(), "settings refine", ("starts", "thin"), leave_out=("level", "seed")
+)
 ThinOption = Annotated[
     int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
 ]
@@ -111,7 +112,7 @@ def refine(
     """
     from site_agent.refinement import RefinementPlan, read_base
 
-    settings = REFINEMENT_SETTINGS.take(values).for_seed(seed)
+    settings = REFINEMENT_SETTINGS.take(values, RefitSettings(seed=seed))
     if output is None and contributions is None:
         raise UsageError("give --output FILE, or --write-contributions FOLDER")
     if output is None and (rounds > 1 or test is not None):

@@ -62,41 +62,42 @@ class RefitSettings(MethodOptions):
 
     mode: Literal["one-shot", "level-by-level"] = Field(
         default="one-shot",
-        description="each site fits all levels alone, or all sites fit level by level",
+        description="Each site fits all levels alone (one-shot), or all sites exchange "
+        "contributions after every level (level-by-level).",
     )
     level: int | None = Field(
         default=None,
         ge=1,
-        description="level-by-level: the level that a contribution fits, counted from 1",
+        description="Level-by-level: the level that a contribution fits, counted from 1.",
     )
-    starts: int = Field(default=20, ge=1, le=10_000, description="starting shapes for each face")
+    starts: int = Field(default=20, ge=1, le=10_000, description="Starting shapes for each face.")
     nu: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="part of the mean residual by which each tree corrects its leaves; by default "
-        "chosen by the number of trees (0.1 for 500 trees a level, less for more)",
+        description="Part of the mean residual by which each tree corrects its leaves; by default "
+        "chosen by the number of trees (0.1 for 500 trees a level, less for more).",
     )
     min_faces: int = Field(
-        default=5, ge=1, description="leaves that fewer faces of a site reach stay at the site"
+        default=5, ge=1, description="Leaves that fewer faces of a site reach are not sent."
     )
     thin: int | None = Field(
-        default=None, ge=1, description="first reduce each level to this many trees"
+        default=None, ge=1, description="First reduce each level to this number of trees."
     )
     jitter: float = Field(
         default=0.03,
         ge=0,
         le=1,
-        description="largest random shift of the box for each start but the first, in box sizes; "
-        "the default is how far the analysis of blinks shifts the boxes of its starts",
+        description="Largest random shift of the box for each start but the first, in box sizes; "
+        "the default is how far the analysis of blinks shifts the boxes of its starts.",
     )
     own_share: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="one-shot: part of its own change by which a site moves its samples",
+        description="One-shot: part of its own change by which a site moves its samples.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="of the starting shapes")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Of the starting shapes.")
 
     def resolved(self, forest: ShapePredictor) -> RefitSettings:
         """Return the settings with `nu` chosen for a (thinned) forest.
