@@ -11,6 +11,7 @@ from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import ContributionWithheldError, TrainingDataError
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
+from tests.site_agent.federated.small_sites import samples_at
 
 
 def _samples(count: int) -> GazeSamples:
@@ -57,3 +58,12 @@ def test_a_training_that_would_take_too_long_is_refused_at_its_first_steps() -> 
 def test_a_single_sample_is_refused() -> None:
     with pytest.raises(TrainingDataError, match="found 1 samples, expected at least 2"):
         _train(1, count=1)
+
+
+def test_a_site_with_fewer_samples_than_the_terms_ask_for_takes_no_part() -> None:
+    asked = LocalTraining(least_samples=17)
+    with pytest.raises(TrainingDataError, match="found 16 samples, expected at least 17"):
+        train_contribution(
+            new_network("gaze-lenet"), "ab" * 32, samples_at(1, 16), asked,
+            site="site-a", round_number=1,
+        )  # fmt: skip
