@@ -12,6 +12,7 @@ paired within a session, as the light of a session is no gaze.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 
 from site_agent.datasets.gaze import GazeDataset, GazeSamples
-from site_agent.errors import InvalidInputError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.networks.cross_encoder import CrossEncoder
 from site_agent.networks.files import to_inputs
 
@@ -71,16 +72,19 @@ def require_both_eyes(dataset: GazeDataset, persons: Sequence[str] | None = None
     Raises
     ------
     InvalidInputError
-        A person has no such frame, or the data set has no such person.
+        No session of a person has two such frames, or the data set has no such person.
     AnnotationFileError
         A file is damaged or missing.
     """
     samples = dataset.read(persons)
     found = both_eyes(samples)
-    if lacking := sorted(set(samples.person.tolist()) - set(found.person.tolist())):
+    sessions = zip(found.person.tolist(), found.session.tolist(), strict=True)
+    counts = Counter(sessions).items()
+    paired = {person for (person, _), count in counts if count >= _PATCHES_OF_A_PAIR}
+    if lacking := sorted(set(samples.person.tolist()) - paired):
         raise InvalidInputError(
-            f"{dataset.path}: no frame of {', '.join(lacking)} has both eyes; representations are "
-            "learned from frames with both",
+            f"{dataset.path}: no session of {', '.join(lacking)} has two frames with both eyes; "
+            "representations are learned from such pairs",
             hint="Choose the persons who have some ('poolctl dataset stats' counts them).",
         )
     return found
@@ -129,9 +133,16 @@ def train_epoch(
         False trains an auto-encoder: each patch is drawn from its own features.
 
     The other parameters are those of `site_agent.training.gaze.loop.train_epoch`.
+
+    Raises
+    ------
+    TrainingDataError
+        No session has two frames.
     """
     module.train()
     pairs = pair_frames(data.session, generator)
+    if not len(pairs):
+        raise TrainingDataError(None, [(0, "no session has two frames with both eyes")])
     total = torch.zeros(())
     batches = torch.split(pairs, max(1, batch_size // _PATCHES_OF_A_PAIR))
     for number, batch in enumerate(batches, 1):

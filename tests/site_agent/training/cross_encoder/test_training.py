@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.round_options import LocalTraining
@@ -124,9 +125,9 @@ def test_what_cannot_be_trained_is_refused_by_name(
         train_gaze_head(dataset, encoder, output, GazeHeadSettings(shots=500))
     both, one = samples_of("both", 12), samples_of("one", 12)[::2]
     lacking = open_gaze(folder_of(tmp_path / "lacking", both, one))
-    with pytest.raises(InvalidInputError, match="no frame of one has both eyes"):
+    with pytest.raises(InvalidInputError, match="no session of one has two frames with both eyes"):
         train_cross_encoder(lacking, output)
-    with pytest.raises(InvalidInputError, match="no frame of one has both eyes"):
+    with pytest.raises(InvalidInputError, match="no session of one has two frames with both eyes"):
         TASK.read(lacking)
     assert len(TASK.read(lacking, ["both"])) == 12
     private = LocalTraining(dp_epsilon=1.0)
@@ -156,6 +157,23 @@ def test_rounds_train_encoders_that_sites_accept_again(eyes: dict[str, GazeSampl
     assert 0 <= before < after < 1
     scores = TASK.score_persons(to_module(held.network), everyone)
     assert set(scores) == set(PERSONS)
+
+
+def test_a_base_whose_features_sort_samples_is_refused(eyes: dict[str, GazeSamples]) -> None:
+    base = new_network("cross-encoder-small", 1)
+    weight = base.tensors["encoder.fc.weight"].copy()
+    weight[:] = weight[0]
+    camera = StateDict({**base.tensors, "encoder.fc.weight": weight}, base.infos, base.metadata)
+    (found,) = audit_base(camera, eyes["p00"])
+    assert "44 of the 44 units of encoder.fc measure the same" in found
+
+
+def test_of_sessions_with_one_frame_nothing_is_learned() -> None:
+    samples = samples_of(count=4)
+    module = to_module(new_network("cross-encoder-small"))
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(TrainingDataError, match="no session has two frames with both eyes"):
+        TASK.train_epoch(module, optimiser, TASK.to_tensors(samples), 8, torch.Generator())
 
 
 def test_a_simulation_holds_out_whole_frames(dataset: GazeDataset) -> None:
