@@ -151,6 +151,10 @@ class Task(Protocol):
     @property
     def class_count(self) -> int: ...
 
+    @property
+    def drawing_layers(self) -> tuple[str, ...]:
+        """Dense layers of whose rows each draws a place of a picture."""
+
     def read(self, data: Any, persons: Sequence[str] = (), holdout: Holdout = "none") -> Any:
         """Return the samples that train, of a folder or an open data set; no persons: of all."""
 
@@ -216,6 +220,7 @@ class GazeTask:
     )
     most_output: ClassVar[float] = 10.0
     class_count: ClassVar[int] = 9
+    drawing_layers: ClassVar[tuple[str, ...]] = ()
     digests = staticmethod(person_digests)
     to_tensors = staticmethod(loop.to_tensors)
     train_epoch = staticmethod(loop.train_epoch)
@@ -331,6 +336,7 @@ class RepresentationTask(GazeTask):
         larger_is_better=False,
     )  # fmt: skip
     most_output: ClassVar[float] = 100.0
+    drawing_layers: ClassVar[tuple[str, ...]] = ("decoder.fc",)
     to_tensors = staticmethod(pairs_loop.to_tensors)  # type: ignore[assignment]
 
     def train_epoch(self, *given: Any, **options: Any) -> float:
@@ -407,6 +413,7 @@ class SaliencyTask:
     measure: ClassVar[Measure] = Measure("F1", "", "person-mean map", larger_is_better=True)
     most_output: ClassVar[float] = 1000.0
     class_count: ClassVar[int] = _CELLS**2
+    drawing_layers: ClassVar[tuple[str, ...]] = ()
     to_tensors = staticmethod(saliency.to_tensors)
     train_epoch = staticmethod(saliency.train_epoch)
 

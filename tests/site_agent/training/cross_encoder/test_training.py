@@ -161,11 +161,12 @@ def test_rounds_train_encoders_that_sites_accept_again(eyes: dict[str, GazeSampl
 
 def test_a_base_whose_features_sort_samples_is_refused(eyes: dict[str, GazeSamples]) -> None:
     base = new_network("cross-encoder-small", 1)
-    weight = base.tensors["encoder.fc.weight"].copy()
-    weight[:] = weight[0]
-    camera = StateDict({**base.tensors, "encoder.fc.weight": weight}, base.infos, base.metadata)
-    (found,) = audit_base(camera, eyes["p00"])
-    assert "44 of the 44 units of encoder.fc measure the same" in found
+    for layer, units in (("encoder.fc", 44), ("decoder.fc", 1280)):
+        weight = base.tensors[f"{layer}.weight"].copy()
+        weight[:] = weight[0]
+        camera = StateDict({**base.tensors, f"{layer}.weight": weight}, base.infos, base.metadata)
+        found = audit_base(camera, eyes["p00"])
+        assert f"{units} of the {units} units of {layer} measure the same" in found[0]
 
 
 def test_of_sessions_with_one_frame_nothing_is_learned() -> None:
