@@ -61,6 +61,8 @@ DRAWS = Table(
         *columns_of(("error_deg",), _DEGREES),
     ),
 )
+_APART = 0.03
+"""Between the intervals of two methods, of the number of shots, so that none hides another."""
 Results = Mapping[str, Mapping[str, Any]]
 Unit = tuple[int, str]
 """Seed and person."""
@@ -206,17 +208,18 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
     left, right = figure.subplots(1, 2)
     for number, method in enumerate(METHODS):
         own = [each for each in scores if each.method == method]
-        look = {**line_style(number), "label": METHODS[method], "markersize": 4, "capsize": 3}
-        for axes, values in (
-            (left, [each.error for each in own]),
-            (right, [each.difference for each in own if method != FEDERATED]),
-        ):
-            if values:
-                ends = [(each.mean - each.low, each.high - each.mean) for each in values]
-                axes.errorbar(
-                    [each.shots for each in own], [each.mean for each in values],
-                    yerr=np.nan_to_num(np.array(ends).T), **look,
-                )  # fmt: skip
+        look = {**line_style(number), "markersize": 4}
+        if method == "mean-gaze":
+            look["color"] = REFERENCE
+        shots = np.array([each.shots for each in own])
+        left.plot(shots, [each.error.mean for each in own], label=METHODS[method], **look)
+        if method != FEDERATED and own:
+            found = [each.difference for each in own]
+            ends = [(each.mean - each.low, each.high - each.mean) for each in found]
+            right.errorbar(
+                shots * (1 + _APART * (number - len(METHODS) / 2)), [each.mean for each in found],
+                yerr=np.nan_to_num(np.array(ends).T), capsize=2, elinewidth=0.8, **look,
+            )  # fmt: skip
     counts = sorted({each.shots for each in scores})
     right.axhline(0, color=REFERENCE, linestyle=":", linewidth=1)
     left.set(ylabel="mean angle error (degrees)", ylim=(0, None), title="left-out persons")
@@ -227,7 +230,7 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
         axes.minorticks_off()
         axes.set_xlabel("labelled shots")
         draw_grid(axes)
-    left.legend(fontsize=LEGEND_PT)
+    figure.legend(fontsize=LEGEND_PT, ncols=4, loc="outside lower center")
     save_png(figure, path)
 
 
