@@ -25,6 +25,7 @@ shows the stare; `site_agent.attacks` measures what an update gives away.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,10 +151,12 @@ def audit_base(base: StateDict, samples: Any) -> list[str]:
         largest = float(output.abs().max())
         if not bool(torch.isfinite(output).all()) or largest > task.most_output:
             found.append(f"it answers with {largest:.3g}, expected at most {task.most_output:g}")
-    return found + audit_dense_layers(module, data)
+    return found + audit_dense_layers(module, data, task.drawing_layers)
 
 
-def audit_dense_layers(module: nn.Module, data: Any) -> list[str]:
+def audit_dense_layers(
+    module: nn.Module, data: Any, drawing_layers: Collection[str] = ()
+) -> list[str]:
     """Return what the dense layers of a module have that training does not make.
 
     Parameters
@@ -161,6 +164,9 @@ def audit_dense_layers(module: nn.Module, data: Any) -> list[str]:
     module : torch.nn.Module
     data : GazeTensors or SaliencyTensors
         What it takes; as many of them are looked at as `audit_base` says.
+    drawing_layers : collection of str
+        Layers of whose rows each draws a place of a picture, so that neighbours resemble each
+        other.
     """
     if not dense_layers(module):
         return []
@@ -169,7 +175,7 @@ def audit_dense_layers(module: nn.Module, data: Any) -> list[str]:
         count = len(inputs.run(module.eval(), _some(data)))
         for name, layer in dense_layers(module):
             most = _most_cosine(layer.in_features)
-            if name in task.drawing_layers:
+            if name in drawing_layers:
                 most = max(most, MOST_COSINE_DRAWING)
             if parallel := _parallel_rows(layer.weight, most):
                 found.append(
