@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.options import DryRunOption, SiteOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 app = group("Sign your uploads, and trust the keys of other sites.")
 
 _SHORTEST_PREFIX = 8
-
-SiteOption = Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")]
 
 
 @command(app, "create", examples=["keys create", "keys create --replace"])

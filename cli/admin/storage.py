@@ -9,7 +9,7 @@ import typer
 
 from cli.frame.addresses import count_words, first_lines, size_words
 from cli.frame.errors import VerificationError, goes_on_when_repeated
-from cli.frame.options import YesOption, command
+from cli.frame.options import FolderArgument, YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
 from cli.server import DatabaseOptions
 
@@ -29,7 +29,7 @@ _MOST_SHOWN = 50
 )
 def backup(
     invocation: Invocation,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
+    folder: FolderArgument,
     *,
     database: DatabaseOptions,
     verify: Annotated[

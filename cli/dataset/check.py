@@ -12,7 +12,7 @@ from cli.dataset.gaze import findings_table
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
-from cli.frame.options import command, single
+from cli.frame.options import ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import (
     ImagesOption,
@@ -74,10 +74,7 @@ def check(
             "--for-detector/--not-for-detector", help="Report boxes that no detector can learn."
         ),
     ] = True,
-    report_file: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Write all findings to this JSON file."),
-    ] = None,
+    report_file: ReportOption = None,
     images: ImagesOption = None,
 ) -> Reply:
     """Find mistakes that would stop or spoil a training.

@@ -12,7 +12,7 @@ import typer
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs, require_free
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import FolderArgument, ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ def _errors_first(group: list[Finding]) -> bool:
     return group[0].severity != "error"
 
 
+PersonCountOption = Annotated[int, typer.Option(min=1, help="Number of persons.")]
+FirstPersonOption = Annotated[
+    int, typer.Option(min=0, help="Number of the first person; disjoint ranges share no person.")
+]
+
 # The commands.
 app = single()
 
@@ -98,16 +103,13 @@ app = single()
 )
 def synth_eyes(
     invocation: Invocation,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
+    folder: FolderArgument,
     *,
-    person_count: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 30,
+    person_count: PersonCountOption = 30,
     frame_count: Annotated[
         int, typer.Option(min=1, help="Number of frames of a person, on average.")
     ] = 1000,
-    first_person: Annotated[
-        int,
-        typer.Option(min=0, help="Number of the first person; disjoint ranges share no person."),
-    ] = 0,
+    first_person: FirstPersonOption = 0,
     sessions: Annotated[
         str, typer.Option(metavar="FEWEST-MOST", help="Number of sessions of a person.")
     ] = "3-8",
@@ -185,7 +187,7 @@ def synth_egocentric(
         Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.")
     ],
     *,
-    person_count: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 8,
+    person_count: PersonCountOption = 8,
     video_count: Annotated[int, typer.Option(min=1, help="Videos of each person.")] = 20,
     seconds: Annotated[float, typer.Option(min=0.5, max=600, help="Of a video.")] = 4.0,
     heterogeneity: Annotated[

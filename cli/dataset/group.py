@@ -8,11 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from cli.dataset import change, check, gaze
+from cli.dataset.gaze import FirstPersonOption, PersonCountOption
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, command, group
+from cli.frame.options import FolderArgument, ForceOption, command, group
 from cli.frame.output import Invocation, Reply
+
+_SizeOption = Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="Size in pixels.")]
 
 app = group("Check, convert, split and show annotations; draw synthetic faces and eyes.")
 
@@ -27,19 +30,16 @@ app = group("Check, convert, split and show annotations; draw synthetic faces an
 )
 def synth(
     invocation: Invocation,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
+    folder: FolderArgument,
     *,
     image_count: Annotated[int, typer.Option(min=1, help="Number of images.")] = 100,
-    person_count: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 50,
-    first_person: Annotated[
-        int,
-        typer.Option(min=0, help="Number of the first person; disjoint ranges share no person."),
-    ] = 0,
+    person_count: PersonCountOption = 50,
+    first_person: FirstPersonOption = 0,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed; the same seed gives the same images.")
     ] = 0,
     faces_per_image: Annotated[int, typer.Option(min=1, max=16)] = 1,
-    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="Size in pixels.")] = "320x320",
+    size: _SizeOption = "320x320",
     style: Annotated[
         str,
         typer.Option(help="Style of the images: mixed, adult-lab, infant-lab, ..."),
@@ -105,7 +105,7 @@ def video(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the person, the blinks and the noise.")
     ] = 0,
-    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="Size in pixels.")] = "640x480",
+    size: _SizeOption = "640x480",
     variable_frame_rate: Annotated[
         bool, typer.Option(help="Vary the intervals between frames.")
     ] = False,

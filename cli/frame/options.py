@@ -207,6 +207,25 @@ def single() -> typer.Typer:
     )
 
 
+SiteOption = Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")]
+NewestArgument = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one.")
+]
+VersionArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")]
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write all findings to this JSON file."),
+]
+ProcessesOption = Annotated[
+    int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
+]
+FormatOption = Annotated[
+    str,
+    typer.Option("--format", metavar="NAME", help="Format of the output. Default: by its suffix."),
+]
 DespiteWithdrawalOption = Annotated[
     bool,
     typer.Option(

@@ -11,7 +11,14 @@ import typer
 from cli.frame.addresses import ModelFile, count_words, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
-from cli.frame.options import DespiteWithdrawalOption, DryRunOption, ForceOption, command, single
+from cli.frame.options import (
+    DespiteWithdrawalOption,
+    DryRunOption,
+    ForceOption,
+    FormatOption,
+    command,
+    single,
+)
 from cli.frame.output import Invocation, Reply
 from cli.merge.inputs import require_not_withdrawn, weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
@@ -52,12 +59,7 @@ def merge(
         str,
         typer.Option(metavar="LABEL", help="Take the weights from a label, for example images."),
     ] = "",
-    output_format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="NAME", help="Format of the output. Default: by its suffix."
-        ),
-    ] = "",
+    output_format: FormatOption = "",
     purpose: PurposeOption = (),
     despite_terms: Annotated[
         bool,

@@ -13,7 +13,14 @@ import typer
 
 from cli.frame.addresses import count_words, size_words
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.options import DespiteWithdrawalOption, DryRunOption, YesOption, command, single
+from cli.frame.options import (
+    DespiteWithdrawalOption,
+    DryRunOption,
+    SiteOption,
+    YesOption,
+    command,
+    single,
+)
 from cli.frame.output import Invocation, Reply
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options.data import (
@@ -42,6 +49,10 @@ the purpose makes these sums say how bright single pixels of single faces are: w
 contribution can then put together the pictures and the landmarks. No check of this program finds
 a base that was built with care. Approve a base only if you know who made it and how."""
 
+RoundArgument = Annotated[
+    str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
+]
+
 
 @command(
     app,
@@ -55,9 +66,7 @@ a base that was built with care. Approve a base only if you know who made it and
 )
 def contribute(
     invocation: Invocation,
-    round_id: Annotated[
-        str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
-    ],
+    round_id: RoundArgument,
     *,
     data: Annotated[
         Sequence[Path],
@@ -68,7 +77,7 @@ def contribute(
             show_default=False,
         ),
     ],
-    site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
+    site: SiteOption = "",
     parts: PartsOption = "",
     persons: Annotated[
         str,

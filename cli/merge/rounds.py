@@ -15,12 +15,14 @@ from cli.frame.options import (
     DespiteWithdrawalOption,
     DryRunOption,
     LimitOption,
+    SiteOption,
     YesOption,
     command,
     group,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge import contributions
+from cli.merge.contributions import RoundArgument
 from cli.merge.refine import ThinOption
 from cli.options.methods import MethodOption, method_options
 
@@ -28,10 +30,6 @@ if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse, SecureTerms
 
 app = group("Refine or train a model together with other sites.")
-
-_RoundArgument = Annotated[
-    str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
-]
 
 
 @command(
@@ -189,7 +187,7 @@ def ls(
 
 
 @command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])
-def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
+def info(invocation: Invocation, round_id: RoundArgument) -> Reply:
     """Show a round: its sites, contributions and result."""
     with invocation.pool() as pool:
         found = pool.rounds.get(round_id)
@@ -204,9 +202,9 @@ def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
 @command(app, "take-back", examples=["rounds take-back 4f1d2c3b4a596877 -y"])
 def take_back(
     invocation: Invocation,
-    round_id: _RoundArgument,
+    round_id: RoundArgument,
     *,
-    site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
+    site: SiteOption = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -238,7 +236,7 @@ def take_back(
 )
 def finish(
     invocation: Invocation,
-    round_id: _RoundArgument,
+    round_id: RoundArgument,
     *,
     name: Annotated[
         str,
@@ -292,7 +290,7 @@ def finish(
 @command(app, "cancel", examples=["rounds cancel 4f1d2c3b4a596877 -y"])
 def cancel(
     invocation: Invocation,
-    round_id: _RoundArgument,
+    round_id: RoundArgument,
     *,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

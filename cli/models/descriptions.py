@@ -13,6 +13,7 @@ from cli.frame.existing_files import require_free
 from cli.frame.options import (
     ForceOption,
     LabelOption,
+    NewestArgument,
     OutputFileOption,
     command,
     key_value_pairs,
@@ -39,10 +40,7 @@ app = single()
 )
 def alias(
     invocation: Invocation,
-    address: Annotated[
-        str,
-        typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one."),
-    ],
+    address: NewestArgument,
     name: Annotated[
         str, typer.Argument(metavar="ALIAS", help="The alias; it begins with a letter.")
     ],
@@ -73,10 +71,7 @@ def alias(
 )
 def change(
     invocation: Invocation,
-    address: Annotated[
-        str,
-        typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one."),
-    ],
+    address: NewestArgument,
     *,
     label: LabelOption = (),
     remove_label: Annotated[

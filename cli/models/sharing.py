@@ -12,7 +12,9 @@ from cli.frame.errors import UsageError
 from cli.frame.options import (
     DryRunOption,
     LimitOption,
+    NewestArgument,
     UndoOption,
+    VersionArgument,
     YesOption,
     command,
     single,
@@ -164,10 +166,6 @@ def _read_rights(text: str, option: str) -> list[str]:
 
 
 # ``poolctl models queue|publish|quarantine|rm``: from draft to published and away.
-VersionArgument = Annotated[
-    str,
-    typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one."),
-]
 
 
 @command(app, "queue", examples=["models queue", "models queue -q"])
@@ -195,7 +193,7 @@ def queue(
 
 
 @command(app, "publish", examples=["models publish site-a/face-68@3"])
-def publish(invocation: Invocation, address: VersionArgument) -> Reply:
+def publish(invocation: Invocation, address: NewestArgument) -> Reply:
     """Publish a draft to everyone who may see its model.
 
     In a curated pool only curators of the pool can do this; in others, everyone who may upload to
@@ -215,7 +213,7 @@ def publish(invocation: Invocation, address: VersionArgument) -> Reply:
 )
 def quarantine(
     invocation: Invocation,
-    address: VersionArgument,
+    address: NewestArgument,
     *,
     reason: Annotated[str, typer.Option(help="The reason.", show_default=False)] = "",
     undo: UndoOption = False,
@@ -236,7 +234,7 @@ def quarantine(
 )
 def rm(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")],
+    address: VersionArgument,
     *,
     all_versions: Annotated[
         bool,

@@ -11,7 +11,15 @@ import typer
 
 from cli.frame.addresses import count_words
 from cli.frame.errors import InputMissingError, WithdrawnFilesError
-from cli.frame.options import DryRunOption, LimitOption, YesOption, command, single
+from cli.frame.options import (
+    DryRunOption,
+    LimitOption,
+    ReportOption,
+    VersionArgument,
+    YesOption,
+    command,
+    single,
+)
 from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
@@ -35,7 +43,7 @@ _MOST_SHOWN = 20
 )
 def withdraw(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")],
+    address: VersionArgument,
     *,
     reason: Annotated[
         Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
@@ -92,7 +100,7 @@ def withdraw(
 )
 def replace(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")],
+    address: VersionArgument,
     *,
     successor: Annotated[
         str,
@@ -157,10 +165,7 @@ def check(
         typer.Argument(metavar="FILE...", help="Model files; by default those in the cache."),
     ] = None,
     *,
-    report_file: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Write all findings to this JSON file."),
-    ] = None,
+    report_file: ReportOption = None,
 ) -> Reply:
     """Check whether model files on this machine, or their inputs, were withdrawn.
 

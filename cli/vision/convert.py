@@ -16,7 +16,15 @@ from cli.frame.existing_files import (
     require_free,
     words_on_existing,
 )
-from cli.frame.options import DryRunOption, ForceOption, OutputFileOption, command, numbers, single
+from cli.frame.options import (
+    DryRunOption,
+    ForceOption,
+    FormatOption,
+    OutputFileOption,
+    command,
+    numbers,
+    single,
+)
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -51,12 +59,7 @@ def convert(
             show_default=False,
         ),
     ],
-    output_format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="NAME", help="Format of the output. Default: by its suffix."
-        ),
-    ] = "",
+    output_format: FormatOption = "",
     detector_kind: Annotated[
         Literal["object_detector", "simple_object_detector"] | None,
         typer.Option(

@@ -11,7 +11,7 @@ import typer
 
 from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
-from cli.frame.options import command, single
+from cli.frame.options import ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import versions
 from cli.options.data import (
@@ -122,9 +122,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         ),
     ] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
-    ] = 0,
+    workers: ProcessesOption = 0,
     per_image: Annotated[
         bool,
         typer.Option(help="With --json and --output: also list each image or face."),

@@ -10,7 +10,7 @@ import typer
 from cli.frame.addresses import count_words, model_file, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import ForceOption, ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import ImagesOption, read_joined_faces, reading_from
 from cli.vision.clips import predict_looks
@@ -86,9 +86,7 @@ def predict(
             help="Draw the faces on copies of the images, gaze as arrows, maps over videos.",
         ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
-    ] = 0,
+    workers: ProcessesOption = 0,
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:

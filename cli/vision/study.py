@@ -11,10 +11,11 @@ import typer
 
 from cli.frame.addresses import first_lines
 from cli.frame.errors import StudyIncompleteError, UsageError
-from cli.frame.options import DryRunOption, command, group
+from cli.frame.options import command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
+from cli.options.studies import RunOptions, StudyOptions, kept_when_interrupted
 from cli.vision import study_cross_encoder, study_egocentric, study_gaze, study_split
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
@@ -77,7 +78,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             Path,
             typer.Option(metavar="FACES", help="The test set for all models.", show_default=False),
         ],
-        output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the study.")],
+        place: StudyOptions,
         site_count: Annotated[
             int | None,
             typer.Option(
@@ -100,11 +101,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
                 min=0, help="Seed of the split, the orders, the starting shapes and the intervals."
             ),
         ] = 0,
-        workers: Annotated[
-            int, typer.Option(min=0, help="Number of parallel steps; 0: as cores and memory allow.")
-        ] = 0,
-        redo: Annotated[bool, typer.Option(help="Repeat finished steps.")] = False,
-        dry_run: DryRunOption = False,
+        runs: RunOptions,
         images: ImagesOption = None,
         **settings: Any,
     ) -> Reply:
@@ -113,16 +110,15 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             files=dataset,
             test=test,
             reading=reading_from(images),
-            output=output,
+            output=place.output,
             site_count=site_count,
             grouping=grouping,
             name=dataset_name or dataset[0].stem,
             settings=_with_seed(chosen, seed),
-            workers=workers,
-            redo=redo,
+            runs=runs,
             repeated=["poolctl", "study", kind, *options.repeated(chosen)],
         )
-        return _study(invocation, request, dry_run=dry_run)
+        return _study(invocation, request, dry_run=place.dry_run)
 
     study.__doc__ = f"{text}\n{_FOLDER_HELP}"
     command(app, kind, examples=examples, parameters=options.parameters())(study)
@@ -177,8 +173,7 @@ class _Request:
     grouping: GroupingOptions
     name: str
     settings: StudySettings
-    workers: int
-    redo: bool
+    runs: RunOptions
     repeated: list[str]
 
     def parts(self) -> dict[str, FaceDataset]:
@@ -226,20 +221,19 @@ def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply
             TableText(["model", "group"], rows),
         ]
         return Reply(plan, [summary, *tables, *data.remarks], [row.name for row in protocol.rows])
-    try:
-        with invocation.progress(f"study {request.output.name}") as report:
-            done = conduct_study(
-                *arguments,
-                test_reading=request.reading,
-                repeat=request.repeat(len(parts)),
-                workers=request.workers,
-                redo=request.redo,
-                on_outcome=lambda outcome: _note_outcome(invocation, outcome),
-                progress=report,
-            )
-    except KeyboardInterrupt:
-        invocation.note("Finished steps are kept; run the same command again to continue.")
-        raise
+    with (
+        kept_when_interrupted(invocation, "steps"),
+        invocation.progress(f"study {request.output.name}") as report,
+    ):
+        done = conduct_study(
+            *arguments,
+            test_reading=request.reading,
+            repeat=request.repeat(len(parts)),
+            workers=request.runs.workers,
+            redo=request.runs.redo,
+            on_outcome=lambda outcome: _note_outcome(invocation, outcome),
+            progress=report,
+        )
     for leftover in done.leftovers:
         invocation.note(f"left from an earlier study: {request.output / leftover}")
     _check_complete(done)

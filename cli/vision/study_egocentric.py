@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
-from cli.frame.addresses import first_lines
-from cli.frame.errors import StudyIncompleteError, UsageError
-from cli.frame.options import DryRunOption
+from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import part_words
-from cli.vision.study_gaze import StudyFolderOption
+from cli.options.studies import (
+    RunOptions,
+    StudyOptions,
+    kept_when_interrupted,
+    refuse_failed,
+    study_reply,
+)
 
 EXAMPLES = [
     "study egocentric --drawn --quick -o study/",
@@ -31,7 +35,7 @@ def study_egocentric(
         ),
     ] = None,
     *,
-    output: StudyFolderOption,
+    study: StudyOptions,
     drawn: Annotated[
         bool, typer.Option(help="Draw persons who look alike, and of their own, instead of CLIPS.")
     ] = False,
@@ -44,11 +48,7 @@ def study_egocentric(
     seeds: Annotated[
         int, typer.Option(min=0, help="Repetitions with other persons and starts; 0: the default.")
     ] = 0,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Number of parallel runs; 0: one for each core.")
-    ] = 0,
-    redo: Annotated[bool, typer.Option(help="Repeat finished runs.")] = False,
-    dry_run: DryRunOption = False,
+    runs: RunOptions,
 ) -> Reply:
     """Compare personalised methods: does a network of one's own for each person help?
 
@@ -69,36 +69,24 @@ def study_egocentric(
     settings = replace(base, seeds=seeds or base.seeds, methods=part_words(methods) or base.methods)
     data = None if dataset is None else open_egocentric(dataset)
     worlds = egocentric.worlds_of(settings, data)
-    if dry_run:
-        runs = egocentric.plan_tuning(worlds, settings)
-        summary = f"would choose rates by {len(runs)} runs, and compare in {', '.join(worlds)}"
-        rows = [[run.world, run.method, f"{run.rate:g}"] for run in runs]
+    if study.dry_run:
+        planned = egocentric.plan_tuning(worlds, settings)
+        summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
+        rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
         table = TableText(["world", "method", "learning rate"], rows)
-        return Reply({"runs": runs}, [summary, table], [run.key for run in runs])
+        return Reply({"runs": planned}, [summary, table], [run.key for run in planned])
     repeat = ["poolctl", "study", "egocentric", str(dataset.absolute()) if dataset else "--drawn"]
     repeat += ["--quick"] * quick + ["-o", "again/"]
     repeat += ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
-    try:
-        with invocation.progress(f"study {output.name}") as report:
-            done = egocentric.conduct_egocentric_study(
-                output, data, settings, workers=workers, redo=redo, repeat=repeat,
-                on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
-                progress=report,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        invocation.note("Finished runs are kept; run the same command again to continue.")
-        raise
-    if done.failed:
-        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
-        raise StudyIncompleteError(
-            f"{len(done.failed)} of {len(done.runs)} runs failed; the others are finished and "
-            f"listed in {done.files[0]}:\n" + "\n".join(lines)
-        )
-    facts = {
-        "folder": output,
-        "runs": {"done": len(done.results) - done.kept, "kept": done.kept},
-        "findings": done.findings,
-        "files": done.files,
-    }
-    tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    return Reply(facts, [tables, *(f"written {path}" for path in done.files)], [str(output)])
+    with (
+        kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {study.output.name}") as report,
+    ):
+        done = egocentric.conduct_egocentric_study(
+            study.output, data, settings, workers=runs.workers, redo=runs.redo, repeat=repeat,
+            on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
+            progress=report,
+        )  # fmt: skip
+    refuse_failed(done)
+    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
+    return study_reply({"runs": counts, "findings": done.findings}, done.files, study.output)

@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from cli.frame.addresses import first_lines
-from cli.frame.errors import StudyIncompleteError, UsageError
-from cli.frame.options import DryRunOption
-from cli.frame.output import Invocation, Reply, TableText, markdown_parts
+from cli.frame.errors import UsageError
+from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from cli.options.studies import (
+    RunOptions,
+    StudyOptions,
+    kept_when_interrupted,
+    refuse_failed,
+    study_reply,
+)
 from site_agent.settings import list_settings, setting_text
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 
 if TYPE_CHECKING:
-    from site_agent.studies.gaze import GazeOutcome, Run
+    from site_agent.studies.gaze import Run
 
 
 S = TypeVar("S")
@@ -25,7 +30,7 @@ GazeStudyData = Annotated[
     Path | None,
     typer.Argument(metavar="[DATA]", help="Gaze data in any layout.", show_default=False),
 ]
-StudyFolderOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the study.")]
+
 DrawnOption = Annotated[bool, typer.Option(help="Draw the eyes, instead of DATA.")]
 
 GAZE_SETTINGS = SettingsOptions(
@@ -46,7 +51,7 @@ def study_gaze(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    output: StudyFolderOption,
+    study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[
         bool,
@@ -60,11 +65,7 @@ def study_gaze(
         bool,
         typer.Option(help="Compare candidates for tuned settings instead, with other seeds."),
     ] = False,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Number of parallel runs; 0: one for each core.")
-    ] = 0,
-    redo: Annotated[bool, typer.Option(help="Repeat finished runs.")] = False,
-    dry_run: DryRunOption = False,
+    runs: RunOptions,
     **settings: Any,
 ) -> Reply:
     """Repeat the protocol of the paper on federated gaze estimation.
@@ -90,20 +91,20 @@ def study_gaze(
     if tune:
         chosen = for_tuning(chosen)
     data = None if dataset is None else open_gaze(dataset)
-    if dry_run:
+    if study.dry_run:
         return _plan(look_at_gaze_study(data, chosen, tune=tune))
-    try:
-        with invocation.progress(f"study {output.name}") as report:
-            done = conduct_gaze_study(
-                output, data, chosen, tune=tune, workers=workers, redo=redo, repeat=repeat,
-                on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
-                progress=report,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        invocation.note("Finished runs are kept; run the same command again to continue.")
-        raise
-    _check_complete(done)
-    return _reply(done, output)
+    with (
+        kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {study.output.name}") as report,
+    ):
+        done = conduct_gaze_study(
+            study.output, data, chosen, tune=tune, workers=runs.workers, redo=runs.redo,
+            on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
+            repeat=repeat, progress=report,
+        )  # fmt: skip
+    refuse_failed(done)
+    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
+    return study_reply({"runs": counts, "findings": done.findings}, done.files, study.output)
 
 
 def changes_of(base: S, chosen: S) -> list[str]:
@@ -123,28 +124,6 @@ def _plan(runs: tuple[Run, ...]) -> Reply:
     return Reply({"runs": runs}, [f"would do {len(runs)} runs", table], [run.key for run in runs])
 
 
-def _check_complete(done: GazeOutcome) -> None:
-    if done.failed:
-        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
-        raise StudyIncompleteError(
-            f"{len(done.failed)} of {len(done.runs)} runs failed; the others are finished and "
-            f"listed in {done.files[0]}:\n" + "\n".join(lines)
-        )
-
-
-def _reply(done: GazeOutcome, folder: Path) -> Reply:
-    data = {
-        "folder": folder,
-        "runs": {"done": len(done.results) - done.kept, "kept": done.kept},
-        "findings": done.findings,
-        "files": done.files,
-    }
-    tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    return Reply(
-        data, [*markdown_parts(tables), *(f"written {path}" for path in done.files)], [str(folder)]
-    )
-
-
 # ``poolctl study privacy``: what updates, sums and final networks reveal of those who trained.
 PRIVACY_EXAMPLES = [
     "study privacy --drawn --quick -o study/",
@@ -156,12 +135,11 @@ def study_privacy(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    output: StudyFolderOption,
+    study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[
         bool, typer.Option(help="A smaller study, of some minutes on two cores.")
     ] = False,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Attack what federated training leaks: single updates, sums, the final network, nothing.
 
@@ -179,29 +157,21 @@ def study_privacy(
         raise UsageError("give DATA, or --drawn without DATA")
     settings = make_privacy_settings(quick=quick)
     data = None if dataset is None else open_gaze(dataset)
-    if dry_run:
+    if study.dry_run:
         summary = (
             f"would hold {settings.rounds} rounds of {settings.victims} victims with each of "
             f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
         )
-        return Reply({"settings": settings}, [summary], [str(output)])
+        return Reply({"settings": settings}, [summary], [str(study.output)])
     repeat = ["poolctl", "study", "privacy", str(dataset.absolute()) if dataset else "--drawn"]
     repeat += ["--quick"] * quick + ["-o", "again/"]
-    try:
-        with invocation.progress(f"study {output.name}") as report:
-            done = conduct_privacy_study(
-                output, data, settings, repeat=repeat, progress=report,
-                on_probe=lambda name, took_s: invocation.note(f"{name}  ({took_s:.0f} s)"),
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        invocation.note("Finished probes are kept; run the same command again to continue.")
-        raise
-    data_of = {
-        "folder": output,
-        "probes": {"done": done.probes - done.kept, "kept": done.kept},
-        "results": done.results,
-        "files": done.files,
-    }
-    table = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    text = [*markdown_parts(table), *(f"written {path}" for path in done.files)]
-    return Reply(data_of, text, [str(output)])
+    with (
+        kept_when_interrupted(invocation, "probes"),
+        invocation.progress(f"study {study.output.name}") as report,
+    ):
+        done = conduct_privacy_study(
+            study.output, data, settings, repeat=repeat, progress=report,
+            on_probe=lambda name, took_s: invocation.note(f"{name}  ({took_s:.0f} s)"),
+        )  # fmt: skip
+    counts = {"done": done.probes - done.kept, "kept": done.kept}
+    return study_reply({"probes": counts, "results": done.results}, done.files, study.output)
