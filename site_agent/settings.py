@@ -31,7 +31,7 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-)  # fmt: skip
+)
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass

@@ -227,14 +227,15 @@ def status(
     folder: FolderOption = None,
     limit: LimitOption = 20,
 ) -> Reply:
-    """List your sessions, or show one: its phase, who is waited for, and what went wrong."""
+    """List your sessions, or show one: its phase, who is waited for, and who is at fault."""
     from site_agent.errors import InvalidInputError
 
     place = party_folder(folder)
     with invocation.pool() as pool:
         if session:
             view = review(pool, place, whole_session(pool, session))
-            return Reply(_data(view), _description(view), [view.session])
+            faults = _faults(view)
+            return Reply(_data(view, faults), _description(view, faults), [view.session])
         items, rows = [], []
         for each in invocation.first_of(pool.secure.list(), limit):
             try:
@@ -345,30 +346,6 @@ def void(
     return Reply(_data(view), text, [view.session])
 
 
-@command(app, "blame", examples=["secure blame 4f1d2c3b4a59"])
-def blame(
-    invocation: Invocation, session: SessionArgument, *, folder: FolderOption = None
-) -> Reply:
-    """Say who is at fault in a session that does not go on, and what shows it."""
-    import time
-
-    from site_agent.secure.verification import find_liars
-
-    with invocation.pool() as pool:
-        view = review(pool, party_folder(folder), whole_session(pool, session))
-    faults = view.faults
-    if view.phase == "blame" and view.has("blame") and not faults:
-        faults = find_liars(view, time.time())
-    waiting = ", ".join(view.waiting)
-    empty = f"nobody is at fault; phase {_state(view)}" + (waiting and f", waits for {waiting}")
-    rows = [[each.phase, each.kind, ", ".join(each.parties), each.text] for each in faults]
-    data = _data(view) | {"faults": [_fault(each) for each in faults]}
-    table = TableText(
-        ["phase", "kind", "who", "what"], rows, empty=empty, keep=("who", "what", "kind")
-    )
-    return Reply(data, table, [party for each in faults for party in each.parties])
-
-
 app.add_typer(charters.app, name="charter")
 app.add_typer(trial_app)
 
@@ -383,7 +360,18 @@ def _state(view: Session) -> str:
     return "void" if view.is_void else view.phase
 
 
-def _data(view: Session) -> dict[str, Any]:
+def _faults(view: Session) -> tuple[Fault, ...]:
+    """Return the faults of a session; in the phase of blame, those that its answers show."""
+    import time
+
+    from site_agent.secure.verification import find_liars
+
+    if view.phase == "blame" and view.has("blame") and not view.faults:
+        return find_liars(view, time.time())
+    return view.faults
+
+
+def _data(view: Session, faults: tuple[Fault, ...] | None = None) -> dict[str, Any]:
     return {
         "session": view.session,
         "phase": _state(view),
@@ -396,7 +384,7 @@ def _data(view: Session) -> dict[str, Any]:
         "waiting": view.waiting,
         "voids": sorted(view.voids),
         "rejected_posts": view.rejected,
-        "faults": [_fault(each) for each in view.faults],
+        "faults": [_fault(each) for each in (view.faults if faults is None else faults)],
     }
 
 
@@ -409,14 +397,14 @@ def _fault(fault: Fault) -> dict[str, Any]:
     }
 
 
-def _description(view: Session) -> TableText:
+def _description(view: Session, faults: tuple[Fault, ...]) -> TableText:
     found = view.descriptor
     optional = [
         ("received", ", ".join(sorted(view.roster))),
         ("waits for", ", ".join(view.waiting)),
         ("given up by", ", ".join(sorted(view.voids))),
         ("unsigned posts", str(view.rejected or "")),
-        *(("fault", str(each)) for each in view.faults),
+        *(("fault", f"{each} ({each.kind}: {', '.join(each.parties)})") for each in faults),
     ]
     rows = [
         ["session", view.session],
