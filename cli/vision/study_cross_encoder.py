@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.addresses import first_lines
-from cli.frame.errors import StudyIncompleteError, UsageError
-from cli.frame.options import DryRunOption
+from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
-from cli.vision.study_gaze import DrawnOption, GazeStudyData, StudyFolderOption, changes_of
+from cli.options.studies import (
+    RunOptions,
+    StudyOptions,
+    kept_when_interrupted,
+    refuse_failed,
+    study_reply,
+)
+from cli.vision.study_gaze import DrawnOption, GazeStudyData, changes_of
 from cli.vision.train_gaze import open_gaze_data
 from site_agent.studies.cross_encoder.settings import (
     CrossEncoderStudySettings,
@@ -21,9 +26,7 @@ from site_agent.studies.cross_encoder.settings import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from site_agent.studies.cross_encoder import CrossEncoderOutcome
+    pass
 
 CROSS_ENCODER_SETTINGS = SettingsOptions(
     CrossEncoderStudySettings(),
@@ -41,16 +44,12 @@ def study_cross_encoder(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    output: StudyFolderOption,
+    study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[
         bool, typer.Option(help="A smaller study, of some ten minutes on one core.")
     ] = False,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Number of parallel runs; 0: one for each core.")
-    ] = 0,
-    redo: Annotated[bool, typer.Option(help="Repeat finished runs.")] = False,
-    dry_run: DryRunOption = False,
+    runs: RunOptions,
     **settings: Any,
 ) -> Reply:
     """Compare gaze heads from few labelled shots on federated encoders that were shown no label.
@@ -74,40 +73,25 @@ def study_cross_encoder(
     repeat += [str(dataset.absolute()) if dataset else "--drawn"]
     repeat += ["--quick"] * quick + ["-o", "again/", *changes_of(base, chosen)]
     data = None if dataset is None else open_gaze_data(dataset)
-    if dry_run:
+    if study.dry_run:
         names = [f"p{number:02d}" for number in range(chosen.drawn.drawn_persons)]
         return _plan(plan_runs(names if data is None else sorted(data.persons), chosen))
-    try:
-        with invocation.progress(f"study {output.name}") as report:
-            done = conduct_cross_encoder_study(
-                output, data, chosen, workers=workers, redo=redo, repeat=repeat,
-                on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
-                progress=report,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        invocation.note("Finished runs are kept; run the same command again to continue.")
-        raise
-    if done.failed:
-        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
-        raise StudyIncompleteError(
-            f"{len(done.failed)} of {len(done.runs)} runs failed; the others are finished and "
-            f"listed in {done.files[0]}:\n" + "\n".join(lines)
-        )
-    return _reply(done, output)
+    with (
+        kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {study.output.name}") as report,
+    ):
+        done = conduct_cross_encoder_study(
+            study.output, data, chosen, workers=runs.workers, redo=runs.redo, repeat=repeat,
+            on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
+            progress=report,
+        )  # fmt: skip
+    refuse_failed(done)
+    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
+    facts = {"runs": counts, "verdict": done.verdict}
+    return study_reply(facts, done.files, study.output)
 
 
 def _plan(runs: tuple[Run, ...]) -> Reply:
     rows = [[run.method, str(run.seed), ", ".join(run.test)] for run in runs]
     table = TableText(["method", "seed", "left out"], rows)
     return Reply({"runs": runs}, [f"would do {len(runs)} runs", table], [run.key for run in runs])
-
-
-def _reply(done: CrossEncoderOutcome, folder: Path) -> Reply:
-    data = {
-        "folder": folder,
-        "runs": {"done": len(done.results) - done.kept, "kept": done.kept},
-        "verdict": done.verdict,
-        "files": done.files,
-    }
-    table = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    return Reply(data, [table, *(f"written {path}" for path in done.files)], [str(folder)])

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cli.frame.options import DryRunOption
 from cli.frame.output import Invocation, Reply, TableText
+from cli.options.studies import (
+    RunOptions,
+    StudyOptions,
+    kept_when_interrupted,
+    study_reply,
+)
 
 SPLIT_EXAMPLES = ["study split eyes/ --quick -o study/", "study split MPIIGaze/ -o study/"]
 
@@ -19,14 +24,11 @@ def study_split(
         Path, typer.Argument(metavar="DATA", help="Gaze data in any layout.", show_default=False)
     ],
     *,
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the study.")],
+    study: StudyOptions,
     quick: Annotated[
         bool, typer.Option(help="A smaller study, of some minutes on two cores.")
     ] = False,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Number of parallel runs; 0: one for each core.")
-    ] = 0,
-    dry_run: DryRunOption = False,
+    runs: RunOptions,
 ) -> Reply:
     """Compare split training with FedAvg on persons left out, and attack its smashed data.
 
@@ -39,26 +41,21 @@ def study_split(
     from site_agent.studies.split import conduct_split_study, list_runs, make_settings
 
     settings, data = make_settings(quick=quick), open_gaze(dataset)
-    if dry_run:
-        runs = list(list_runs(data.persons, settings))
-        table = TableText(["run"], [[run.key] for run in runs])
-        return Reply({"runs": runs}, [f"would do {len(runs)} runs", table], [r.key for r in runs])
+    if study.dry_run:
+        planned = list(list_runs(data.persons, settings))
+        keys = [run.key for run in planned]
+        table = TableText(["run"], [[key] for key in keys])
+        return Reply({"runs": planned}, [f"would do {len(keys)} runs", table], keys)
     repeat = ["poolctl", "study", "split", str(dataset.absolute())]
     repeat += ["--quick"] * quick + ["-o", "again/"]
-    try:
-        with invocation.progress(f"study {output.name}") as report:
-            done = conduct_split_study(
-                output, data, settings, workers=workers, repeat=repeat, progress=report,
-                on_run=lambda key, took_s: invocation.note(f"{key}  ({took_s:.0f} s)"),
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        invocation.note("Finished runs are kept; run the same command again to continue.")
-        raise
-    facts = {
-        "folder": output,
-        "runs": {"done": len(done.results) - done.kept, "kept": done.kept},
-        "results": done.results,
-        "files": done.files,
-    }
-    table_text = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    return Reply(facts, [table_text, *(f"written {path}" for path in done.files)], [str(output)])
+    with (
+        kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {study.output.name}") as report,
+    ):
+        done = conduct_split_study(
+            study.output, data, settings, workers=runs.workers, redo=runs.redo, repeat=repeat,
+            on_run=lambda key, took_s: invocation.note(f"{key}  ({took_s:.0f} s)"),
+            progress=report,
+        )  # fmt: skip
+    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
+    return study_reply({"runs": counts, "results": done.results}, done.files, study.output)

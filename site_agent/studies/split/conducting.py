@@ -103,6 +103,7 @@ def conduct_split_study(
     settings: SplitStudySettings,
     *,
     workers: int = 0,
+    redo: bool = False,
     repeat: Sequence[str] = (),
     on_run: Callable[[str, float], None] = lambda _key, _took_s: None,
     progress: Progress,
@@ -115,6 +116,8 @@ def conduct_split_study(
         Made where absent. A study that was interrupted goes on in it.
     workers : int
         Processes side by side; 0: one for each core.
+    redo : bool
+        Repeat finished runs, too.
 
     Raises
     ------
@@ -145,7 +148,7 @@ def conduct_split_study(
         shared = {**asdict(settings), "seeds": 0, "folds": 0, "levels": ()}
         depends = digest_of({"data": digest, "settings": shared, "schema": SCHEMA})
         records = JobRecords(folder / "runs", SCHEMA, dict.fromkeys(runs, depends))
-        kept = records.read_all()
+        kept = {} if redo else records.read_all()
 
         def notify(outcome: JobOutcome) -> None:
             if outcome.state == "failed":
