@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +68,7 @@ def scores_to_plain(found: SaliencyEvaluation) -> dict[str, Any]:
 
     return {
         "scores": {
-            name: {**plain(asdict(each)), "f1_interval": found.intervals.get(name)}
+            name: {**plain(each), "f1_interval": found.intervals.get(name)}
             for name, each in found.scores.items()
         },
         "f1_by_person": dict(found.by_person),

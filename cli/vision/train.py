@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,12 +24,13 @@ from cli.options.data import (
 from cli.vision import train_cross_encoder, train_gaze, train_saliency
 from cli.vision.train_gaze import (
     Afterwards,
-    UploadOption,
+    TrainingOptions,
     plain_record,
     prepare_follow_up,
     require_same_training,
     upload_trained,
 )
+from site_agent.plain_json import plain
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
@@ -64,20 +65,27 @@ ERT_SETTINGS = SettingsOptions(
 _LEFT_OUT_SHOWN = 20
 _MANY_FACES = 1000
 
-_ScoresOption = Annotated[
-    bool,
-    typer.Option(
-        "--training-scores/--no-training-scores",
-        help="Score the model on its training data at the end.",
-    ),
-]
-_TestOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FACES",
-        help="Score the model on these annotations, and save the scores beside it.",
-    ),
-]
+
+@dataclass(frozen=True)
+class FaceTrainingOptions(TrainingOptions):
+    """How a model of faces is trained and tested, besides its settings."""
+
+    training_scores: Annotated[
+        bool,
+        typer.Option(
+            "--training-scores/--no-training-scores",
+            help="Score the model on its training data at the end.",
+        ),
+    ] = True
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FACES",
+            help="Score the model on these annotations, and save the scores beside it.",
+        ),
+    ] = None
+    dry_run: DryRunOption = False
+    images: ImagesOption = None
 
 
 @command(
@@ -94,16 +102,7 @@ def hog_svm(
     invocation: Invocation,
     datasets: FacesArgument,
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The model to write. Default: FACES.svm."),
-    ] = None,
-    training_scores: _ScoresOption = True,
-    test: _TestOption = None,
-    upload: UploadOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    images: ImagesOption = None,
+    training: FaceTrainingOptions,
     **settings: Any,
 ) -> Reply:
     """Train a face detector (HOG features, linear SVM) and write it as a dlib file.
@@ -114,16 +113,18 @@ def hog_svm(
     """
     from site_agent.training import train_hog_svm
 
-    reading = reading_from(images)
+    reading = reading_from(training.images)
     chosen = HOG_SVM_SETTINGS.take(settings)
     faces = read_joined_faces(datasets, reading)
-    target = output or Path(f"{datasets[0].stem}.svm")
-    if dry_run:
+    target = training.target(datasets[0].stem, ".svm")
+    if training.dry_run:
         return _plan_detector(faces, target, chosen)
-    _require_replaceable(target, faces, chosen, force=force)
-    after = prepare_follow_up(invocation, test, reading, upload)
+    _require_replaceable(target, faces, chosen, force=training.force)
+    after = prepare_follow_up(invocation, training.test, reading, training.upload)
     with invocation.progress("train hog-svm") as report:
-        result = train_hog_svm(faces, target, chosen, report, training_scores=training_scores)
+        result = train_hog_svm(
+            faces, target, chosen, report, training_scores=training.training_scores
+        )
     return _reply(invocation, result, after)
 
 
@@ -141,10 +142,7 @@ def ert(
     invocation: Invocation,
     datasets: FacesArgument,
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The model to write. Default: FACES.dat."),
-    ] = None,
+    training: FaceTrainingOptions,
     purpose: Annotated[
         Literal["blinks"] | None,
         typer.Option(
@@ -152,12 +150,6 @@ def ert(
             help="blinks: train the landmarks of the eyes, with settings that suit the lids.",
         ),
     ] = None,
-    training_scores: _ScoresOption = True,
-    test: _TestOption = None,
-    upload: UploadOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    images: ImagesOption = None,
     **settings: Any,
 ) -> Reply:
     """Train a landmark model (an ensemble of regression trees) and write it as a dlib file.
@@ -168,20 +160,20 @@ def ert(
     from site_agent.training import train_ert
     from site_agent.training.ert import with_named_parts
 
-    reading = reading_from(images)
+    reading = reading_from(training.images)
     parts = ERT_SETTINGS.take({**settings}).parts
     same_parts = purpose is None and not parts
     faces = read_joined_faces(datasets, reading, same_parts=same_parts)
     count = sum(1 for _ in faces.boxes())
     chosen = ERT_SETTINGS.take(settings, settings_for_blinks(count) if purpose else None)
-    target = output or Path(f"{datasets[0].stem}.dat")
-    if dry_run:
+    target = training.target(datasets[0].stem, ".dat")
+    if training.dry_run:
         return _plan_landmarks(faces, target, chosen)
     named = with_named_parts(faces, chosen)
-    _require_replaceable(target, faces, named, force=force)
-    after = prepare_follow_up(invocation, test, reading, upload)
+    _require_replaceable(target, faces, named, force=training.force)
+    after = prepare_follow_up(invocation, training.test, reading, training.upload)
     with invocation.progress("train ert") as report:
-        result = train_ert(faces, target, chosen, report, training_scores=training_scores)
+        result = train_ert(faces, target, chosen, report, training_scores=training.training_scores)
     return _reply(invocation, result, after)
 
 
@@ -245,8 +237,7 @@ def _require_replaceable(
 ) -> None:
     from site_agent.datasets import dataset_digest
 
-    plain = json.loads(json.dumps(asdict(settings)))
-    require_same_training(target, plain, lambda: dataset_digest(faces), force=force)
+    require_same_training(target, plain(settings), lambda: dataset_digest(faces), force=force)
 
 
 def _plan_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:

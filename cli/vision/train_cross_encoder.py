@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,18 +10,19 @@ import typer
 from cli.frame.addresses import count_words, model_file
 from cli.frame.errors import goes_on_when_repeated
 from cli.frame.existing_files import refuse_inputs
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.train_gaze import (
     GazeArgument,
-    UploadOption,
+    TrainingOptions,
     open_gaze_data,
     plain_record,
     prepare_follow_up,
     require_same_training,
     upload_trained,
 )
+from site_agent.plain_json import plain
 from site_agent.training.cross_encoder.gaze_head import OWN, GazeHeadSettings
 from site_agent.training.cross_encoder.training import CrossEncoderSettings
 
@@ -38,9 +36,6 @@ CROSS_ENCODER_SETTINGS = SettingsOptions(
 GAZE_HEAD_SETTINGS = SettingsOptions(
     GazeHeadSettings(), "settings train gaze-head", ("persons", "shots", "seed")
 )
-OutputOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Default: DATA.safetensors.")
-]
 
 
 @command(
@@ -56,9 +51,7 @@ def cross_encoder(
     invocation: Invocation,
     dataset: GazeArgument,
     *,
-    output: OutputOption = None,
-    upload: UploadOption = None,
-    force: ForceOption = False,
+    training: TrainingOptions,
     **settings: Any,
 ) -> Reply:
     """Train a network that learns from frames with both eyes what gaze looks like, without labels.
@@ -73,14 +66,14 @@ def cross_encoder(
 
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
-    target = output or Path(f"{dataset.resolve().stem}.safetensors")
+    target = training.target(dataset.resolve().stem, ".safetensors")
     require_same_training(
         target,
-        json.loads(json.dumps(asdict(chosen))),
+        plain(chosen),
         lambda: join_digests(person_digests(read_frames(data, chosen))),
-        force=force,
+        force=training.force,
     )
-    after = prepare_follow_up(invocation, None, None, upload)
+    after = prepare_follow_up(invocation, None, None, training.upload)
     with goes_on_when_repeated(), invocation.progress("train cross-encoder") as report:
         result = train_cross_encoder(data, target, chosen, report)
     record = result.record
@@ -91,8 +84,8 @@ def cross_encoder(
         f"{record.duration_s:.0f} s)",
         f"loss {losses[0]:.3f} in the first epoch, {losses[-1]:.3f} in the last",
     ]
-    plain = {"output": result.model_path, **plain_record(record)}
-    return upload_trained(invocation, result, after, plain, text)
+    facts = {"output": result.model_path, **plain_record(record)}
+    return upload_trained(invocation, result, after, facts, text)
 
 
 @command(
@@ -114,9 +107,7 @@ def gaze_head(
             metavar="FILE|ADDRESS", help="As 'train cross-encoder' or rounds made it; not changed."
         ),
     ],
-    output: OutputOption = None,
-    upload: UploadOption = None,
-    force: ForceOption = False,
+    training: TrainingOptions,
     **settings: Any,
 ) -> Reply:
     """Make a gaze network of a cross-encoder from few labelled samples, best of one's own person.
@@ -134,16 +125,16 @@ def gaze_head(
 
     chosen = GAZE_HEAD_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
-    target = output or Path(f"{dataset.resolve().stem}.safetensors")
+    target = training.target(dataset.resolve().stem, ".safetensors")
     base = model_file(invocation, encoder).path
     refuse_inputs([target], [base], "--output")
     require_same_training(
         target,
         recorded_settings(chosen, base),
         lambda: join_digests(person_digests(read_shots(data, chosen).labelled)),
-        force=force,
+        force=training.force,
     )
-    after = prepare_follow_up(invocation, None, None, upload)
+    after = prepare_follow_up(invocation, None, None, training.upload)
     with invocation.progress("train gaze-head") as report:
         result = train_gaze_head(data, base, target, chosen, report)
     record = result.record
@@ -159,8 +150,8 @@ def gaze_head(
         text.append(f"degrees, on {record.details['test_images']} samples of held-out sessions")
     else:
         invocation.warn("no person has two sessions: the head was not tested")
-    plain = {"output": result.model_path, **plain_record(record)}
-    return upload_trained(invocation, result, after, plain, text)
+    facts = {"output": result.model_path, **plain_record(record)}
+    return upload_trained(invocation, result, after, facts, text)
 
 
 def _verdict(errors: Mapping[str, float]) -> str:

@@ -26,13 +26,26 @@ if TYPE_CHECKING:
 
 
 # Checks before every training, and what follows it: upload, tables.
-UploadOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[SITE/]NAME",
-        help="Upload the model with labels and scores, never the images.",
-    ),
-]
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Where a trained model goes."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The model to write. Default: named like the data."),
+    ] = None
+    upload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[SITE/]NAME",
+            help="Upload the model with labels and scores, never the images.",
+        ),
+    ] = None
+    force: ForceOption = False
+
+    def target(self, data_name: str, suffix: str) -> Path:
+        """Return the file of the model."""
+        return self.output or Path(f"{data_name}{suffix}")
 
 
 @dataclass(frozen=True)
@@ -133,18 +146,10 @@ def gaze(
     invocation: Invocation,
     dataset: GazeArgument,
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Default: DATA.safetensors.",
-        ),
-    ] = None,
+    training: TrainingOptions,
     base: Annotated[
         str, typer.Option(metavar="FILE|ADDRESS", help="The network to go on from.")
     ] = "",
-    upload: UploadOption = None,
-    force: ForceOption = False,
     dry_run: DryRunOption = False,
     **settings: Any,
 ) -> Reply:
@@ -159,15 +164,15 @@ def gaze(
 
     chosen = GAZE_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
-    target = output or Path(f"{dataset.resolve().stem}.safetensors")
+    target = training.target(dataset.resolve().stem, ".safetensors")
     start = model_file(invocation, base).path if base else None
     if start is not None:
         refuse_inputs([target], [start], "--output")
     if dry_run:
         return _describe_plan(data, target, chosen, start)
     recorded = recorded_settings(chosen, start)
-    require_same_training(target, recorded, lambda: _digest(data, chosen), force=force)
-    after = prepare_follow_up(invocation, None, None, upload)
+    require_same_training(target, recorded, lambda: _digest(data, chosen), force=training.force)
+    after = prepare_follow_up(invocation, None, None, training.upload)
     with goes_on_when_repeated(), invocation.progress("train gaze") as report:
         result = train_gaze(data, target, chosen, report, base=start)
     return upload_trained(invocation, result, after, *_describe_result(invocation, result))

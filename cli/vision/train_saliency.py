@@ -11,12 +11,12 @@ import typer
 
 from cli.frame.addresses import count_words
 from cli.frame.errors import InputMissingError, goes_on_when_repeated
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.clips import score_table
 from cli.vision.train_gaze import (
-    UploadOption,
+    TrainingOptions,
     prepare_follow_up,
     require_same_training,
     upload_trained,
@@ -51,11 +51,7 @@ def saliency(
         ),
     ],
     *,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Default: CLIPS.safetensors.")
-    ] = None,
-    upload: UploadOption = None,
-    force: ForceOption = False,
+    training: TrainingOptions,
     **settings: Any,
 ) -> Reply:
     """Train a network that finds where a person looks in clips of a head-mounted camera.
@@ -71,10 +67,10 @@ def saliency(
     if not dataset.is_dir():
         raise InputMissingError(f"{dataset}: no such folder; expected egocentric clips")
     data = open_egocentric(dataset)
-    target = output or Path(f"{dataset.resolve().name}.safetensors")
+    target = training.target(dataset.resolve().name, ".safetensors")
     recorded = json.loads(json.dumps(asdict(chosen)))
-    require_same_training(target, recorded, lambda: data.digest, force=force)
-    after = prepare_follow_up(invocation, None, None, upload)
+    require_same_training(target, recorded, lambda: data.digest, force=training.force)
+    after = prepare_follow_up(invocation, None, None, training.upload)
     with goes_on_when_repeated(), invocation.progress("train saliency") as report:
         result, scores = train_saliency(data, target, chosen, report)
     record = result.record

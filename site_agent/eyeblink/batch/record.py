@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,7 +148,7 @@ def is_finished(folder: Path, record: SessionRecord, session: BatchSession, aske
 
 def write_record(record: SessionRecord, folder: Path) -> None:
     """Write the record into the session's folder, whole or not at all."""
-    content = {"schema": SCHEMA, **plain(asdict(record))}
+    content = {"schema": SCHEMA, **plain(record)}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     write_whole(folder / RECORD_NAME, text + "\n")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
@@ -75,4 +75,4 @@ def settings_from_plain(
 
 def plain_settings(settings: BlinkAnalysisSettings | ConditioningSettings | TrialTiming) -> Any:
     """Return settings as JSON types whose order and form depend on the values alone."""
-    return plain(asdict(settings))
+    return plain(settings)

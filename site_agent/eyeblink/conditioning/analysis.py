@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -71,7 +71,7 @@ class ConditioningResult:
         return {
             "summary": self.summary.to_dict(),
             "sensitivity": [row.to_dict() for row in self.sensitivity],
-            "settings": plain(asdict(self.settings)),
+            "settings": plain(self.settings),
             "remarks": list(self.remarks),
         }
 

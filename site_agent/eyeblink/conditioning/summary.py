@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from site_agent.datasets.trials import TrialType
 from site_agent.eyeblink.conditioning.settings import Rejection
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
+from site_agent.plain_json import plain
 from site_agent.tables import Column
 
 
@@ -129,7 +130,7 @@ class SensitivityRow:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        return {**asdict(self), "cr_percent": _plain(self.cr_percent)}
+        return {**plain(self), "cr_percent": plain(self.cr_percent)}
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class SessionSummary:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return {**plain(self)}
 
 
 def summarise(results: Sequence[TrialResult], cs_us_ms: float) -> SessionSummary:
@@ -242,9 +243,3 @@ def _mean(results: Iterable[TrialResult], value: Callable[[TrialMeasures], float
 def _sd(values: Iterable[float]) -> float:
     known = [value for value in values if math.isfinite(value)]
     return float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

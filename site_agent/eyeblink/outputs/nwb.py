@@ -11,7 +11,6 @@ import json
 import uuid
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +72,7 @@ def _describe(session: AnalysedSession) -> NWBFile:
         source_script=f"poolctl {versions()['poolctl']}",
         source_script_file_name="poolctl blink",
         data_collection="; ".join(session.warnings) or None,
-        protocol=json.dumps(plain(asdict(session.settings))),
+        protocol=json.dumps(plain(session.settings)),
     )
     # Readers and archives want a subject with an age; "0 days or older" says that it is not known.
     nwb_file.subject = Subject(

@@ -172,7 +172,7 @@ class CriteriaComparison:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types."""
-        return {**plain(asdict(self)), "rows": [row.to_dict() for row in self.rows]}
+        return {**plain(self), "rows": [row.to_dict() for row in self.rows]}
 
 
 def default_criteria(settings: ConditioningSettings | None = None) -> tuple[Criterion, ...]:

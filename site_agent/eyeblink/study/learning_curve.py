@@ -78,7 +78,7 @@ class Effect:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        return {**plain(asdict(self)), "verdict": self.verdict}
+        return {**plain(self), "verdict": self.verdict}
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from site_agent.errors import StudyFolderError
@@ -145,9 +144,7 @@ def write_criteria(
         folder.mkdir(parents=True, exist_ok=True)
         write_table(files["csv"], COLUMNS, rows)
         described = comparison.to_dict() | {
-            "criteria": [
-                {"name": item.name, "settings": plain(asdict(item.settings))} for item in criteria
-            ]
+            "criteria": [{"name": item.name, "settings": plain(item.settings)} for item in criteria]
         }
         text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False)
         files["json"].write_text(text + "\n", encoding="utf-8")

@@ -8,12 +8,15 @@ of hers. The baselines see the same shots.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import require_kind
+from site_agent.settings import Settings
 from site_agent.studies.gaze.settings import DrawnSettings
-from site_agent.training.settings import require_number, require_whole
 
 FEDERATED = "cross-encoder"
 METHODS: Mapping[str, str] = {
@@ -32,78 +35,78 @@ COMPARED: Mapping[str, str] = {"random": "a random encoder", "pca": "PCA-12"}
 VERDICT_SHOTS = 100
 
 
-@dataclass(frozen=True)
-class CrossEncoderStudySettings:
-    """Everything that is chosen in a study, besides its data.
+class CrossEncoderStudySettings(Settings, error=InvalidInputError):
+    """Everything that is chosen in a study, besides its data."""
 
-    Attributes
-    ----------
-    architecture : str
-        cross-encoder-small or cross-encoder.
-    methods : tuple of str
-        cross-encoder, centralised, auto-encoder, random, pca, supervised, head-pose, mean-gaze.
-    seeds : int
-        How often everything is repeated, with other starts and other persons left out.
-    left_out : int
-        Persons that a seed leaves out.
-    shots : tuple of int
-        Numbers of labelled samples to which heads are fitted.
-    draws : int
-        How often the shots of a person are drawn.
-    test_share : float
-        Share of a left-out person's sessions that test the heads; shots are of the others.
-    federation : str
-        How updates are combined: fedavg, or another aggregation method for networks.
-    rounds : int
-        All sites take part in each.
-    epochs : int
-        Passes of a site in a round. In one place there are rounds times epochs.
-    batch_size : int
-        Patches in a step of a site.
-    learning_rate : float
-        Of sites, for SGD with Nesterov's momentum.
-    central_batch_size : int
-        Patches in a step in one place.
-    central_learning_rate : float
-        In one place, for AdamW.
-    supervised_steps : int
-        Of the network that learns from the shots alone; 16 of them in each.
-    site_frames : int
-        Frames of a site that are used, spread over sessions; 0: all.
-    first_seed : int
-        Of the drawn persons, too.
-    """
-
-    architecture: str = "cross-encoder-small"
-    methods: tuple[str, ...] = tuple(METHODS)
-    seeds: int = 5
-    left_out: int = 3
-    shots: tuple[int, ...] = (5, 10, 20, 50, 100, 200)
-    draws: int = 5
-    test_share: float = 0.4
-    federation: str = "fedavgm"
-    rounds: int = 40
-    epochs: int = 2
-    batch_size: int = 8
-    learning_rate: float = 0.03
-    central_batch_size: int = 32
-    central_learning_rate: float = 0.002
-    supervised_steps: int = 500
-    site_frames: int = 0
-    first_seed: int = 0
-    drawn: DrawnSettings = field(
+    architecture: str = Field(
+        default="cross-encoder-small", description="cross-encoder-small or cross-encoder."
+    )
+    methods: tuple[str, ...] = Field(
+        default=tuple(METHODS),
+        description="cross-encoder, centralised, auto-encoder, random, pca, supervised, "
+        "head-pose, mean-gaze.",
+    )
+    seeds: int = Field(
+        default=5,
+        ge=1,
+        le=10_000,
+        description="How often everything is repeated, with other starts and other persons left "
+        "out.",
+    )
+    left_out: int = Field(default=3, ge=1, le=10_000, description="Persons that a seed leaves out.")
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(5, 10, 20, 50, 100, 200),
+        description="Numbers of labelled samples to which heads are fitted.",
+    )
+    draws: int = Field(
+        default=5, ge=1, le=10_000, description="How often the shots of a person are drawn."
+    )
+    test_share: float = Field(
+        default=0.4,
+        gt=0,
+        le=0.9,
+        description="Share of a left-out person's sessions that test the heads; shots are of the "
+        "others.",
+    )
+    federation: str = Field(
+        default="fedavgm",
+        description="How updates are combined: fedavg, or another aggregation method for networks.",
+    )
+    rounds: int = Field(default=40, ge=1, le=10_000, description="All sites take part in each.")
+    epochs: int = Field(
+        default=2,
+        ge=1,
+        le=10_000,
+        description="Passes of a site in a round. In one place there are rounds times epochs.",
+    )
+    batch_size: int = Field(default=8, ge=4, le=65_536, description="Patches in a step of a site.")
+    learning_rate: float = Field(
+        default=0.03, gt=0, le=10, description="Of sites, for SGD with Nesterov's momentum."
+    )
+    central_batch_size: int = Field(
+        default=32, ge=4, le=65_536, description="Patches in a step in one place."
+    )
+    central_learning_rate: float = Field(
+        default=0.002, gt=0, le=10, description="In one place, for AdamW."
+    )
+    supervised_steps: int = Field(
+        default=500,
+        ge=1,
+        le=10_000,
+        description="Of the network that learns from the shots alone; 16 of them in each.",
+    )
+    site_frames: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Frames of a site that are used, spread over sessions; 0: all.",
+    )
+    first_seed: int = Field(default=0, description="Of the drawn persons, too.")
+    drawn: DrawnSettings = Field(
         default_factory=lambda: DrawnSettings(drawn_persons=15, frames=400, amount=2)
     )
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "left_out", "draws", "rounds", "epochs", "supervised_steps"):
-            require_whole(name, getattr(self, name), 1, 10_000)
-        require_whole("batch_size", self.batch_size, 4, 65_536)
-        require_whole("central_batch_size", self.central_batch_size, 4, 65_536)
-        require_whole("site_frames", self.site_frames, 0, 1_000_000)
-        require_number("test_share", self.test_share, above=0, most=0.9)
-        require_number("learning_rate", self.learning_rate, above=0, most=10)
-        require_number("central_learning_rate", self.central_learning_rate, above=0, most=10)
         require_kind(self.architecture, "representation", "architecture")
         if unknown := [name for name in self.methods if name not in METHODS]:
             raise InvalidInputError(
@@ -111,7 +114,7 @@ class CrossEncoderStudySettings:
             )
         if FEDERATED not in self.methods:
             raise InvalidInputError(f"methods: expected {FEDERATED} among them")
-        if not self.shots or min(self.shots) < 1:
+        if not self.shots:
             raise InvalidInputError(f"shots: {self.shots}; expected numbers from 1")
 
 

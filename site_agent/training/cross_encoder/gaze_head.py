@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from aggregators.formats import file_digest, write_model
 from aggregators.models import StateDict
@@ -29,12 +30,12 @@ from site_agent.datasets.gaze import (
     sample_marks,
 )
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE
-from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.few_shot import draw_shots, few_shot_error, find_components, fit_head
 from site_agent.networks.architectures import require_kind
 from site_agent.runs.progress import Progress, no_progress
+from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
-from site_agent.training.settings import require_whole
 from site_agent.training_record import (
     DataSummary,
     TrainingRecord,
@@ -54,32 +55,31 @@ BASELINES = ("random encoder", "PCA-12", "head pose only", "mean gaze")
 _COMPONENTS = 12
 
 
-@dataclass(frozen=True)
-class GazeHeadSettings:
-    """How a gaze head is fitted.
+class GazeHeadSettings(Settings, error=TrainingSettingsError):
+    """How a gaze head is fitted."""
 
-    Attributes
-    ----------
-    persons : tuple of str
-        Whose samples are the shots; empty: all persons.
-    shots : int
-        Labelled samples, drawn from the sessions that are not held out; 0: all.
-    validation : float
-        Share of each person's sessions that is held out to test the head, below 1; 0: none.
-    seed : int
-        Of the shots, and of the random encoder that stands beside.
-    """
-
-    persons: tuple[str, ...] = ()
-    shots: int = 100
-    validation: float = HELD_OUT_SHARE
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_whole("shots", self.shots, 0, 1_000_000)
-        require_whole("seed", self.seed, 0, 2**63 - 1)
-        if not 0 <= self.validation < 1:
-            raise InvalidInputError(f"validation: found {self.validation}, expected 0 to below 1")
+    persons: tuple[str, ...] = Field(
+        default=(), description="Whose samples are the shots; empty: all persons."
+    )
+    shots: int = Field(
+        default=100,
+        ge=0,
+        le=1_000_000,
+        description="Labelled samples, drawn from the sessions that are not held out; 0: all.",
+    )
+    validation: float = Field(
+        default=HELD_OUT_SHARE,
+        ge=0,
+        lt=1,
+        description="Share of each person's sessions that is held out to test the head, below 1; "
+        "0: none.",
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**63,
+        description="Of the shots, and of the random encoder that stands beside.",
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,12 @@ import json
 import math
 import resource
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import Field
 
 from aggregators.formats import file_digest, write_model
 from site_agent.datasets.gaze import (
@@ -21,10 +22,10 @@ from site_agent.datasets.gaze import (
     person_digests,
     sample_marks,
 )
-from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.errors import TrainingDataError, TrainingFailedError, TrainingSettingsError
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.runs.progress import Progress, no_progress, part_of
-from site_agent.training.settings import require_number, require_whole
+from site_agent.settings import Settings
 from site_agent.training_record import (
     DataSummary,
     TrainingRecord,
@@ -43,42 +44,32 @@ _FEWEST_SAMPLES = 4
 _READING_SHARE = 0.05
 
 
-@dataclass(frozen=True)
-class CrossEncoderSettings:
-    """How a cross-encoder is trained; the learning rate falls to 0 along half a cosine.
+class CrossEncoderSettings(Settings, error=TrainingSettingsError):
+    """How a cross-encoder is trained; the learning rate falls to 0 along half a cosine."""
 
-    Attributes
-    ----------
-    architecture : str
-        cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, which learn to
-        draw each patch from its own features, are there to compare.
-    persons : tuple of str
-        Those to train on; empty: all.
-    epochs : int
-        Passes over the frames. The last network is kept: no label says which is the best.
-    learning_rate : float
-        Of the first epoch, for AdamW.
-    weight_decay : float
-        Of AdamW.
-    batch_size : int
-        Patches in a step; four are a pair of frames.
-    seed : int
-        Of the first parameters and of the pairs.
-    """
-
-    architecture: str = "cross-encoder-small"
-    persons: tuple[str, ...] = ()
-    epochs: int = 30
-    learning_rate: float = 0.002
-    weight_decay: float = 0.0
-    batch_size: int = 32
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_whole("epochs", self.epochs, 1, 100_000)
-        require_whole("batch_size", self.batch_size, 4, 65_536)
-        require_whole("seed", self.seed, 0, 2**63 - 1)
-        require_number("learning_rate", self.learning_rate, above=0, most=10)
+    architecture: str = Field(
+        default="cross-encoder-small",
+        description="cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, "
+        "which learn to draw each patch from its own features, are there to compare.",
+    )
+    persons: tuple[str, ...] = Field(default=(), description="Those to train on; empty: all.")
+    epochs: int = Field(
+        default=30,
+        ge=1,
+        le=100_000,
+        description="Passes over the frames. The last network is kept: no label says which is "
+        "the best.",
+    )
+    learning_rate: float = Field(
+        default=0.002, gt=0, le=10, description="Of the first epoch, for AdamW."
+    )
+    weight_decay: float = Field(default=0.0, description="Of AdamW.")
+    batch_size: int = Field(
+        default=32, ge=4, le=65_536, description="Patches in a step; four are a pair of frames."
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Of the first parameters and of the pairs."
+    )
 
 
 def read_frames(

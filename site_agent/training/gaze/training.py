@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from site_agent.datasets.gaze import (
     sample_marks,
 )
 from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
+from site_agent.plain_json import plain
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.training.gaze.settings import GazeSettings
 from site_agent.training.overlap import training_records
@@ -198,8 +199,7 @@ def find_device(device: str) -> str:
 
 def recorded_settings(settings: GazeSettings, base: Path | str | None) -> dict[str, Any]:
     """Return what the metadata file says of the settings, with the base's digest."""
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
-    return plain | {"base_digest": None if base is None else file_digest(base)}
+    return {**plain(settings), "base_digest": None if base is None else file_digest(base)}
 
 
 def checkpoint_path(output: Path) -> Path:

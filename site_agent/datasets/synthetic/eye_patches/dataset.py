@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.gaze.records import (
@@ -30,6 +32,7 @@ from site_agent.datasets.synthetic.eye_patches.persons import (
 from site_agent.datasets.synthetic.eye_patches.rendering import EyeFrames, render_patches
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, no_progress
+from site_agent.settings import Settings
 
 _FRAME_STREAM, _NOISE_STREAM = 0xF4A, 0x40E
 _HALF_EYE_DISTANCE_MM, _CAMERA_MM = 31.5, 600.0
@@ -37,49 +40,37 @@ _TURN_LIMIT = np.deg2rad(28)
 _MOST = 100_000
 
 
-@dataclass(frozen=True)
-class RenderSettings:
-    """What a data set of rendered eyes is to be like.
+class RenderSettings(Settings, error=InvalidInputError):
+    """What a data set of rendered eyes is to be like."""
 
-    Attributes
-    ----------
-    persons, first_person : int
-        How many, and the number of the first; disjoint ranges have no person in common.
-    frames_per_person : int
-        Mean over persons; `Skews.amount` spreads it.
-    sessions : tuple of int
-        Fewest and most sessions of a person.
-    both_eyes : bool
-        Two patches a frame, instead of one of either eye.
-    glasses : float
-        Share of the persons who wear glasses, 0 to 1.
-    """
-
-    persons: int = 30
-    frames_per_person: int = 1000
-    sessions: tuple[int, int] = (3, 8)
-    both_eyes: bool = False
-    glasses: float = 0.25
+    persons: int = Field(default=30, ge=1, le=_MOST, description="How many.")
+    frames_per_person: int = Field(
+        default=1000, ge=1, le=_MOST, description="Mean over persons; Skews.amount spreads it."
+    )
+    sessions: tuple[Annotated[int, Field(ge=1, le=_MOST)], Annotated[int, Field(ge=1)]] = Field(
+        default=(3, 8), description="Fewest and most sessions of a person."
+    )
+    both_eyes: bool = Field(
+        default=False, description="Two patches a frame, instead of one of either eye."
+    )
+    glasses: float = Field(
+        default=0.25, ge=0, le=1, description="Share of the persons who wear glasses, 0 to 1."
+    )
     seed: int = 0
-    first_person: int = 0
-    skews: Skews = field(default_factory=Skews)
+    first_person: int = Field(
+        default=0,
+        ge=0,
+        description="Number of the first one; disjoint ranges have no person in common.",
+    )
+    skews: Skews = Field(default_factory=Skews)
 
     def __post_init__(self) -> None:
-        fewest, most = self.sessions
-        whole = (self.persons, self.frames_per_person, fewest)
-        if min(whole) < 1 or max(whole) > _MOST or most < fewest:
-            raise InvalidInputError(
-                f"{self.persons} persons with {self.frames_per_person} frames in {fewest} to "
-                f"{most} sessions; expected numbers from 1 to {_MOST}, the smaller number of "
-                "sessions first"
-            )
+        if self.sessions[0] > self.sessions[1]:
+            raise self.refused("sessions", self.sessions, "the smaller number first")
         skews = self.skews
-        if min(skews.appearance, skews.gaze, skews.eyeball) < 0 or skews.amount < 1:
-            raise InvalidInputError(f"{skews}: expected numbers from 0, and an amount from 1")
-        if max(skews.appearance, skews.gaze, skews.eyeball) > 2 or not 0 <= self.glasses <= 1:
-            raise InvalidInputError(
-                f"{skews}, glasses {self.glasses}: expected skews up to 2 and a share of 0 to 1"
-            )
+        shares = (skews.appearance, skews.gaze, skews.eyeball)
+        if min(shares) < 0 or max(shares) > 2 or skews.amount < 1:
+            raise self.refused("skews", skews, "numbers from 0 to 2, and an amount from 1")
 
     @property
     def numbers(self) -> range:
