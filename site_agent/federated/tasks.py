@@ -33,6 +33,7 @@ from site_agent.datasets.gaze import (
     join_samples,
     person_digests,
 )
+from site_agent.datasets.gaze.both_eyes import both_eyes, require_both_eyes
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE, held_out_sessions, person_digest
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
@@ -354,7 +355,7 @@ class RepresentationTask(GazeTask):
     @staticmethod
     def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
         """Return the frames with both eyes; raise `InvalidInputError` where there are none."""
-        return pairs_loop.require_both_eyes(dataset, persons)
+        return require_both_eyes(dataset, persons)
 
     @classmethod
     def _score_constant(
@@ -367,7 +368,7 @@ class RepresentationTask(GazeTask):
     @staticmethod
     def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
         """Hold back the last fifth of each person's frames."""
-        pairs = pairs_loop.both_eyes(samples)
+        pairs = both_eyes(samples)
         is_home = np.zeros(len(pairs), dtype=np.bool_)
         for person in np.unique(pairs.person):
             own = np.flatnonzero(pairs.person == person)

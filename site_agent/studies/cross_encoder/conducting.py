@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.gaze import GazeDataset, GazeSamples, held_out_sessions
+from site_agent.datasets.gaze.both_eyes import both_eyes, require_both_eyes
 from site_agent.datasets.gaze.records import person_digest
 from site_agent.errors import InvalidInputError
 from site_agent.runs.jobs import (
@@ -39,7 +40,6 @@ from site_agent.studies.cross_encoder.report import write_report
 from site_agent.studies.cross_encoder.settings import CrossEncoderStudySettings, Run, plan_runs
 from site_agent.studies.gaze.one_run import StudySamples, draw_persons, write_samples
 from site_agent.studies.steps import StudyFolder
-from site_agent.training.cross_encoder.loop import both_eyes, require_both_eyes
 
 SCHEMA = "poolctl-cross-encoder-study/1"
 _READING = 0.02

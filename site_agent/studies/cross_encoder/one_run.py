@@ -17,13 +17,13 @@ from site_agent.datasets.gaze import (
     held_out_sessions,
     join_samples,
 )
+from site_agent.datasets.gaze.both_eyes import both_eyes
 from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.few_shot import draw_shots, few_shot_error, find_components
 from site_agent.federated.plan import make_plan
 from site_agent.runs.progress import Progress
 from site_agent.studies.cross_encoder.settings import FEDERATED, CrossEncoderStudySettings, Run
 from site_agent.studies.gaze.one_run import StudySamples, load_samples, spread_over_sessions
-from site_agent.training.cross_encoder.loop import both_eyes
 
 if TYPE_CHECKING:
     from torch import nn

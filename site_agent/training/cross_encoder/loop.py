@@ -12,8 +12,7 @@ paired within a session, as the light of a session is no gaze.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +20,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from site_agent.datasets.gaze import GazeDataset, GazeSamples
-from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.both_eyes import PATCHES_OF_A_PAIR, both_eyes
+from site_agent.errors import TrainingDataError
 from site_agent.networks.cross_encoder import CrossEncoder
 from site_agent.networks.files import to_inputs
 
 _EYES_WEIGHT = 0.5
 """Of the difference between both eyes in the loss; the difference between frames has 1."""
-_PATCHES_OF_A_PAIR = 4
 
 
 @dataclass(frozen=True)
@@ -52,42 +51,6 @@ class FrameTensors:
     def inputs(self, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return what a network takes of some patches."""
         return (self.patches[index],)
-
-
-def both_eyes(samples: GazeSamples) -> GazeSamples:
-    """Return the samples of frames with both eyes, ordered by frame, the left eye first."""
-    order = np.lexsort((samples.eye, samples.frame, samples.session, samples.person))
-    first, second = order[:-1], order[1:]
-    same = np.ones(len(first), dtype=np.bool_)
-    for name in ("person", "session", "frame"):
-        values = getattr(samples, name)
-        same &= values[first] == values[second]
-    same &= (samples.eye[first] == "left") & (samples.eye[second] == "right")
-    return samples[np.stack([first[same], second[same]], axis=1).ravel()]
-
-
-def require_both_eyes(dataset: GazeDataset, persons: Sequence[str] | None = None) -> GazeSamples:
-    """Read the frames of persons, or of all, that have both eyes.
-
-    Raises
-    ------
-    InvalidInputError
-        No session of a person has two such frames, or the data set has no such person.
-    AnnotationFileError
-        A file is damaged or missing.
-    """
-    samples = dataset.read(persons)
-    found = both_eyes(samples)
-    sessions = zip(found.person.tolist(), found.session.tolist(), strict=True)
-    counts = Counter(sessions).items()
-    paired = {person for (person, _), count in counts if count >= _PATCHES_OF_A_PAIR}
-    if lacking := sorted(set(samples.person.tolist()) - paired):
-        raise InvalidInputError(
-            f"{dataset.path}: no session of {', '.join(lacking)} has two frames with both eyes; "
-            "representations are learned from such pairs",
-            hint="Choose the persons who have some ('poolctl dataset stats' counts them).",
-        )
-    return found
 
 
 def drawing_score(module: nn.Module, samples: GazeSamples) -> float:
@@ -144,7 +107,7 @@ def train_epoch(
     if not len(pairs):
         raise TrainingDataError(None, [(0, "no session has two frames with both eyes")])
     total = torch.zeros(())
-    batches = torch.split(pairs, max(1, batch_size // _PATCHES_OF_A_PAIR))
+    batches = torch.split(pairs, max(1, batch_size // PATCHES_OF_A_PAIR))
     for number, batch in enumerate(batches, 1):
         optimiser.zero_grad(set_to_none=True)
         loss = pairs_loss(module, frames_of(data, batch), crossed=crossed)

@@ -70,8 +70,8 @@ def require_replies_for_each_site(federation: LiveFederation, personal: Path) ->
     done = run_process(*federation.submission("fedpac", 2))
     assert digests_of(done) == federation.digests_in_one_process("fedpac", 2)
     assert not list((federation.folder / "fedpac").rglob("*.state"))
-    (files,) = newest_parts(personal).values()
-    kept = {part.site: part for part in map(read_part, files)}
+    parts = [read_part(path) for paths in newest_parts(personal).values() for path in paths]
+    kept = {part.site: part for part in parts if part.method == "fedpac"}
     for site, part in federation.parts_in_one_process("fedpac", 2).items():
         assert part.prototypes is not None
         assert kept[site].prototypes is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -24,6 +27,15 @@ from site_agent.split.plan import SplitPlan
 from tests.site_agent.federated.small_sites import small_sites
 
 
+@cache
+def bounded_part(seed: int, cut_name: str) -> tuple[Any, Any, Any]:
+    """Return a client part, its stages, and the bounds of what pictures move."""
+    cut = find_cut("gaze-lenet", cut_name)
+    part = split_network(new_network("gaze-lenet", seed), cut).client
+    module = to_part_module(part, cut, "client")
+    return module, cut.front_stages(module.stages), sensitivity_of(part, cut)
+
+
 @given(
     seed=st.integers(0, 2**31),
     cut_name=st.sampled_from(["pool1", "pool2", "fc1"]),
@@ -33,11 +45,7 @@ from tests.site_agent.federated.small_sites import small_sites
 def test_no_pair_of_images_is_beyond_the_bounds(
     seed: int, cut_name: str, pixels: int, size: float
 ) -> None:
-    cut = find_cut("gaze-lenet", cut_name)
-    part = split_network(new_network("gaze-lenet", seed % 5), cut).client
-    bounds = sensitivity_of(part, cut)
-    module = to_part_module(part, cut, "client")
-    front = cut.front_stages(module.stages)
+    module, front, bounds = bounded_part(seed % 3, cut_name)
     draw = np.random.default_rng(seed)
     first = draw.normal(size=(1, 1, 36, 60)).astype(np.float32)
     change = np.zeros(2160, np.float32)

@@ -24,7 +24,7 @@ from tests.site_agent.split.live_split import live_split
 
 
 def plan_of(covers: str, **changes: object) -> SplitPlan:
-    training = LocalTraining(dp_epsilon=8.0, learning_rate=0.002)
+    training = LocalTraining(dp_epsilon=8.0, dp_clip=1.0, learning_rate=0.002)
     return SplitPlan.model_validate(
         {"rounds": 2, "dp_covers": covers, "training": training, **changes}
     )
@@ -56,7 +56,7 @@ def test_a_sample_a_thousand_times_as_large_moves_no_more_than_the_clip(
     private.finish(3)
     gradients = [each.grad for each in module.parameters()]
     norm = float(torch.stack([each.norm() for each in gradients if each is not None]).norm())
-    assert norm <= 3 * part * plan.training.dp_clip * (1 + 1e-6)
+    assert norm <= 3 * part * plan.training.clip * (1 + 1e-6)
     private.finish(0)
     assert all(
         float(each.grad.abs().max()) == 0 for each in module.parameters() if each.grad is not None

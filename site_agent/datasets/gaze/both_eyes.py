@@ -1,0 +1,50 @@
+"""Frames of which both eyes are there: what representations are learned from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from site_agent.datasets.gaze.records import GazeDataset, GazeSamples
+from site_agent.errors import InvalidInputError
+
+PATCHES_OF_A_PAIR = 4
+"""Of two frames, each with both eyes."""
+
+
+def both_eyes(samples: GazeSamples) -> GazeSamples:
+    """Return the samples of frames with both eyes, ordered by frame, the left eye first."""
+    order = np.lexsort((samples.eye, samples.frame, samples.session, samples.person))
+    first, second = order[:-1], order[1:]
+    same = np.ones(len(first), dtype=np.bool_)
+    for name in ("person", "session", "frame"):
+        values = getattr(samples, name)
+        same &= values[first] == values[second]
+    same &= (samples.eye[first] == "left") & (samples.eye[second] == "right")
+    return samples[np.stack([first[same], second[same]], axis=1).ravel()]
+
+
+def require_both_eyes(dataset: GazeDataset, persons: Sequence[str] | None = None) -> GazeSamples:
+    """Read the frames of persons, or of all, that have both eyes.
+
+    Raises
+    ------
+    InvalidInputError
+        No session of a person has two such frames, or the data set has no such person.
+    AnnotationFileError
+        A file is damaged or missing.
+    """
+    samples = dataset.read(persons)
+    found = both_eyes(samples)
+    sessions = zip(found.person.tolist(), found.session.tolist(), strict=True)
+    counts = Counter(sessions).items()
+    paired = {person for (person, _), count in counts if count >= PATCHES_OF_A_PAIR}
+    if lacking := sorted(set(samples.person.tolist()) - paired):
+        raise InvalidInputError(
+            f"{dataset.path}: no session of {', '.join(lacking)} has two frames with both eyes; "
+            "representations are learned from such pairs",
+            hint="Choose the persons who have some ('poolctl dataset stats' counts them).",
+        )
+    return found
