@@ -175,12 +175,17 @@ def settings_toml(settings: Any, leave_out: Collection[str] = ()) -> str:
     return "\n".join(line for lines in groups.values() for line in lines).rstrip() + "\n"
 
 
-def changed_values(settings: Any, leave_out: Collection[str] = ()) -> dict[str, str]:
-    """Return the settings that differ from the defaults of their classes, as text by full name."""
+def changed_values(
+    settings: Any, leave_out: Collection[str] = (), base: Any = None
+) -> dict[str, str]:
+    """Return as text, by full name, the settings that differ from those of `base`.
+
+    Without a base they are compared with the defaults of their classes.
+    """
     return {
         name: setting_text(setting.value)
         for name, setting in list_settings(settings, leave_out).items()
-        if setting.value != getattr(_default_of(settings, name), name.rpartition(".")[2])
+        if setting.value != _value_before(settings, name, base)
     }
 
 
@@ -256,8 +261,10 @@ def _group(settings: Any, group: str) -> Any:
     return settings
 
 
-def _default_of(settings: Any, name: str) -> Any:
-    return type(_group(settings, name.rpartition(".")[0]))()
+def _value_before(settings: Any, name: str, base: Any) -> Any:
+    group, _, last = name.rpartition(".")
+    before = type(_group(settings, group))() if base is None else _group(base, group)
+    return getattr(before, last)
 
 
 def _group_lines(settings: Any, group: str) -> list[str]:

@@ -93,9 +93,9 @@ class SettingsOptions(Generic[S]):
         }
         return Reply(data, text.rstrip(), list(known))
 
-    def repeated(self, settings: S) -> list[str]:
-        """Return the words of a command line that give these settings."""
-        changed = changed_values(settings, self.leave_out)
+    def repeated(self, settings: S, base: S | None = None) -> list[str]:
+        """Return the words of a command line that give these settings, from `base` on."""
+        changed = changed_values(settings, self.leave_out, base)
         return [word for name, text in changed.items() for word in ("--set", f"{name}={text}")]
 
     def _option(self, full: str, setting: Any) -> inspect.Parameter:

@@ -16,7 +16,7 @@ from cli.options.studies import (
     refuse_failed,
     study_reply,
 )
-from cli.vision.study_gaze import DrawnOption, GazeStudyData, changes_of
+from cli.vision.study_gaze import DrawnOption, GazeStudyData
 from cli.vision.train_gaze import open_gaze_data
 from site_agent.studies.cross_encoder.settings import (
     CrossEncoderStudySettings,
@@ -71,7 +71,7 @@ def study_cross_encoder(
     chosen = CROSS_ENCODER_SETTINGS.take(settings, base)
     repeat = ["poolctl", "study", "cross-encoder"]
     repeat += [str(dataset.absolute()) if dataset else "--drawn"]
-    repeat += ["--quick"] * quick + ["-o", "again/", *changes_of(base, chosen)]
+    repeat += ["--quick"] * quick + ["-o", "again/", *CROSS_ENCODER_SETTINGS.repeated(chosen, base)]
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
         names = [f"p{number:02d}" for number in range(chosen.drawn.drawn_persons)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,14 +17,11 @@ from cli.options.studies import (
     refuse_failed,
     study_reply,
 )
-from site_agent.settings import list_settings, setting_text
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 
 if TYPE_CHECKING:
     from site_agent.studies.gaze import Run
 
-
-S = TypeVar("S")
 
 GazeStudyData = Annotated[
     Path | None,
@@ -87,7 +84,7 @@ def study_gaze(
     chosen = GAZE_SETTINGS.take(settings, base)
     repeat = ["poolctl", "study", "gaze", str(dataset.absolute()) if dataset else "--drawn"]
     repeat += ["--quick"] * quick + ["--tune"] * tune + ["--preset", preset, "-o", "again/"]
-    repeat += changes_of(base, chosen)
+    repeat += GAZE_SETTINGS.repeated(chosen, base)
     if tune:
         chosen = for_tuning(chosen)
     data = None if dataset is None else open_gaze(dataset)
@@ -105,17 +102,6 @@ def study_gaze(
     refuse_failed(done)
     counts = {"done": len(done.results) - done.kept, "kept": done.kept}
     return study_reply({"runs": counts, "findings": done.findings}, done.files, study.output)
-
-
-def changes_of(base: S, chosen: S) -> list[str]:
-    """Return the words that change the settings from `base`."""
-    before = list_settings(base)
-    return [
-        word
-        for name, setting in list_settings(chosen).items()
-        if setting.value != before[name].value
-        for word in ("--set", f"{name}={setting_text(setting.value)}")
-    ]
 
 
 def _plan(runs: tuple[Run, ...]) -> Reply:
