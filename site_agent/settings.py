@@ -84,7 +84,8 @@ def _explained(kind: Any, error: ValidationError) -> Exception:
     known = _fields_of(kind)
     place = problem["loc"][0]
     name = list(known)[place] if isinstance(place, int) else place
-    if name not in known or problem["type"] in ("missing", "missing_argument"):
+    is_absent = problem["type"].startswith("missing") and len(problem["loc"]) == 1
+    if name not in known or is_absent:
         return TypeError(f"{kind.__name__}, {name}: {problem['msg']}")
     refused = kind.refused if issubclass(kind, Settings) else Settings.refused
     return refused(name, problem["input"], _expected(known[name].hint))
