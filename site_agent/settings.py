@@ -323,7 +323,7 @@ def _kinds(hint: Any) -> list[tuple[Any, tuple[Any, ...]]]:
     metadata: tuple[Any, ...] = ()
     if get_origin(hint) is Annotated:
         hint, *limits = get_args(hint)
-        metadata = tuple(limits)
+        metadata = tuple(own for each in limits for own in getattr(each, "metadata", [each]))
     if get_origin(hint) in (Union, UnionType):
         return [(kind, (*metadata, *own)) for each in get_args(hint) for kind, own in _kinds(each)]
     return [(hint, metadata)]
