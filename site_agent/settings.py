@@ -30,7 +30,6 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -218,10 +217,6 @@ class _Field:
 
 def _fields_of(kind: Any) -> dict[str, _Field]:
     """Return the type, with its range, and the explanation of each field of a class."""
-    if not hasattr(kind, "__pydantic_fields__"):
-        texts = _attribute_texts(kind)
-        hints = get_type_hints(kind, include_extras=True)
-        return {name: _Field(hint, texts.get(name, "")) for name, hint in hints.items()}
     return {
         name: _Field(
             Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation,
@@ -240,20 +235,6 @@ def _walk(settings: Any, prefix: str, leave_out: Collection[str]) -> Iterator[tu
             yield from _walk(value, f"{name}.", leave_out)
         else:
             yield name, Setting(field.hint, value, field.text)
-
-
-def _attribute_texts(kind: type[Any]) -> dict[str, str]:
-    """Return what the docstring of a plain dataclass says of each field."""
-    _, _, section = (inspect.getdoc(kind) or "").partition("Attributes\n----------\n")
-    texts: dict[str, list[str]] = {}
-    names: list[str] = []
-    for line in section.splitlines():
-        if line and not line.startswith(" "):
-            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
-        elif line.strip():
-            for name in names:
-                texts.setdefault(name, []).append(line.strip())
-    return {name: " ".join(lines).replace("`", "") for name, lines in texts.items()}
 
 
 def _group(settings: Any, group: str) -> Any:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from aggregators.formats import file_digest, write_model
 from site_agent.datasets.egocentric import (
@@ -29,7 +30,7 @@ from site_agent.datasets.egocentric import (
     ClipShape,
     EgocentricDataset,
 )
-from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.errors import TrainingDataError, TrainingFailedError, TrainingSettingsError
 from site_agent.evaluation.saliency import (
     SaliencyEvaluation,
     evaluate_saliency,
@@ -39,7 +40,7 @@ from site_agent.evaluation.saliency import (
 )
 from site_agent.networks.files import clip_inputs, predict_maps
 from site_agent.runs.progress import Progress, no_progress, part_of
-from site_agent.training.settings import require_number, require_whole
+from site_agent.settings import Settings
 from site_agent.training_record import (
     DataSummary,
     TrainingRecord,
@@ -59,44 +60,32 @@ _CLIP_NORM = 1.0
 _READING_SHARE = 0.1
 
 
-@dataclass(frozen=True)
-class SaliencySettings:
-    """How a saliency network is trained; the learning rate falls along half a cosine.
+class SaliencySettings(Settings, error=TrainingSettingsError):
+    """How a saliency network is trained; the learning rate falls along half a cosine."""
 
-    Attributes
-    ----------
-    architecture : str
-        glc-tiny, glc-small, glc-8 or glc-paper.
-    persons : tuple of str
-        Those to train on; empty: all.
-    epochs : int
-        Passes over the training clips; the network with the best validation F1 is kept.
-    learning_rate : float
-        Of the first epoch, for AdamW.
-    weight_decay : float
-        Of AdamW.
-    batch_size : int
-        Clips in a step.
-    loss : str
-        ce, the cross-entropy, or kl-reverse, with a softmax of temperature 2.
-    seed : int
-        Of the first parameters and of the order of clips.
-    """
-
-    architecture: str = "glc-tiny"
-    persons: tuple[str, ...] = ()
-    epochs: int = 20
-    learning_rate: float = 0.001
-    weight_decay: float = 0.05
-    batch_size: int = 8
-    loss: Literal["ce", "kl-reverse"] = "ce"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_whole("epochs", self.epochs, 1, 100_000)
-        require_whole("batch_size", self.batch_size, 1, 65_536)
-        require_whole("seed", self.seed, 0, 2**63 - 1)
-        require_number("learning_rate", self.learning_rate, above=0, most=10)
+    architecture: str = Field(
+        default="glc-tiny", description="glc-tiny, glc-small, glc-8 or glc-paper."
+    )
+    persons: tuple[str, ...] = Field(default=(), description="Those to train on; empty: all.")
+    epochs: int = Field(
+        default=20,
+        ge=1,
+        le=100_000,
+        description="Passes over the training clips; the network with the best validation F1 is "
+        "kept.",
+    )
+    learning_rate: float = Field(
+        default=0.001, gt=0, le=10, description="Of the first epoch, for AdamW."
+    )
+    weight_decay: float = Field(default=0.05, description="Of AdamW.")
+    batch_size: int = Field(default=8, ge=1, le=65_536, description="Clips in a step.")
+    loss: Literal["ce", "kl-reverse"] = Field(
+        default="ce",
+        description="ce, the cross-entropy, or kl-reverse, with a softmax of temperature 2.",
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Of the first parameters and of the order of clips."
+    )
 
 
 @dataclass(frozen=True)
