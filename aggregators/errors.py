@@ -62,11 +62,7 @@ class FormatError(AggregatorError):
     def about(self, subject: str) -> FormatError:
         """Return the same error with the file's name."""
         return type(self)(
-            self.what,
-            offset=self.offset,
-            found=self.found,
-            expected=self.expected,
-            subject=subject,
+            self.what, offset=self.offset, found=self.found, expected=self.expected, subject=subject
         )
 
 

@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from aggregators.errors import OptionError
 from aggregators.formats.safetensors_file import ITEM_BYTES
-from aggregators.formats.sparse_tensors import (
-    Storage,
-    count_kept,
-    smallest_form,
-    storage_bytes,
-)
+from aggregators.formats.sparse_tensors import Storage, count_kept, smallest_form, storage_bytes
 from aggregators.models import Float64, StateDict
 
 _LINEAR, _CONVOLUTION = 2, (3, 4, 5)

@@ -87,8 +87,7 @@ def accept(
     url: Annotated[str, typer.Argument(metavar="URL", help="The pool's address.")],
     *,
     name: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Your user name at the site.", show_default=False),
+        str, typer.Option(metavar="NAME", help="Your user name at the site.", show_default=False)
     ],
     display_name: Annotated[str, typer.Option(help="Your full name.")] = "",
     email: Annotated[

@@ -52,8 +52,7 @@ def events(
     ] = 50,
     long: LongOption = False,
     feed: Annotated[
-        bool,
-        typer.Option(help="Make an address for feed readers (Atom) that shows these events."),
+        bool, typer.Option(help="Make an address for feed readers (Atom) that shows these events.")
     ] = False,
     name: Annotated[
         str, typer.Option(metavar="NAME", help="With --feed: a name for its token.")

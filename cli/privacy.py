@@ -99,13 +99,7 @@ def probe(
     --persons. FOLDER gets receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt
     with the model.
     """
-    from site_agent.attacks.receipt import (
-        FaceSides,
-        GazeSides,
-        know_faces,
-        probe_faces,
-        probe_gaze,
-    )
+    from site_agent.attacks.receipt import FaceSides, GazeSides, know_faces, probe_faces, probe_gaze
     from site_agent.datasets.gaze import is_gaze_data
 
     files = {name: output / f"receipt.{name}" for name in ("json", "html")}

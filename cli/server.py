@@ -77,10 +77,7 @@ class DatabaseOptions:
     examples=["db upgrade", "db upgrade --config /etc/poolctl.toml", "db upgrade --dry-run"],
 )
 def upgrade(
-    invocation: Invocation,
-    *,
-    database: DatabaseOptions,
-    dry_run: DryRunOption = False,
+    invocation: Invocation, *, database: DatabaseOptions, dry_run: DryRunOption = False
 ) -> Reply:
     """Upgrade the database to the schema of this version, or create it in an empty database.
 
@@ -147,10 +144,7 @@ def _compare_schema(settings: PoolSettings) -> Reply:
         "is_newest": found == newest,
     }
     advice = "up to date" if found == newest else f"would be upgraded to {newest}"
-    rows = [
-        ["database", settings.database_place],
-        ["schema", f"{found or 'empty'}  ({advice})"],
-    ]
+    rows = [["database", settings.database_place], ["schema", f"{found or 'empty'}  ({advice})"]]
     return Reply(facts, TableText(["what", "value"], rows), [found or ""])
 
 
@@ -236,8 +230,7 @@ def serve(
         typer.Option(help="Log lines for people (text) or for programs (json)."),
     ] = None,
     check: Annotated[
-        bool,
-        typer.Option(help="Check the settings, folder, database and storage, and exit."),
+        bool, typer.Option(help="Check the settings, folder, database and storage, and exit.")
     ] = False,
 ) -> Reply | None:
     """Run a pool on this machine: SQLite and a folder, no other set-up.
@@ -324,16 +317,9 @@ recover_app = typer.Typer()
 @command(
     recover_app,
     "recover",
-    examples=[
-        "admin recover --data /srv/pool",
-        "admin recover --config /etc/poolctl.toml --json",
-    ],
+    examples=["admin recover --data /srv/pool", "admin recover --config /etc/poolctl.toml --json"],
 )
-def recover(
-    invocation: Invocation,
-    *,
-    database: DatabaseOptions,
-) -> Reply:
+def recover(invocation: Invocation, *, database: DatabaseOptions) -> Reply:
     """Create a new admin token, on the pool's own machine, when the old one is lost.
 
     Needs no token, only the pool's database: that of the options, or of the pool's settings

@@ -22,14 +22,7 @@ from pool_server.database.records import (
 from pool_server.errors import MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import (
-    BeforeId,
-    Limit,
-    ModelName,
-    Reference,
-    SiteName,
-    cut_page,
-)
+from pool_server.http.parameters import BeforeId, Limit, ModelName, Reference, SiteName, cut_page
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
@@ -222,8 +215,7 @@ def read_evaluations(
     )
     page, next_cursor = cut_page(found, limit)
     return EvaluationPage(
-        items=[describe_evaluation(each) for each in page],
-        next_cursor=next_cursor,
+        items=[describe_evaluation(each) for each in page], next_cursor=next_cursor
     )
 
 
@@ -379,10 +371,7 @@ def find_measured_models(
         .join(EvaluationRecord.site)
         .where(*_measured_as(query), known_to(caller))
     )
-    conditions = [
-        listed_for(caller),
-        ModelVersionRecord.digest.in_(measured),
-    ]
+    conditions = [listed_for(caller), ModelVersionRecord.digest.in_(measured)]
     if query.kind is not None:
         conditions.append(ModelVersionRecord.kind == query.kind)
     if query.site is not None:

@@ -15,11 +15,7 @@ def __getattr__(name: str) -> Any:
     """Load the public names when they are asked for: the command line starts faster without."""
     from importlib import import_module
 
-    homes = {
-        "ModelCache": "pool.cache",
-        "ModelQuery": "pool.client",
-        "PoolClient": "pool.client",
-    }
+    homes = {"ModelCache": "pool.cache", "ModelQuery": "pool.client", "PoolClient": "pool.client"}
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{homes[name]}"), name)

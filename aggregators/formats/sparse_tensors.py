@@ -259,10 +259,7 @@ def _check_positions(contents: Contents, name: str, form: Storage, size: int) ->
     problem = check(contents, f"{form}/{name}", size, values.info)
     if problem:
         raise FormatError(
-            f"{form} of {name[:80]!r}",
-            offset=entry.start,
-            found=problem[0],
-            expected=problem[1],
+            f"{form} of {name[:80]!r}", offset=entry.start, found=problem[0], expected=problem[1]
         )
 
 
@@ -303,10 +300,7 @@ class _SparseTensors(Mapping[str, NDArray[np.generic]]):
     """The entries of a file, made dense when used."""
 
     def __init__(
-        self,
-        contents: Contents,
-        forms: Mapping[str, Storage],
-        infos: Mapping[str, TensorInfo],
+        self, contents: Contents, forms: Mapping[str, Storage], infos: Mapping[str, TensorInfo]
     ) -> None:
         self._contents, self._forms, self._infos = contents, forms, infos
         self._stored = StoredTensors(contents)

@@ -65,10 +65,7 @@ def join_cascades(
 
 
 def _share_levels(
-    levels: Sequence[CascadeLevel],
-    weights: Sequence[float],
-    step: float,
-    kept_trees: int | None,
+    levels: Sequence[CascadeLevel], weights: Sequence[float], step: float, kept_trees: int | None
 ) -> list[_Share]:
     total_weight = math.fsum(weights)
     tree_counts = [level.tree_count for level in levels]
@@ -132,11 +129,7 @@ def _fill_level(target: CascadeLevel, shares: Sequence[_Share]) -> None:
         target.split_thresholds[splits] = kept.split_thresholds
         # In float64, rounded once.
         np.multiply(
-            kept.leaves,
-            factors,
-            out=target.leaves[leaves],
-            dtype=np.float64,
-            casting="same_kind",
+            kept.leaves, factors, out=target.leaves[leaves], dtype=np.float64, casting="same_kind"
         )
         target.anchors[pool] = kept.anchors
         target.deltas[pool] = kept.deltas

@@ -12,13 +12,7 @@ from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import AggregationMethod, CappedOptions, Combined, Progress
 from aggregators.methods.refitting import forest_digest, thin_base
 from aggregators.methods.sub_models import SubModel, SubModels, cap_samples, require_equal
-from aggregators.models import (
-    Float32,
-    Float64,
-    LeafContribution,
-    MergeInput,
-    ShapePredictor,
-)
+from aggregators.models import Float32, Float64, LeafContribution, MergeInput, ShapePredictor
 
 _ROWS_AT_ONCE = 1 << 14
 
@@ -41,11 +35,7 @@ class LeafRefit(AggregationMethod[CappedOptions]):
     kind = "ert"
     contribution = "leaf-changes"
     options_type = CappedOptions
-    output_formats = (
-        "dlib-shape-predictor",
-        "poolctl-forest",
-        "poolctl-forest-half",
-    )
+    output_formats = ("dlib-shape-predictor", "poolctl-forest", "poolctl-forest-half")
 
     def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
         return None
@@ -168,9 +158,7 @@ def _other_base_error(
     )
 
 
-def _warn_of_settings(
-    contributions: Sequence[SubModel[LeafContribution]],
-) -> tuple[str, ...]:
+def _warn_of_settings(contributions: Sequence[SubModel[LeafContribution]]) -> tuple[str, ...]:
     """Return a warning for each setting in which the sites of a round differ."""
     warnings = []
     for base in dict.fromkeys(item.model.base_digest for item in contributions):

@@ -45,9 +45,7 @@ class WbaCascadeOptions(MethodOptions):
         description="factor of every level's update; 1.1 was best on photographs of six sites",
     )
     thin: int | None = Field(
-        default=None,
-        ge=1,
-        description="keep this many trees of each level; all by default",
+        default=None, ge=1, description="keep this many trees of each level; all by default"
     )
 
 
@@ -64,11 +62,7 @@ class WbaCascade(AggregationMethod[WbaCascadeOptions]):
     summary = "landmark models merged into one ordinary dlib shape predictor"
     kind = "ert"
     options_type = WbaCascadeOptions
-    output_formats = (
-        "dlib-shape-predictor",
-        "poolctl-forest",
-        "poolctl-forest-half",
-    )
+    output_formats = ("dlib-shape-predictor", "poolctl-forest", "poolctl-forest-half")
 
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         if fingerprint.get("kind") != self.kind:
@@ -264,10 +258,7 @@ def reanchor(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredicto
     anchors = _nearest_landmarks(initial_shape.astype(np.float64), pixels)
     deltas = pixels - initial_shape.astype(np.float64)[anchors]
     return replace(
-        predictor,
-        initial_shape=initial_shape,
-        anchors=anchors,
-        deltas=deltas.astype(np.float32),
+        predictor, initial_shape=initial_shape, anchors=anchors, deltas=deltas.astype(np.float32)
     )
 
 

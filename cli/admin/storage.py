@@ -149,12 +149,7 @@ def restore(
 
 
 @command(app, "gc", examples=["admin gc --data /srv/pool", "admin gc --yes"])
-def gc(
-    invocation: Invocation,
-    *,
-    database: DatabaseOptions,
-    yes: YesOption = False,
-) -> Reply:
+def gc(invocation: Invocation, *, database: DatabaseOptions, yes: YesOption = False) -> Reply:
     """List model files without a record; remove them with --yes.
 
     Deleted versions and crashed servers leave such files. The pool may keep serving.

@@ -91,7 +91,7 @@ def create_token(
     for_machine: Annotated[
         bool,
         typer.Option(
-            help="The site owns the token, not a user: it stays valid when you are disabled.",
+            help="The site owns the token, not a user: it stays valid when you are disabled."
         ),
     ] = False,
     expires_in_days: Annotated[

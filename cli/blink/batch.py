@@ -47,10 +47,7 @@ def batch(
         ),
     ],
     *,
-    output: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help="Folder of the results."),
-    ],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the results.")],
     detector: DetectorOption = "",
     landmarks: LandmarksOption = "",
     frame_rate_hz: Annotated[
@@ -72,7 +69,7 @@ def batch(
         bool,
         typer.Option(
             help="Give files BIDS names (from participant and session_number), and write "
-            "a dataset to STUDY/bids.",
+            "a dataset to STUDY/bids."
         ),
     ] = False,
     redo: Annotated[bool, typer.Option(help="Repeat finished sessions.")] = False,
@@ -170,9 +167,7 @@ def _with_models(
 
     completed = [
         replace(
-            session,
-            detector=session.detector or detector,
-            landmarks=session.landmarks or landmarks,
+            session, detector=session.detector or detector, landmarks=session.landmarks or landmarks
         )
         if session.is_video
         else session

@@ -92,10 +92,7 @@ def analyse(
     named = replace(ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
     folder = output or chosen.folder()
     chosen.require_own_folder(folder)
-    analysis = replace(
-        ANALYSIS_SETTINGS.take(values, named),
-        outputs=files.names,
-    )
+    analysis = replace(ANALYSIS_SETTINGS.take(values, named), outputs=files.names)
     sessions = run_input(
         invocation,
         chosen,

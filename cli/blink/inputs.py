@@ -107,9 +107,7 @@ class BlinkInput:
     ] = None
     all_faces: Annotated[
         bool,
-        typer.Option(
-            help="Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay.",
-        ),
+        typer.Option(help="Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay."),
     ] = False
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
@@ -179,10 +177,7 @@ class BlinkInput:
 
 
 def run_input(
-    invocation: Invocation,
-    chosen: BlinkInput,
-    models: Mapping[str, str],
-    common: Mapping[str, Any],
+    invocation: Invocation, chosen: BlinkInput, models: Mapping[str, str], common: Mapping[str, Any]
 ) -> dict[str, BlinkSession]:
     """Analyse what was named."""
     from site_agent.eyeblink import pipeline
@@ -279,8 +274,7 @@ def compare(
     output: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Folder of the results. Default: STUDY, or the folder criteria.",
+            metavar="FOLDER", help="Folder of the results. Default: STUDY, or the folder criteria."
         ),
     ] = None,
 ) -> Reply:

@@ -24,21 +24,13 @@ app = single()
 
 # ``poolctl blink report``.
 ReviewedOption = Annotated[
-    bool,
-    typer.Option(help="Write report and tables with the reviewed blinks, beside the others."),
+    bool, typer.Option(help="Write report and tables with the reviewed blinks, beside the others.")
 ]
 
 
-@command(
-    app,
-    "report",
-    examples=["blink report study/", "blink report out/ --reviewed"],
-)
+@command(app, "report", examples=["blink report study/", "blink report out/ --reviewed"])
 def report(
-    invocation: Invocation,
-    places: SessionsArgument,
-    *,
-    reviewed: ReviewedOption = False,
+    invocation: Invocation, places: SessionsArgument, *, reviewed: ReviewedOption = False
 ) -> Reply:
     """Show the blinks of analysed sessions, and how far they are reviewed.
 
@@ -144,8 +136,7 @@ def review(
         bool, typer.Option(help="Print the address and do not open a browser.")
     ] = False,
     start_over: Annotated[
-        bool,
-        typer.Option(help="Move earlier corrections aside and start again."),
+        bool, typer.Option(help="Move earlier corrections aside and start again.")
     ] = False,
     export: Annotated[
         Path | None,

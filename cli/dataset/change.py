@@ -57,10 +57,7 @@ def split(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder for the results. Default: that of FACES.",
-        ),
+        typer.Option(metavar="FOLDER", help="Folder for the results. Default: that of FACES."),
     ] = None,
     copy: Annotated[bool, typer.Option(help="Also copy the images.")] = False,
     force: ForceOption = False,
@@ -129,11 +126,7 @@ def convert(
     datasets: FacesArgument,
     *,
     output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="NAME.xml, NAME.json, or a folder for .pts files.",
-        ),
+        Path, typer.Option(metavar="FILE", help="NAME.xml, NAME.json, or a folder for .pts files.")
     ],
     output_format: Annotated[
         Target | None,
@@ -149,8 +142,7 @@ def convert(
     detector: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE|ADDRESS",
-            help="The detector for --boxes detector. Default: dlib's own.",
+            metavar="FILE|ADDRESS", help="The detector for --boxes detector. Default: dlib's own."
         ),
     ] = None,
     upsample: Annotated[
@@ -332,12 +324,7 @@ def _with_parts(faces: FaceDataset, words: str) -> FaceDataset:
 
 
 def _write(
-    faces: FaceDataset,
-    output: Path,
-    target: Target,
-    *,
-    copy: bool,
-    pts_origin: float,
+    faces: FaceDataset, output: Path, target: Target, *, copy: bool, pts_origin: float
 ) -> FaceDataset:
     from site_agent.datasets import copy_images, part_names, write_coco_keypoints, write_pts_folder
 

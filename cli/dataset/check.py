@@ -129,11 +129,7 @@ def check(
     "stats",
     examples=["dataset stats faces.xml", "dataset stats 300w/ --json", "dataset stats eyes/"],
 )
-def stats(
-    invocation: Invocation,
-    datasets: DataArgument,
-    images: ImagesOption = None,
-) -> Reply:
+def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption = None) -> Reply:
     """Show statistics of a data set.
 
     Counts of faces, boxes, landmarks and labels, and the distributions of sizes, shapes, eye
@@ -191,8 +187,7 @@ def preview(
     datasets: DataArgument,
     *,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="PNG", help="The picture to write. Default: DATA.png."),
+        Path | None, typer.Option(metavar="PNG", help="The picture to write. Default: DATA.png.")
     ] = None,
     columns: Annotated[
         int | None, typer.Option(min=1, max=40, help="Default: 6; of gaze data 10 samples.")

@@ -124,8 +124,7 @@ def synth_eyes(
         ),
     ] = 1.0,
     gaze_skew: Annotated[
-        float,
-        typer.Option(min=0, max=2, help="How much ranges of gaze and head pose differ."),
+        float, typer.Option(min=0, max=2, help="How much ranges of gaze and head pose differ.")
     ] = 1.0,
     eyeball_skew: Annotated[
         float,
@@ -148,11 +147,7 @@ def synth_eyes(
     the angle kappa and the radius of the eyeball. 'poolctl dataset preview' draws them.
     """
     from site_agent.datasets.gaze import TABLE_NAME
-    from site_agent.datasets.synthetic.eye_patches import (
-        RenderSettings,
-        Skews,
-        write_eye_dataset,
-    )
+    from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, write_eye_dataset
 
     settings = RenderSettings(
         persons=person_count,

@@ -41,8 +41,7 @@ def synth(
     faces_per_image: Annotated[int, typer.Option(min=1, max=16)] = 1,
     size: _SizeOption = "320x320",
     style: Annotated[
-        str,
-        typer.Option(help="Style of the images: mixed, adult-lab, infant-lab, ..."),
+        str, typer.Option(help="Style of the images: mixed, adult-lab, infant-lab, ...")
     ] = "mixed",
     name: Annotated[str, typer.Option(help="Name of the files.")] = "faces",
     force: ForceOption = False,

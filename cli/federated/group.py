@@ -107,10 +107,7 @@ def simulate(
         ),
     ],
     rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")],
-    output: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help="Folder of the simulation."),
-    ],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the simulation.")],
     site_count: Annotated[
         int | None,
         typer.Option(
@@ -281,9 +278,7 @@ def _describe_plan(
         "held_out": held_out,
     }
     return Reply(
-        facts,
-        [summary, *noise, TableText(["site", "persons", "samples"], rows)],
-        list(data.sites),
+        facts, [summary, *noise, TableText(["site", "persons", "samples"], rows)], list(data.sites)
     )
 
 

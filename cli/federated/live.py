@@ -16,12 +16,7 @@ from cli.frame.addresses import count_words, is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.methods import (
-    LeastOthersOption,
-    MaxHoursOption,
-    MethodOption,
-    method_options,
-)
+from cli.options.methods import LeastOthersOption, MaxHoursOption, MethodOption, method_options
 from cli.options.versions import model_address
 
 if TYPE_CHECKING:
@@ -231,8 +226,7 @@ def submit(
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of training and of cohorts.")] = 0,
     block_rounds: Annotated[
-        int,
-        typer.Option(min=1, max=100, help="A site that comes back waits for at most so many."),
+        int, typer.Option(min=1, max=100, help="A site that comes back waits for at most so many.")
     ] = 5,
     round_limit_s: Annotated[
         float, typer.Option(min=1, help="How long a site may train in a round, in seconds.")
@@ -249,10 +243,7 @@ def submit(
     learning_rate, ...). When the command is interrupted, the block of rounds under way goes on; run
     the same command again to continue, or 'stop' to end the rounds.
     """
-    from site_agent.federated.engines.flare.federation import (
-        FederationFolder,
-        hold_rounds,
-    )
+    from site_agent.federated.engines.flare.federation import FederationFolder, hold_rounds
     from site_agent.federated.engines.flare.kits import read_kit
     from site_agent.federated.plan import make_plan
 

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from site_agent.pool.client import Downloaded, PoolClient
     from site_agent.pool.verification import Verification
 
-__all__ = [
-    "SIZE_UNITS",
-    "age_words",
-    "count_words",
-    "first_lines",
-    "read_moment",
-    "read_quantity",
-]
+__all__ = ["SIZE_UNITS", "age_words", "count_words", "first_lines", "read_moment", "read_quantity"]
 
 
 SUFFIX_OF_FORMAT = {
@@ -140,10 +133,7 @@ def known_version(file: ModelFile) -> ModelVersionResponse | None:
 
 def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionResponse) -> Downloaded:
     """Bring one version into the cache, with a progress bar; warn of one that was withdrawn."""
-    with (
-        goes_on_when_repeated(),
-        invocation.progress(f"download {version.address}") as report,
-    ):
+    with goes_on_when_repeated(), invocation.progress(f"download {version.address}") as report:
         downloaded = pool.fetch(version, progress=report)
     note_signature(invocation, downloaded.signature)
     warn_of_standing(invocation, version)

@@ -50,8 +50,7 @@ class _ConventionOptions:
         typer.Option("--json", help="One JSON object on standard output.", rich_help_panel=_PANEL),
     ] = False
     quiet: Annotated[
-        bool,
-        typer.Option(help="Print identifiers or paths only.", rich_help_panel=_PANEL),
+        bool, typer.Option(help="Print identifiers or paths only.", rich_help_panel=_PANEL)
     ] = False
     no_progress: Annotated[bool, typer.Option(help="No progress bars.", rich_help_panel=_PANEL)] = (
         False
@@ -66,8 +65,7 @@ class _ConventionOptions:
         ),
     ] = ""
     debug: Annotated[
-        bool,
-        typer.Option(help="Show the traceback of errors.", rich_help_panel=_PANEL),
+        bool, typer.Option(help="Show the traceback of errors.", rich_help_panel=_PANEL)
     ] = False
 
     def conventions(self) -> Conventions:
@@ -227,10 +225,7 @@ FormatOption = Annotated[
     typer.Option("--format", metavar="NAME", help="Format of the output. Default: by its suffix."),
 ]
 DespiteWithdrawalOption = Annotated[
-    bool,
-    typer.Option(
-        help="Go on although something that goes into the result was withdrawn.",
-    ),
+    bool, typer.Option(help="Go on although something that goes into the result was withdrawn.")
 ]
 YesOption = Annotated[bool, typer.Option(help="Do not ask for confirmation.")]
 UndoOption = Annotated[bool, typer.Option(help="Undo it: let in again what was kept out.")]
@@ -243,8 +238,7 @@ LongOption = Annotated[
     bool, typer.Option(help="Show more columns; lines may be longer than 100 characters.")
 ]
 LabelOption = Annotated[
-    Sequence[str],
-    typer.Option(metavar="KEY=VALUE", help="A label, for example population=infant."),
+    Sequence[str], typer.Option(metavar="KEY=VALUE", help="A label, for example population=infant.")
 ]
 OutputFileOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Where to write the result.")

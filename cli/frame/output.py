@@ -11,14 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.frame.terminal import (
-    fitted,
-    print_json,
-    print_labelled,
-    printable,
-    table_lines,
-    width_of,
-)
+from cli.frame.terminal import fitted, print_json, print_labelled, printable, table_lines, width_of
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient

@@ -26,10 +26,7 @@ _DEFAULT_FILE = Path("agent.toml")
 
 _ConfigOption = Annotated[
     Path,
-    typer.Option(
-        metavar="FILE",
-        help="The configuration; 'poolctl agent init' writes an example.",
-    ),
+    typer.Option(metavar="FILE", help="The configuration; 'poolctl agent init' writes an example."),
 ]
 
 

@@ -12,12 +12,7 @@ import typer
 
 from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address
 from cli.frame.errors import MergeFailedError, UsageError
-from cli.frame.options import (
-    DryRunOption,
-    LimitOption,
-    command,
-    group,
-)
+from cli.frame.options import DryRunOption, LimitOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge.replaying import digests_to_leave_out, find_recipe, refinement_lines
 from cli.options.methods import MergeOptions
@@ -227,10 +222,7 @@ def _description(found: MergeJobResponse) -> list[TableText]:
         [each.get("address") or "", f"{each['weight']:g}", each["digest"][:16]]
         for each in found.recipe["inputs"]
     ]
-    return [
-        TableText(["what", "value"], rows),
-        TableText(["input", "weight", "digest"], inputs),
-    ]
+    return [TableText(["what", "value"], rows), TableText(["input", "weight", "digest"], inputs)]
 
 
 # ``poolctl merges start``: what the pool is asked to make, in which order, under which names.

@@ -51,8 +51,7 @@ def merge(
     ] = None,
     *,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The file to write. Default: merged.SUFFIX."),
+        Path | None, typer.Option(metavar="FILE", help="The file to write. Default: merged.SUFFIX.")
     ] = None,
     how: MergeOptions,
     weight_by: Annotated[
@@ -63,9 +62,7 @@ def merge(
     purpose: PurposeOption = (),
     despite_terms: Annotated[
         bool,
-        typer.Option(
-            help="Merge although terms of use forbid it; the pool refuses the result.",
-        ),
+        typer.Option(help="Merge although terms of use forbid it; the pool refuses the result."),
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
     force: ForceOption = False,

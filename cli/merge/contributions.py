@@ -80,8 +80,7 @@ def contribute(
     site: SiteOption = "",
     parts: PartsOption = "",
     persons: Annotated[
-        str,
-        typer.Option(metavar="A,B,...", help="Persons of the gaze data. Default: all of them."),
+        str, typer.Option(metavar="A,B,...", help="Persons of the gaze data. Default: all of them.")
     ] = "",
     approve_base: Annotated[
         str,
@@ -131,8 +130,7 @@ def contribute(
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
     wait: Annotated[
-        bool,
-        typer.Option(help="In a secure round, wait for the others until it is summed."),
+        bool, typer.Option(help="In a secure round, wait for the others until it is summed.")
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
     yes: YesOption = False,

@@ -17,13 +17,7 @@ from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
-from cli.options.data import (
-    ImagesOption,
-    PartsOption,
-    part_words,
-    read_face_file,
-    reading_from,
-)
+from cli.options.data import ImagesOption, PartsOption, part_words, read_face_file, reading_from
 
 if TYPE_CHECKING:
     from aggregators.models import ShapePredictor
@@ -63,12 +57,10 @@ def refine(
     ],
     *,
     base: Annotated[
-        str,
-        typer.Option(metavar="FILE|ADDRESS", help="The merged model.", show_default=False),
+        str, typer.Option(metavar="FILE|ADDRESS", help="The merged model.", show_default=False)
     ],
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The refined model (.dat, .forest)."),
+        Path | None, typer.Option(metavar="FILE", help="The refined model (.dat, .forest).")
     ] = None,
     rounds: Annotated[
         int, typer.Option(min=1, max=100, help="Number of exchanges of contributions.")

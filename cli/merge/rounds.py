@@ -47,8 +47,7 @@ def start(
     invocation: Invocation,
     *,
     base: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="The model to train.", show_default=False),
+        str, typer.Option(metavar="ADDRESS", help="The model to train.", show_default=False)
     ],
     sites: Annotated[
         Sequence[str],
@@ -249,7 +248,7 @@ def finish(
     early: Annotated[
         bool,
         typer.Option(
-            help="Do not wait for missing sites (only for the site that started the round).",
+            help="Do not wait for missing sites (only for the site that started the round)."
         ),
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,

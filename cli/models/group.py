@@ -354,10 +354,7 @@ def _standing_rows(version: ModelVersionResponse) -> list[list[str]]:
         meaning = "not given out" if own.effect == "refuse" else "given out with a warning"
         rows.append(["withdrawn", f"{own.reason}, {meaning} ({own.withdrawn_by})"])
     rows += [
-        [
-            "flagged",
-            f"holds {flag.address}, withdrawn {flag.flagged_at:%Y-%m-%d} ({flag.reason})",
-        ]
+        ["flagged", f"holds {flag.address}, withdrawn {flag.flagged_at:%Y-%m-%d} ({flag.reason})"]
         for flag in version.flags
     ]
     return rows + [["replaced by", address] for address in version.successors]

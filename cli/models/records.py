@@ -93,11 +93,7 @@ def family_lines(lineage: LineageResponse) -> Iterator[str]:
 
 
 def _tree(
-    digest: str,
-    branches: _Branches,
-    names: dict[str, str],
-    indent: str,
-    seen: set[str],
+    digest: str, branches: _Branches, names: dict[str, str], indent: str, seen: set[str]
 ) -> Iterator[str]:
     """Yield the lines below one model, with a stack of our own: families can be deep."""
     stack = [(branch, indent) for branch in reversed(branches.get(digest, []))]
@@ -146,8 +142,7 @@ _SCORE_OF_KIND = {"hog-svm": "average_precision", "ert": "mean_error"}
 def evaluations(
     invocation: Invocation,
     address: Annotated[
-        str | None,
-        typer.Argument(metavar="ADDRESS", help="Show all evaluations of this version."),
+        str | None, typer.Argument(metavar="ADDRESS", help="Show all evaluations of this version.")
     ] = None,
     *,
     score: Annotated[

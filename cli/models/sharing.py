@@ -169,11 +169,7 @@ def _read_rights(text: str, option: str) -> list[str]:
 
 
 @command(app, "queue", examples=["models queue", "models queue -q"])
-def queue(
-    invocation: Invocation,
-    *,
-    limit: LimitOption = 50,
-) -> Reply:
+def queue(invocation: Invocation, *, limit: LimitOption = 50) -> Reply:
     """List drafts and quarantined versions that wait for a curator."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.models.queue(), limit)
@@ -228,21 +224,17 @@ def quarantine(
 
 
 @command(
-    app,
-    "rm",
-    examples=["models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y"],
+    app, "rm", examples=["models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y"]
 )
 def rm(
     invocation: Invocation,
     address: VersionArgument,
     *,
     all_versions: Annotated[
-        bool,
-        typer.Option(help="Delete the whole model; give ADDRESS without a version."),
+        bool, typer.Option(help="Delete the whole model; give ADDRESS without a version.")
     ] = False,
     despite_descendants: Annotated[
-        bool,
-        typer.Option(help="Delete it although other models were made from it."),
+        bool, typer.Option(help="Delete it although other models were made from it.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

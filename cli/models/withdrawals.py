@@ -93,11 +93,7 @@ def withdraw(
     return Reply(data, [*text, *_affected_text("flagged", done)], _addresses(done))
 
 
-@command(
-    app,
-    "replace",
-    examples=["models replace site-a/merged@1 --by site-c/merged@2"],
-)
+@command(app, "replace", examples=["models replace site-a/merged@1 --by site-c/merged@2"])
 def replace(
     invocation: Invocation,
     address: VersionArgument,

@@ -26,9 +26,7 @@ FacesArgument = Annotated[
 ]
 PtsOriginOption = Annotated[
     float,
-    typer.Option(
-        help="Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0.",
-    ),
+    typer.Option(help="Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0."),
 ]
 BoxMarginOption = Annotated[
     float,
@@ -39,8 +37,7 @@ BoxMarginOption = Annotated[
     ),
 ]
 ImagesOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Folder with the images of a COCO file."),
+    Path | None, typer.Option(metavar="FOLDER", help="Folder with the images of a COCO file.")
 ]
 
 PartsOption = Annotated[
@@ -65,8 +62,7 @@ class PersonOptions:
         ),
     ] = None
     persons: Annotated[
-        Path | None,
-        typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'."),
+        Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
     ] = None
 
     @property

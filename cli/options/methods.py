@@ -26,8 +26,7 @@ LeastOthersOption = Annotated[
     ),
 ]
 MaxHoursOption = Annotated[
-    float,
-    typer.Option(min=0.0, help="Refuse to train a network for longer than so many hours."),
+    float, typer.Option(min=0.0, help="Refuse to train a network for longer than so many hours.")
 ]
 
 

@@ -41,8 +41,7 @@ VisibilityOption = Annotated[
 ]
 
 MetricOption = Annotated[
-    Sequence[str],
-    typer.Option(metavar="KEY=NUMBER", help="A score that you measured."),
+    Sequence[str], typer.Option(metavar="KEY=NUMBER", help="A score that you measured.")
 ]
 
 
@@ -61,8 +60,7 @@ class NewVersionOptions:
     ] = ()
     purpose: PurposeOption = ()
     draft: Annotated[
-        bool,
-        typer.Option(help="Show it only to your own site until 'poolctl models publish'."),
+        bool, typer.Option(help="Show it only to your own site until 'poolctl models publish'.")
     ] = False
     visibility: VisibilityOption = None
     despite_withdrawal: DespiteWithdrawalOption = False

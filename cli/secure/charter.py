@@ -119,13 +119,11 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name for the charter.")],
     *,
     server: Annotated[
-        Sequence[str],
-        typer.Option(metavar="SITE=KEY", help="An aggregation server; at least 2."),
+        Sequence[str], typer.Option(metavar="SITE=KEY", help="An aggregation server; at least 2.")
     ],
     lab: Annotated[Sequence[str], typer.Option(metavar="SITE=KEY", help="A lab; at least 3.")],
     rule: Annotated[
-        Sequence[str],
-        typer.Option(metavar="NAME=NUMBER", help="A rule, for example lab_hours=12."),
+        Sequence[str], typer.Option(metavar="NAME=NUMBER", help="A rule, for example lab_hours=12.")
     ] = (),
     output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path(
         "charter.toml"
@@ -162,9 +160,7 @@ def show(_invocation: Invocation, file: _FileArgument) -> Reply:
 
 
 @command(
-    app,
-    "accept",
-    examples=['secure charter accept eyes.toml --digest "lusab babad gutih ..."'],
+    app, "accept", examples=['secure charter accept eyes.toml --digest "lusab babad gutih ..."']
 )
 def accept(
     _invocation: Invocation,

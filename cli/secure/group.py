@@ -167,8 +167,7 @@ def serve(
     invocation: Invocation,
     *,
     charter: Annotated[
-        str,
-        typer.Option(metavar="SHA256", help="The accepted charter. Default: the only one."),
+        str, typer.Option(metavar="SHA256", help="The accepted charter. Default: the only one.")
     ] = "",
     site: SiteOption = "",
     folder: FolderOption = None,
@@ -269,12 +268,10 @@ def verify(
     session: SessionArgument,
     *,
     full: Annotated[
-        bool,
-        typer.Option(help="Add up all openings, and trust no server; fetches more."),
+        bool, typer.Option(help="Add up all openings, and trust no server; fetches more.")
     ] = False,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where to write the verified sum."),
+        Path | None, typer.Option(metavar="FILE", help="Where to write the verified sum.")
     ] = None,
     force: ForceOption = False,
     folder: FolderOption = None,
@@ -389,12 +386,7 @@ def _data(view: Session, faults: tuple[Fault, ...] | None = None) -> dict[str, A
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
-    return {
-        "phase": fault.phase,
-        "kind": fault.kind,
-        "parties": fault.parties,
-        "text": fault.text,
-    }
+    return {"phase": fault.phase, "kind": fault.kind, "parties": fault.parties, "text": fault.text}
 
 
 def _description(view: Session, faults: tuple[Fault, ...]) -> TableText:

@@ -102,7 +102,7 @@ class PlanOptions:
     "provision",
     examples=[
         "split provision --server split.example.org:8791 --aggregator parts.example.net:8792 "
-        "--site site-a --site site-b --site site-c -o kits",
+        "--site site-a --site site-b --site site-c -o kits"
     ],
 )
 def provision(
@@ -275,9 +275,7 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
 
 
 @command(
-    app,
-    "assemble",
-    examples=["split assemble kits/server kits/aggregator -o gaze.safetensors"],
+    app, "assemble", examples=["split assemble kits/server kits/aggregator -o gaze.safetensors"]
 )
 def assemble(
     _invocation: Invocation,

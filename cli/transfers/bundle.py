@@ -38,8 +38,7 @@ def export(
     *,
     output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
     with_parents: Annotated[
-        bool,
-        typer.Option(help="Include everything that they were merged from."),
+        bool, typer.Option(help="Include everything that they were merged from.")
     ] = False,
     evaluations: Annotated[
         bool, typer.Option(help="Include the evaluations of all sites.")

@@ -13,12 +13,7 @@ import typer
 
 from cli.frame.addresses import size_words, warn_of_standing
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.options import (
-    DryRunOption,
-    LimitOption,
-    command,
-    single,
-)
+from cli.frame.options import DryRunOption, LimitOption, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
 from cli.options.versions import (
@@ -71,10 +66,7 @@ def upload(
     invocation: Invocation,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The model file.")],
     *,
-    name: Annotated[
-        str,
-        typer.Option(metavar="[SITE/]NAME", help="The site. Default: your own."),
-    ],
+    name: Annotated[str, typer.Option(metavar="[SITE/]NAME", help="The site. Default: your own.")],
     version: NewVersionOptions,
     metric: MetricOption = (),
     card: Annotated[

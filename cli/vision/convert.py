@@ -10,12 +10,7 @@ import typer
 
 from cli.frame.addresses import ModelFile, model_file, size_words
 from cli.frame.errors import UsageError
-from cli.frame.existing_files import (
-    place_for_model,
-    refuse_inputs,
-    require_free,
-    words_on_existing,
-)
+from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
 from cli.frame.options import (
     DryRunOption,
     ForceOption,
@@ -98,12 +93,7 @@ def convert(
         content = read_model(file.path)
         name = output_format or _format_of(output, content)
         report(0.5, "convert")
-        made = convert_model(
-            content,
-            name,
-            detector_kind=detector_kind,
-            upsampling=upsample,
-        )
+        made = convert_model(content, name, detector_kind=detector_kind, upsampling=upsample)
         digest = None if dry_run else write_model(made, place, format_name=name)
     for remark in _remarks(content, made, name):
         invocation.warn(remark)

@@ -14,13 +14,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import versions
-from cli.options.data import (
-    ImagesOption,
-    part_words,
-    read_joined_faces,
-    reading_from,
-    words_of,
-)
+from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
 from cli.vision.clips import evaluate_clips
 from cli.vision.gaze import (
     PersonsOption,
@@ -81,10 +75,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Write JSON, CSV, Markdown and plots to this folder.",
-        ),
+        typer.Option(metavar="FOLDER", help="Write JSON, CSV, Markdown and plots to this folder."),
     ] = None,
     upsample: Annotated[
         int | None,
@@ -124,16 +115,13 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     workers: ProcessesOption = 0,
     per_image: Annotated[
-        bool,
-        typer.Option(help="With --json and --output: also list each image or face."),
+        bool, typer.Option(help="With --json and --output: also list each image or face.")
     ] = False,
     save: Annotated[
-        bool,
-        typer.Option(help="Save the scores beside the model; 'poolctl upload' sends them."),
+        bool, typer.Option(help="Save the scores beside the model; 'poolctl upload' sends them.")
     ] = False,
     post: Annotated[
-        bool,
-        typer.Option(help="Send the scores (never the data) to the pool."),
+        bool, typer.Option(help="Send the scores (never the data) to the pool.")
     ] = False,
     despite_overlap: Annotated[
         bool,
@@ -429,11 +417,7 @@ def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
         by_columns.setdefault(tuple(metrics), []).append(row)
     return [
         TableText(
-            [
-                "model",
-                *[_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names],
-                "faces",
-            ],
+            ["model", *[_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names], "faces"],
             rows,
         )
         for names, rows in by_columns.items()

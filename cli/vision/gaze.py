@@ -33,8 +33,7 @@ _SHOWN = (
 )
 
 PersonsOption = Annotated[
-    str,
-    typer.Option(metavar="A,B,...", help="Gaze data: only these persons."),
+    str, typer.Option(metavar="A,B,...", help="Gaze data: only these persons.")
 ]
 SessionsOption = Annotated[
     str,

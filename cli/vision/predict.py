@@ -75,8 +75,7 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Write the faces as imglab annotations, or the gaze as CSV.",
+            metavar="FILE", help="Write the faces as imglab annotations, or the gaze as CSV."
         ),
     ] = None,
     pictures: Annotated[

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 app = group("Compare models of several sites: alone, merged, refined, federated.")
 
-_LEFT_OUT = (
-    "seed",
-    *(f"evaluation.{name}" for name in ("seed", "upsample", "threshold", "parts")),
-)
+_LEFT_OUT = ("seed", *(f"evaluation.{name}" for name in ("seed", "upsample", "threshold", "parts")))
 LANDMARK_SETTINGS = SettingsOptions(
     StudySettings(ErtSettings()), "settings study landmarks", ("training.parts",), _LEFT_OUT
 )
@@ -146,10 +143,7 @@ _add_study(
 
 
 command(
-    app,
-    "gaze",
-    examples=study_gaze.GAZE_EXAMPLES,
-    parameters=study_gaze.GAZE_SETTINGS.parameters(),
+    app, "gaze", examples=study_gaze.GAZE_EXAMPLES, parameters=study_gaze.GAZE_SETTINGS.parameters()
 )(study_gaze.study_gaze)
 command(app, "egocentric", examples=study_egocentric.EXAMPLES)(study_egocentric.study_egocentric)
 command(app, "privacy", examples=study_gaze.PRIVACY_EXAMPLES)(study_gaze.study_privacy)

@@ -31,9 +31,7 @@ GazeStudyData = Annotated[
 DrawnOption = Annotated[bool, typer.Option(help="Draw the eyes, instead of DATA.")]
 
 GAZE_SETTINGS = SettingsOptions(
-    GazeStudySettings(),
-    "settings study gaze",
-    ("protocols", "seeds", "folds", "passes", "secure"),
+    GazeStudySettings(), "settings study gaze", ("protocols", "seeds", "folds", "passes", "secure")
 )
 GAZE_EXAMPLES = [
     "study gaze --drawn --quick -o study/",
@@ -51,16 +49,14 @@ def study_gaze(
     study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[
-        bool,
-        typer.Option(help="A smaller study, of less than an hour on two cores."),
+        bool, typer.Option(help="A smaller study, of less than an hour on two cores.")
     ] = False,
     preset: Annotated[
         Literal["paper", "tuned"],
         typer.Option(help="How methods train: as the paper says, or as tuned for --quick."),
     ] = "tuned",
     tune: Annotated[
-        bool,
-        typer.Option(help="Compare candidates for tuned settings instead, with other seeds."),
+        bool, typer.Option(help="Compare candidates for tuned settings instead, with other seeds.")
     ] = False,
     runs: RunOptions,
     **settings: Any,
@@ -111,10 +107,7 @@ def _plan(runs: tuple[Run, ...]) -> Reply:
 
 
 # ``poolctl study privacy``: what updates, sums and final networks reveal of those who trained.
-PRIVACY_EXAMPLES = [
-    "study privacy --drawn --quick -o study/",
-    "study privacy MPIIGaze/ -o study/",
-]
+PRIVACY_EXAMPLES = ["study privacy --drawn --quick -o study/", "study privacy MPIIGaze/ -o study/"]
 
 
 def study_privacy(

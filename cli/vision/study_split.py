@@ -8,12 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.studies import (
-    RunOptions,
-    StudyOptions,
-    kept_when_interrupted,
-    study_reply,
-)
+from cli.options.studies import RunOptions, StudyOptions, kept_when_interrupted, study_reply
 
 SPLIT_EXAMPLES = ["study split eyes/ --quick -o study/", "study split MPIIGaze/ -o study/"]
 

@@ -15,12 +15,7 @@ from cli.frame.options import DryRunOption, ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options import versions
-from cli.options.data import (
-    FacesArgument,
-    ImagesOption,
-    read_joined_faces,
-    reading_from,
-)
+from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_cross_encoder, train_gaze, train_saliency
 from cli.vision.train_gaze import (
     Afterwards,

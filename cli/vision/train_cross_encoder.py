@@ -48,11 +48,7 @@ GAZE_HEAD_SETTINGS = SettingsOptions(
     parameters=CROSS_ENCODER_SETTINGS.parameters(),
 )
 def cross_encoder(
-    invocation: Invocation,
-    dataset: GazeArgument,
-    *,
-    training: TrainingOptions,
-    **settings: Any,
+    invocation: Invocation, dataset: GazeArgument, *, training: TrainingOptions, **settings: Any
 ) -> Reply:
     """Train a network that learns from frames with both eyes what gaze looks like, without labels.
 

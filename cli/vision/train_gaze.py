@@ -37,8 +37,7 @@ class TrainingOptions:
     upload: Annotated[
         str | None,
         typer.Option(
-            metavar="[SITE/]NAME",
-            help="Upload the model with labels and scores, never the images.",
+            metavar="[SITE/]NAME", help="Upload the model with labels and scores, never the images."
         ),
     ] = None
     force: ForceOption = False
@@ -105,9 +104,7 @@ def upload_trained(
     sent = upload(invocation, result.model_path, name=after.address, version=NewVersionOptions())
     assert sent is not None
     return Reply(
-        data | {"upload": sent.data},
-        [*text, str(sent.text)],
-        [*identifiers, *sent.identifiers],
+        data | {"upload": sent.data}, [*text, str(sent.text)], [*identifiers, *sent.identifiers]
     )
 
 
@@ -127,8 +124,7 @@ GAZE_SETTINGS = SettingsOptions(
 )
 
 GazeArgument = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", help="A folder with gaze.csv, its table, or MPIIGaze."),
+    Path, typer.Argument(metavar="DATA", help="A folder with gaze.csv, its table, or MPIIGaze.")
 ]
 
 

@@ -46,12 +46,7 @@ TITLES = {
 
 
 def write_feed(
-    site: SiteRecord,
-    events: Sequence[EventRecord],
-    *,
-    root: str,
-    address: str,
-    older: str | None,
+    site: SiteRecord, events: Sequence[EventRecord], *, root: str, address: str, older: str | None
 ) -> bytes:
     """Return the feed as XML in UTF-8.
 

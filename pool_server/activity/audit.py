@@ -135,8 +135,7 @@ def read_audit(session: Session, caller: Caller, query: AuditQuery) -> AuditPage
     found = list_entries(session, query)
     page, next_cursor = cut_page(found, query.limit)
     return AuditPage(
-        items=[describe_entry(entry, caller) for entry in page],
-        next_cursor=next_cursor,
+        items=[describe_entry(entry, caller) for entry in page], next_cursor=next_cursor
     )
 
 
@@ -210,12 +209,10 @@ def list_audit(  # noqa: PLR0917 - FastAPI gives them by name
         ),
     ] = None,
     since: Annotated[
-        Moment | None,
-        Query(description="From this moment on.", examples=["2026-03-01T12:00:00Z"]),
+        Moment | None, Query(description="From this moment on.", examples=["2026-03-01T12:00:00Z"])
     ] = None,
     until: Annotated[
-        Moment | None,
-        Query(description="Before this moment.", examples=["2026-03-02T12:00:00Z"]),
+        Moment | None, Query(description="Before this moment.", examples=["2026-03-02T12:00:00Z"])
     ] = None,
     limit: Limit = 50,
     before_id: BeforeId = None,

@@ -28,12 +28,7 @@ from pool_server.http.identity import Caller, FeedReader, SignedIn, needs
 from pool_server.http.parameters import Limit
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.http.traffic import ProcessTraffic
-from pool_server.wire.activity import (
-    LONGEST_WAIT_S,
-    EventKind,
-    EventPage,
-    EventResponse,
-)
+from pool_server.wire.activity import LONGEST_WAIT_S, EventKind, EventPage, EventResponse
 from pool_server.wire.names import Name
 
 router = APIRouter(tags=["events"], dependencies=[needs("events")])
@@ -178,8 +173,7 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
     site: OfSite = None,
     limit: Limit = 50,
     newest: Annotated[
-        bool,
-        Query(description="The last `limit` events instead, newest first.", examples=[True]),
+        bool, Query(description="The last `limit` events instead, newest first.", examples=[True])
     ] = False,
     wait_s: Annotated[
         float,

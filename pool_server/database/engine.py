@@ -101,10 +101,7 @@ def open_engine(address: URL | str, connections: int = 20) -> Engine:
 
 def open_sqlite(url: URL) -> Engine:
     engine = create_engine(
-        url,
-        pool_size=SQLITE_POOL_SIZE,
-        max_overflow=SQLITE_POOL_OVERFLOW,
-        hide_parameters=True,
+        url, pool_size=SQLITE_POOL_SIZE, max_overflow=SQLITE_POOL_OVERFLOW, hide_parameters=True
     )
 
     @event.listens_for(engine, "connect")
@@ -351,8 +348,7 @@ def translate_errors() -> Iterator[None]:
         raise
     except StaleDataError as error:
         raise WriteConflictError(
-            "somebody else removed the same thing at the same moment",
-            hint="Try again in a moment.",
+            "somebody else removed the same thing at the same moment", hint="Try again in a moment."
         ) from error
     except PoolTimeoutError as error:
         raise DatabaseUnavailableError(

@@ -21,11 +21,7 @@ log = logging.getLogger("pool_server.workers")
 
 @asynccontextmanager
 async def run_in_background(
-    name: str,
-    step: Callable[[threading.Event], bool],
-    *,
-    interval_s: float,
-    longest_stop_s: float,
+    name: str, step: Callable[[threading.Event], bool], *, interval_s: float, longest_stop_s: float
 ) -> AsyncIterator[None]:
     """Call `step` again and again in a thread while the block runs.
 

@@ -50,19 +50,13 @@ from pool_server.registry.access import curates_pool, readable, readable_by
 from pool_server.registry.repository import among, bare_versions, visible_addresses
 from pool_server.registry.service import resolve_version
 from pool_server.wire.merges import list_named_digests, strip_names
-from pool_server.wire.models import (
-    CONTRIBUTION,
-    OPTIMISER_STATE,
-    SECURE_SUM,
-    LineageResponse,
-)
+from pool_server.wire.models import CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM, LineageResponse
 from pool_server.wire.names import Digest, ModelAddress
 
 router = APIRouter(tags=["lineage"], dependencies=[needs("models:read")])
 
 WithRecipes = Annotated[
-    bool,
-    Query(description="Give the recipe of every node, not only the root's.", examples=[True]),
+    bool, Query(description="Give the recipe of every node, not only the root's.", examples=[True])
 ]
 
 
@@ -95,9 +89,7 @@ def read_lineage(  # noqa: PLR0917 - FastAPI gives them by name
 
 
 @router.get(
-    "/lineage/{digest}",
-    summary="Show where a file comes from",
-    response_model=LineageResponse,
+    "/lineage/{digest}", summary="Show where a file comes from", response_model=LineageResponse
 )
 def read_lineage_of_digest(
     caller: SignedIn,
@@ -119,12 +111,7 @@ Lineage = dict[str, Any]
 
 
 def trace_lineage(
-    session: Session,
-    caller: Caller,
-    root: str,
-    *,
-    version_id: int = 0,
-    with_recipes: bool = False,
+    session: Session, caller: Caller, root: str, *, version_id: int = 0, with_recipes: bool = False
 ) -> Lineage:
     """Return the ancestors and descendants of a file along recipes that the caller may see.
 
@@ -356,11 +343,7 @@ def knows(session: Session, caller: Caller, digest: str) -> bool:
 def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
     knows_inputs = true() if curates_pool(caller) else ModelRecord.site_id == caller.site_id
     return (
-        select(
-            ModelVersionRecord.digest,
-            RecipeRecord.document,
-            knows_inputs.label("knows_inputs"),
-        )
+        select(ModelVersionRecord.digest, RecipeRecord.document, knows_inputs.label("knows_inputs"))
         .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
     )

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import (
-    Label,
-    Row,
-    Select,
-    and_,
-    bindparam,
-    exists,
-    func,
-    literal,
-    not_,
-    or_,
-    select,
-)
+from sqlalchemy import Label, Row, Select, and_, bindparam, exists, func, literal, not_, or_, select
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.database.records import (
@@ -172,10 +160,7 @@ def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
         session.scalars(
             select(ModelVersionRecord.id)
             .join(ModelVersionRecord.model)
-            .where(
-                ModelVersionRecord.digest.in_(select(tree.c.digest)),
-                readable_by(caller),
-            )
+            .where(ModelVersionRecord.digest.in_(select(tree.c.digest)), readable_by(caller))
         )
     )
 

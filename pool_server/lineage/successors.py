@@ -52,10 +52,7 @@ def link_published(
 
 
 def link_successor(
-    session: Session,
-    caller: Caller,
-    version: ModelVersionRecord,
-    successor: ModelVersionRecord,
+    session: Session, caller: Caller, version: ModelVersionRecord, successor: ModelVersionRecord
 ) -> None:
     """Record that a version is replaced, and with it what that replaced at the same site.
 

@@ -32,14 +32,7 @@ from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
 from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import (
-    BeforeId,
-    Limit,
-    ModelName,
-    Reference,
-    SiteName,
-    cut_page,
-)
+from pool_server.http.parameters import BeforeId, Limit, ModelName, Reference, SiteName, cut_page
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
 from pool_server.lineage.flags import Reach, set_flags
@@ -89,11 +82,7 @@ _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
     dependencies=[needs("withdrawals")],
 )
 def preview_withdrawal(
-    caller: Uploader,
-    session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    caller: Uploader, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> WithdrawalPreview:
     """Return what would be flagged and which sites would be notified, without changing anything.
 
@@ -230,8 +219,7 @@ def list_withdrawals(
     )
     page, next_cursor = cut_page(found, limit)
     return WithdrawalPage(
-        items=[describe_withdrawal(each, each.version) for each in page],
-        next_cursor=next_cursor,
+        items=[describe_withdrawal(each, each.version) for each in page], next_cursor=next_cursor
     )
 
 

@@ -51,12 +51,7 @@ def find_job(session: Session, key: str) -> MergeJobRecord | None:
 
 
 def list_jobs(
-    session: Session,
-    *,
-    site_id: int | None,
-    state: str | None,
-    before_id: int | None,
-    limit: int,
+    session: Session, *, site_id: int | None, state: str | None, before_id: int | None, limit: int
 ) -> Sequence[MergeJobRecord]:
     """Return jobs newest first, one more than `limit` where there are more."""
     conditions: list[ColumnElement[bool]] = []
@@ -236,10 +231,7 @@ def give_back(session: Session, job_id: int, worker: str) -> None:
         update(MergeJobRecord)
         .where(*_is_held(job_id, worker))
         .values(
-            state=QUEUED,
-            claimed_by="",
-            claim_expires_at=None,
-            attempts=MergeJobRecord.attempts - 1,
+            state=QUEUED, claimed_by="", claim_expires_at=None, attempts=MergeJobRecord.attempts - 1
         )
     )
 

@@ -45,11 +45,7 @@ MOST_EVALUATIONS = 100
 
 @router.get("/card", summary="Read the card of a version", dependencies=[needs("models:read")])
 def show_card(
-    caller: SignedIn,
-    session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> CardResponse:
     """Return what people should know of a version: Markdown with YAML in front.
 
@@ -80,11 +76,7 @@ def replace_card(  # noqa: PLR0917 - FastAPI gives them by name
     "/receipts", summary="Show privacy receipts of a version", dependencies=[needs("models:read")]
 )
 def show_receipts(
-    caller: SignedIn,
-    session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> ReceiptPage:
     """Return what attacks by the model's own site have found in what it sent."""
     version = resolve_version(session, caller, site, name, reference)

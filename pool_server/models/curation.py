@@ -20,14 +20,7 @@ from pool_server.database.records import (
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Curator, Uploader, needs
-from pool_server.http.parameters import (
-    BeforeId,
-    Limit,
-    ModelName,
-    Reference,
-    SiteName,
-    cut_page,
-)
+from pool_server.http.parameters import BeforeId, Limit, ModelName, Reference, SiteName, cut_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.lineage.family import descendants_of
 from pool_server.registry import repository as registry
@@ -60,8 +53,7 @@ router = APIRouter(tags=["curation"])
 
 VERSION = "/models/{site}/{name}/versions/{reference}"
 Force = Annotated[
-    bool,
-    Query(description="Also when something in the pool was made from it.", examples=[False]),
+    bool, Query(description="Also when something in the pool was made from it.", examples=[False])
 ]
 
 
@@ -69,9 +61,7 @@ OPEN_ROUNDS = ("open", "closed")
 
 
 @router.get(
-    "/queue",
-    summary="List what waits for a curator",
-    dependencies=[needs("models:curate")],
+    "/queue", summary="List what waits for a curator", dependencies=[needs("models:curate")]
 )
 def queue(
     caller: Curator, session: ReadingSession, limit: Limit = 50, before_id: BeforeId = None
@@ -118,9 +108,7 @@ def publish(  # noqa: PLR0917 - FastAPI gives them by name
 
 
 @router.post(
-    f"{VERSION}/quarantine",
-    summary="Quarantine a version",
-    dependencies=[needs("models:curate")],
+    f"{VERSION}/quarantine", summary="Quarantine a version", dependencies=[needs("models:curate")]
 )
 def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Curator,
@@ -147,11 +135,7 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
     dependencies=[needs("models:curate")],
 )
 def release(
-    caller: Curator,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    caller: Curator, session: WritingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> ModelVersionResponse:
     """Show a quarantined version again.
 
@@ -199,16 +183,10 @@ def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
 
 
 @router.delete(
-    "/models/{site}/{name}",
-    summary="Delete a model",
-    dependencies=[needs("models:write")],
+    "/models/{site}/{name}", summary="Delete a model", dependencies=[needs("models:write")]
 )
 def delete_model(
-    caller: Uploader,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    force: Force = False,
+    caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, force: Force = False
 ) -> DeletionResponse:
     """Delete a model with all its versions; its name is never used again."""
     model = get_model(session, caller, site, name)
@@ -258,11 +236,7 @@ def _take_step(
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
         write_event(
-            session,
-            version.model.site_id,
-            f"version.{step.word}",
-            address_of(version),
-            **details,
+            session, version.model.site_id, f"version.{step.word}", address_of(version), **details
         )
     session.flush()
     session.expire(version)

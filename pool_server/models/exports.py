@@ -97,8 +97,7 @@ def grant_export(
 
 
 @router.get(
-    "/models/{site}/{name}/versions/{reference}/record",
-    summary="Get all that goes with a version",
+    "/models/{site}/{name}/versions/{reference}/record", summary="Get all that goes with a version"
 )
 def portable_record(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,

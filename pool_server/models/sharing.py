@@ -17,13 +17,7 @@ from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import ModelName, SiteName
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.people.sites import find_sites
-from pool_server.registry.access import (
-    PRIVATE,
-    SITES,
-    curates_pool,
-    rights_of,
-    rights_of_site,
-)
+from pool_server.registry.access import PRIVATE, SITES, curates_pool, rights_of, rights_of_site
 from pool_server.registry.service import get_model
 from pool_server.wire.models import (
     RIGHTS,

@@ -141,10 +141,7 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
     }
     versions = connection.execute(
         select(
-            ModelVersionRecord.digest,
-            SiteRecord.name,
-            ModelRecord.name,
-            ModelVersionRecord.number,
+            ModelVersionRecord.digest, SiteRecord.name, ModelRecord.name, ModelVersionRecord.number
         )
         .join(ModelRecord, ModelRecord.id == ModelVersionRecord.model_id)
         .join(SiteRecord, SiteRecord.id == ModelRecord.site_id)

@@ -209,9 +209,7 @@ def make_login_link(session: Session, token: TokenRecord) -> str:
     secret = new_secret(LINK_PREFIX)
     session.add(
         LoginLinkRecord(
-            secret_hash=hash_secret(secret),
-            token_id=token.id,
-            expires_at=now_utc() + LINK_LIFETIME,
+            secret_hash=hash_secret(secret), token_id=token.id, expires_at=now_utc() + LINK_LIFETIME
         )
     )
     return secret

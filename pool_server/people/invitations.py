@@ -48,10 +48,7 @@ SECRET_PREFIX = "invite_"
 @router.get("", dependencies=[needs("admin")], summary="List the invitations")
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> InvitationList:
     """Return invitations to one's own site, newest first; to all for the pool's admins."""
-    found, creators = (
-        find_invitations(session, caller),
-        find_creators(session).invitations,
-    )
+    found, creators = (find_invitations(session, caller), find_creators(session).invitations)
     return InvitationList(
         items=[describe_invitation(each, creators.get(each.id)) for each in found]
     )

@@ -85,10 +85,7 @@ def create_site(
 
 @router.patch("/sites/{site}", dependencies=[needs("admin")], summary="Change a site")
 def change_site(
-    caller: SiteAdmin,
-    session: WritingSession,
-    site: SiteName,
-    request: SiteChangeRequest,
+    caller: SiteAdmin, session: WritingSession, site: SiteName, request: SiteChangeRequest
 ) -> SiteResponse:
     """Change what is given. Quota and suspension are for admins of the whole pool.
 

@@ -62,10 +62,7 @@ def list_tokens(caller: SiteAdmin, session: ReadingSession) -> TokenList:
 
 
 @router.post(
-    "",
-    status_code=201,
-    summary="Create a token",
-    responses=document_errors(TooManyRequestsError),
+    "", status_code=201, summary="Create a token", responses=document_errors(TooManyRequestsError)
 )
 def create_token(
     caller: SiteAdmin, session: WritingSession, limits: Limits, request: TokenRequest

@@ -9,18 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    String,
-    Subquery,
-    cast,
-    func,
-    or_,
-    select,
-    true,
-    union,
-)
+from sqlalchemy import ColumnElement, Select, String, Subquery, cast, func, or_, select, true, union
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import (
@@ -84,9 +73,7 @@ def _count_versions(session: Session, site_id: int | None) -> dict[int, tuple[in
     """Return the numbers of models and of versions, by site."""
     rows = session.execute(
         select(
-            ModelRecord.site_id,
-            func.count(ModelVersionRecord.model_id.distinct()),
-            func.count(),
+            ModelRecord.site_id, func.count(ModelVersionRecord.model_id.distinct()), func.count()
         )
         .join(ModelVersionRecord.model)
         .where(_is(ModelRecord.site_id, site_id), ModelVersionRecord.state != "deleted")
@@ -102,9 +89,7 @@ def _count_tokens(session: Session, site_id: int | None) -> dict[int, tuple[int,
     )
     rows = session.execute(
         select(
-            TokenRecord.site_id,
-            func.count().filter(is_valid),
-            func.max(TokenRecord.last_used_at),
+            TokenRecord.site_id, func.count().filter(is_valid), func.max(TokenRecord.last_used_at)
         )
         .where(_is(TokenRecord.site_id, site_id))
         .group_by(TokenRecord.site_id)

@@ -17,12 +17,7 @@ from pool_server.http.session import LookingSession, Parts, ReadingSession, Serv
 from pool_server.registry import responses, service
 from pool_server.registry.access import require_right, viewing_site
 from pool_server.registry.filters import ModelQuery
-from pool_server.registry.parameters import (
-    ListingCursor,
-    ModelFilters,
-    Sort,
-    page_query,
-)
+from pool_server.registry.parameters import ListingCursor, ModelFilters, Sort, page_query
 from pool_server.registry.repository import hold_families
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire.models import FacetsResponse, ModelPage, ModelVersionResponse
@@ -79,11 +74,7 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
 
 @router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")
 def describe_version(
-    caller: SignedIn,
-    session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
     version = service.resolve_version(session, caller, site, name, reference)

@@ -54,10 +54,7 @@ class Finder:
     """
 
     def __init__(
-        self,
-        session: Session,
-        first_walked: int = FIRST_WALKED,
-        most_counted: int = MOST_COUNTED,
+        self, session: Session, first_walked: int = FIRST_WALKED, most_counted: int = MOST_COUNTED
     ) -> None:
         self._session = session
         self._is_sqlite = session.get_bind().dialect.name == "sqlite"

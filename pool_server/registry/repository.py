@@ -307,10 +307,7 @@ def visible_addresses(session: Session, caller: Caller, digests: Collection[str]
     """Return the address of the oldest version with each digest, of those the caller may see."""
     rows = session.execute(
         select(
-            ModelVersionRecord.digest,
-            SiteRecord.name,
-            ModelRecord.name,
-            ModelVersionRecord.number,
+            ModelVersionRecord.digest, SiteRecord.name, ModelRecord.name, ModelVersionRecord.number
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)

@@ -229,11 +229,7 @@ def _sites_that_see(session: Session, version: ModelVersionRecord) -> ColumnElem
 
 
 def _pass_on(
-    session: Session,
-    version: ModelVersionRecord,
-    terms: Sequence[Term],
-    *,
-    to_copies: bool = False,
+    session: Session, version: ModelVersionRecord, terms: Sequence[Term], *, to_copies: bool = False
 ) -> None:
     """Give the descendants of a file that came after them what they inherit from it.
 

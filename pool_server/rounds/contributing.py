@@ -41,11 +41,7 @@ from pool_server.transfers.receiving import (
     complete_upload,
 )
 from pool_server.transfers.service import describe_upload, get_upload
-from pool_server.wire.rounds import (
-    DEFAULT_LEAST_OTHERS,
-    ContributionRequest,
-    RoundResponse,
-)
+from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, ContributionRequest, RoundResponse
 from pool_server.wire.uploads import UploadResponse
 
 

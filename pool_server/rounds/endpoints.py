@@ -6,11 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
-from pool_server.errors import (
-    StorageFullError,
-    TooLargeError,
-    VersionWithdrawnError,
-)
+from pool_server.errors import StorageFullError, TooLargeError, VersionWithdrawnError
 from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, SiteName, read_cursor

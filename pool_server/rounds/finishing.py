@@ -42,11 +42,7 @@ from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import address_of, files_to_combine, missing_sites
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import CheckedModel
-from pool_server.transfers.conditions import (
-    arrives_as_draft,
-    require_description,
-    take_description,
-)
+from pool_server.transfers.conditions import arrives_as_draft, require_description, take_description
 from pool_server.transfers.publishing import add_version, notify_curators
 from pool_server.transfers.receiving import Announcement, Arrival, Destination, receive
 from pool_server.transfers.versions import check_merged

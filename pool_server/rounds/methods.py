@@ -58,7 +58,7 @@ class RoundMethod:
         if mode not in self.modes:
             raise RoundRefusedError(
                 f"a round of {self.name} cannot be held {mode}; through a pool it can be: "
-                f"{', '.join(self.modes)}",
+                f"{', '.join(self.modes)}"
             )
         return self.full_options(mode, options)
 

@@ -85,12 +85,7 @@ def lock_round(session: Session, round_id: int) -> RoundRecord:
 
 
 def list_rounds(
-    session: Session,
-    *,
-    site_id: int | None,
-    state: str | None,
-    before_id: int | None,
-    limit: int,
+    session: Session, *, site_id: int | None, state: str | None, before_id: int | None, limit: int
 ) -> Sequence[RoundRecord]:
     """Return rounds newest first, one more than `limit` where there are more.
 

@@ -388,8 +388,7 @@ def _require_summable(
     if reason := method.aggregation.not_summable:
         summable = [name for name in list_round_methods() if not METHODS[name].not_summable]
         raise RoundRefusedError(
-            f"{method.name} {reason}",
-            hint=f"Secure rounds can be held with {', '.join(summable)}.",
+            f"{method.name} {reason}", hint=f"Secure rounds can be held with {', '.join(summable)}."
         )
     if len(names) < FEWEST_SUMMED:
         raise RoundRefusedError(

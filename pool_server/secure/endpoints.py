@@ -33,8 +33,7 @@ router = APIRouter(prefix="/secure/sessions", tags=["secure"], dependencies=[nee
 
 _EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 SessionId = Annotated[
-    str,
-    Path(pattern=DIGEST_PATTERN, description="SHA-256 of the descriptor.", examples=[_EXAMPLE]),
+    str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the descriptor.", examples=[_EXAMPLE])
 ]
 FileDigest = Annotated[
     str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the file.", examples=[_EXAMPLE])

@@ -75,8 +75,7 @@ def register_key(
     """Register a key with which the site signs from now on; its other keys stay valid."""
     role = parts.settings.key_role
     answer, is_new = write_with_retry(
-        parts.database,
-        lambda session: keys.register_key(session, caller, role, site, request),
+        parts.database, lambda session: keys.register_key(session, caller, role, site, request)
     )
     if not is_new:
         response.status_code = 200
@@ -84,9 +83,7 @@ def register_key(
 
 
 @router.post(
-    "/sites/{site}/keys/{key_id}/revoke",
-    dependencies=[needs("keys")],
-    summary="Revoke a key",
+    "/sites/{site}/keys/{key_id}/revoke", dependencies=[needs("keys")], summary="Revoke a key"
 )
 def revoke_key(
     caller: Uploader, parts: Parts, site: SiteName, key_id: KeyId, request: KeyRevocationRequest
@@ -104,11 +101,7 @@ def revoke_key(
     summary="Get the signed statement of a version",
 )
 def get_statement(
-    caller: SignedIn,
-    session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> StatementResponse:
     """Return what the site signed of a version, and the key to check it with.
 

@@ -207,10 +207,7 @@ _CONDITION_FAILED = frozenset(
 _CONDITION_UNKNOWN = frozenset({"501", "NotImplemented", "InvalidArgument"})
 
 CHECKSUM_FIELDS: dict[Checksum, str] = {"md5": "ContentMD5", "sha256": "ChecksumSHA256"}
-CHECKSUM_HEADERS: dict[Checksum, str] = {
-    "md5": "Content-MD5",
-    "sha256": "x-amz-checksum-sha256",
-}
+CHECKSUM_HEADERS: dict[Checksum, str] = {"md5": "Content-MD5", "sha256": "x-amz-checksum-sha256"}
 
 _HINTS_OF_CHECK: dict[int, str] = {
     HTTPStatus.NOT_FOUND: "Make the bucket first, or correct s3_bucket or s3_endpoint_url; the key "
@@ -346,11 +343,7 @@ class S3Bucket:
         with translate_errors("keep a part"):
             try:
                 self._client.upload_part(
-                    **self._at(key),
-                    UploadId=multipart_id,
-                    PartNumber=number,
-                    Body=content,
-                    **more,
+                    **self._at(key), UploadId=multipart_id, PartNumber=number, Body=content, **more
                 )
             except ClientError as error:
                 raise _gone_or(error) from error

@@ -191,12 +191,7 @@ class S3PartWriter:
     """Keeps a part on the disk until it is whole, and sends it then."""
 
     def __init__(
-        self,
-        bucket: S3Bucket,
-        key: str,
-        upload: S3Upload,
-        check: PartCheck,
-        scratch: ScratchFolder,
+        self, bucket: S3Bucket, key: str, upload: S3Upload, check: PartCheck, scratch: ScratchFolder
     ) -> None:
         self._bucket = bucket
         self._key = key

@@ -7,10 +7,7 @@ from typing import Annotated
 import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from pool_server.errors import (
-    StorageFullError,
-    TooLargeError,
-)
+from pool_server.errors import StorageFullError, TooLargeError
 from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, read_moment_cursor

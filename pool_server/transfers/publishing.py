@@ -244,9 +244,7 @@ def _add_recipe(
 ) -> None:
     session.add(
         RecipeRecord(
-            version_id=version.id,
-            method=recipe.method.name,
-            document=json.loads(recipe.to_json()),
+            version_id=version.id, method=recipe.method.name, document=json.loads(recipe.to_json())
         )
     )
     session.add_all(

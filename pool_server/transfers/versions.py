@@ -19,18 +19,11 @@ from pool_server.database.records import DownloadRecord, ModelVersionRecord, Upl
 from pool_server.errors import FormatRefusedError
 from pool_server.http.session import ServerParts
 from pool_server.jobs.merging import merge_by_recipe
-from pool_server.lineage.flags import (
-    require_bytes_not_withdrawn,
-    require_good_standing,
-)
+from pool_server.lineage.flags import require_bytes_not_withdrawn, require_good_standing
 from pool_server.registry import repository as registry
 from pool_server.registry.access import AVAILABLE, DELETED, PRIVATE, may, readable, rights_of_site
 from pool_server.registry.repository import among, whole_versions
-from pool_server.signatures.statements import (
-    attach_if_fitting,
-    check_upload,
-    require_signature,
-)
+from pool_server.signatures.statements import attach_if_fitting, check_upload, require_signature
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import CheckedModel, run_check
 from pool_server.transfers.conditions import (

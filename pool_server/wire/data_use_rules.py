@@ -260,9 +260,7 @@ def _other_institutions(inputs: Sequence[TermsOf], institution: set[str]) -> lis
         return []
     return [
         TermProblem(
-            True,
-            f"{each.name} is only for the institutions {term.detail}",
-            (INSTITUTIONS,),
+            True, f"{each.name} is only for the institutions {term.detail}", (INSTITUTIONS,)
         )
         for each in inputs
         for term in each.with_code(INSTITUTIONS)

@@ -45,8 +45,7 @@ DATASET_PATTERN = rf"^[^/\\{UNSHOWN}]*[^/\\{UNSHOWN} ]$"
 SPLIT_PATTERN = rf"^[^/\\{UNSHOWN}]*$"
 # A name, never a path: what lies where at a site is nobody else's business.
 DatasetName = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=128, pattern=DATASET_PATTERN),
+    str, StringConstraints(min_length=1, max_length=128, pattern=DATASET_PATTERN)
 ]
 ShortText = Annotated[Line, StringConstraints(max_length=128)]
 SplitName = Annotated[str, StringConstraints(max_length=64, pattern=SPLIT_PATTERN)]

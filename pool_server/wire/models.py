@@ -116,12 +116,7 @@ _FACE_VERSION_EXAMPLE: dict[str, Any] = {
     "fingerprint": {"kind": "ert", "parts": 68, "levels": 10},
     "mergeable_by": ["wba-cascade", "wba-final"],
     "terms": [
-        {
-            "code": "DUO:0000042",
-            "label": "general research use",
-            "detail": "",
-            "inherited": False,
-        }
+        {"code": "DUO:0000042", "label": "general research use", "detail": "", "inherited": False}
     ],
     "aliases": ["best"],
     "visibility": "consortium",
@@ -144,12 +139,7 @@ _LINEAGE_EXAMPLE: dict[str, Any] = {
     "root": "60ab" * 16,
     "nodes": [
         {"digest": "9f86" * 16, "addresses": [], "kind": None, "depth": -1},
-        {
-            "digest": "60ab" * 16,
-            "addresses": ["pool://site-c/merged@1"],
-            "kind": "ert",
-            "depth": 0,
-        },
+        {"digest": "60ab" * 16, "addresses": ["pool://site-c/merged@1"], "kind": "ert", "depth": 0},
     ],
     "edges": [
         {"parent": "9f86" * 16, "child": "60ab" * 16, "weight": 1.5, "method": "wba-cascade"}

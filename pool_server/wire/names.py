@@ -33,8 +33,7 @@ Description = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x0
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 
 NextCursor = Annotated[
-    str | None,
-    Field(description="Give it back as `cursor` for the next page; absent on the last."),
+    str | None, Field(description="Give it back as `cursor` for the next page; absent on the last.")
 ]
 
 _ADDRESS = re.compile(

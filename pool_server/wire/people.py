@@ -29,10 +29,7 @@ _TOKEN_EXAMPLE: dict[str, Any] = {
 TokenKind = Literal["program", "feed"]
 Scopes = Annotated[
     list[Scope] | None,
-    Field(
-        max_length=32,
-        description="What the token is narrowed to; null: all that its role may.",
-    ),
+    Field(max_length=32, description="What the token is narrowed to; null: all that its role may."),
 ]
 LifetimeDays = Annotated[int | None, Field(ge=1, le=3660, description="Null: for ever.")]
 

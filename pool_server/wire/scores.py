@@ -41,11 +41,7 @@ SCORES: Mapping[str, ScoreMeaning] = {
 }
 """A score that is not here has no better side that the pool could know."""
 
-HEADLINES: Mapping[str, str] = {
-    "ert": "mean_error",
-    "hog-svm": "f1",
-    "network": "mean_error_deg",
-}
+HEADLINES: Mapping[str, str] = {"ert": "mean_error", "hog-svm": "f1", "network": "mean_error_deg"}
 """The score by which models of a kind are shown in listings."""
 
 

@@ -54,8 +54,7 @@ _UPLOAD_EXAMPLE: dict[str, Any] = {
 
 
 DespiteWithdrawal = Annotated[
-    bool,
-    Field(description="Go on although an input was withdrawn, or holds something that was."),
+    bool, Field(description="Go on although an input was withdrawn, or holds something that was.")
 ]
 
 

@@ -63,10 +63,7 @@ class WithdrawalRequest(BaseModel):
     """Withdraw a version, for good."""
 
     model_config = request_config(
-        {
-            "reason": "consent-withdrawn",
-            "explanation": "One family has withdrawn its consent.",
-        }
+        {"reason": "consent-withdrawn", "explanation": "One family has withdrawn its consent."}
     )
 
     reason: WithdrawalReason

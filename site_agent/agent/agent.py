@@ -20,12 +20,7 @@ from site_agent.agent.journal import Journal
 from site_agent.agent.merging import GoalRun
 from site_agent.agent.publishing import Scorer
 from site_agent.agent.workspace import AgentState, CycleContext, Workspace
-from site_agent.errors import (
-    AgentError,
-    NotLoggedInError,
-    PoolUnreachableError,
-    SiteAgentError,
-)
+from site_agent.errors import AgentError, NotLoggedInError, PoolUnreachableError, SiteAgentError
 from site_agent.pool.client import PoolClient
 
 _LONGEST_WAIT_S = 3600.0

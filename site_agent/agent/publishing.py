@@ -197,10 +197,7 @@ class Publisher:
             self._context.save()
             return 0
         self._context.journal.write(
-            "uploading",
-            name=self._goal.name,
-            digest=waiting.digest,
-            size_bytes=path.stat().st_size,
+            "uploading", name=self._goal.name, digest=waiting.digest, size_bytes=path.stat().st_size
         )
         try:
             done = self._context.pool.upload(

@@ -244,11 +244,7 @@ class Victims:
 
 
 def reconstruct(
-    leak: Leak,
-    victims: Victims,
-    prior: EyePrior,
-    public: GazeSamples,
-    settings: InversionSettings,
+    leak: Leak, victims: Victims, prior: EyePrior, public: GazeSamples, settings: InversionSettings
 ) -> NDArray[np.uint8]:
     """Return pictures of each victim, of shape (sites, restarts, 36, 60).
 

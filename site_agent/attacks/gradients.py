@@ -269,9 +269,7 @@ def decode_inputs(
 
 
 def decode_pictures(
-    base: StateDict,
-    readings: Mapping[int, tuple[float, NDArray[np.float32]]],
-    samples: GazeSamples,
+    base: StateDict, readings: Mapping[int, tuple[float, NDArray[np.float32]]], samples: GazeSamples
 ) -> dict[int, float]:
     """Return the PSNR in dB of the pictures that the 8 clearest readings give, by sample.
 

@@ -141,8 +141,7 @@ def leak_of(name: LeakName, recorded: Sequence[RecordedRound]) -> Leak:
         )
     rounds = tuple(
         LeakedRound(
-            each.base,
-            {site: apply_update(each.base, sent) for site, sent in each.updates.items()},
+            each.base, {site: apply_update(each.base, sent) for site, sent in each.updates.items()}
         )
         for each in recorded
     )

@@ -147,13 +147,7 @@ Train = Callable[[GazeSamples, str], StateDict]
 
 
 def probe_by_shadows(
-    leak: Leak,
-    members: GazeSamples,
-    others: GazeSamples,
-    train: Train,
-    *,
-    count: int,
-    seed: int,
+    leak: Leak, members: GazeSamples, others: GazeSamples, train: Train, *, count: int, seed: int
 ) -> MemberScores:
     """Attack the membership of samples by networks trained with and without each (LiRA, online).
 

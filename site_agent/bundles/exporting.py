@@ -102,10 +102,7 @@ def export_bundle(
             done += item.size_bytes
         identifier = writer.write(blobs, part_of(report, _FETCHING_SHARE, 1.0))
     return Exported(
-        destination,
-        identifier,
-        tuple(each.address for each in granted),
-        destination.stat().st_size,
+        destination, identifier, tuple(each.address for each in granted), destination.stat().st_size
     )
 
 
@@ -184,9 +181,7 @@ class BundleWriter:
                 *self._members,
                 *(
                     Member(
-                        path=f"blobs/{each.digest}",
-                        size_bytes=each.size_bytes,
-                        sha256=each.digest,
+                        path=f"blobs/{each.digest}", size_bytes=each.size_bytes, sha256=each.digest
                     )
                     for each in ordered
                 ),

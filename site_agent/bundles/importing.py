@@ -16,12 +16,7 @@ from pool_server.wire.signatures.signatures import ForeignKey, SignedStatement
 from pool_server.wire.uploads import UploadRequest
 from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspect_bundle
 from site_agent.bundles.layout import Bundle, open_bundle
-from site_agent.errors import (
-    BundleRefusedError,
-    ForbiddenError,
-    NotFoundError,
-    SignatureError,
-)
+from site_agent.errors import BundleRefusedError, ForbiddenError, NotFoundError, SignatureError
 from site_agent.pool.requests import build_request
 from site_agent.pool.verification import SignaturePolicy
 from site_agent.runs.progress import Progress, no_progress, part_of

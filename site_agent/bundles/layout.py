@@ -210,8 +210,7 @@ def _read_manifest(path: Path, file: BinaryIO) -> tuple[Manifest, bytes]:
         size_bytes = -1
     if not 0 < size_bytes <= MOST_MANIFEST_BYTES or header != member_header(MANIFEST, size_bytes):
         raise BundleRefusedError(
-            f"{path}: is not a bundle of poolctl",
-            hint="poolctl bundle export makes them",
+            f"{path}: is not a bundle of poolctl", hint="poolctl bundle export makes them"
         )
     content = file.read(size_bytes)
     try:

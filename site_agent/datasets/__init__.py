@@ -33,13 +33,7 @@ from site_agent.datasets.records import (
     require_images,
 )
 from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
-from site_agent.datasets.split import (
-    by_folder,
-    by_pattern,
-    by_table,
-    site_shares,
-    split_dataset,
-)
+from site_agent.datasets.split import by_folder, by_pattern, by_table, site_shares, split_dataset
 from site_agent.datasets.statistics import DatasetStatistics, Distribution, dataset_statistics
 
 __all__ = [

@@ -56,10 +56,7 @@ ANNOTATION_FORMATS: dict[str, AnnotationFormat] = {
     entry.name: entry
     for entry in (
         AnnotationFormat(
-            "imglab",
-            "XML of dlib and imglab",
-            (".xml",),
-            lambda path, _: read_imglab_xml(path),
+            "imglab", "XML of dlib and imglab", (".xml",), lambda path, _: read_imglab_xml(path)
         ),
         AnnotationFormat(
             "coco",
@@ -165,9 +162,7 @@ def copy_places(dataset: FaceDataset, folder: Path) -> dict[Path, Path]:
 
 
 def copy_images(
-    dataset: FaceDataset,
-    folder: Path,
-    progress: Callable[[float, str], None] | None = None,
+    dataset: FaceDataset, folder: Path, progress: Callable[[float, str], None] | None = None
 ) -> FaceDataset:
     """Copy the images of a data set into a folder, and return the data set with the copies.
 
@@ -256,9 +251,7 @@ class Reboxed:
 
 
 def rebox_dataset(
-    dataset: FaceDataset,
-    find: FindFaces,
-    progress: Callable[[float, str], None] | None = None,
+    dataset: FaceDataset, find: FindFaces, progress: Callable[[float, str], None] | None = None
 ) -> Reboxed:
     """Replace the boxes of faces with landmarks by those of a detector.
 

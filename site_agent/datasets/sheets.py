@@ -144,9 +144,7 @@ def surroundings(picture: Image.Image, box: FaceBox) -> tuple[int, int, int, int
 
 
 def _tiles(
-    dataset: FaceDataset,
-    shown: Sequence[tuple[AnnotatedImage, FaceBox | None]],
-    tile_px: int,
+    dataset: FaceDataset, shown: Sequence[tuple[AnnotatedImage, FaceBox | None]], tile_px: int
 ) -> Iterator[UInt8]:
     opened: tuple[Path | None, Image.Image | None] = (None, None)
     for image, box in shown:

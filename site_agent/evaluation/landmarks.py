@@ -118,10 +118,7 @@ def _predictor(
 
 
 def _model_parts(
-    landmarks: object,
-    predictor: LandmarkPredictor,
-    dataset: FaceDataset,
-    words: Sequence[str],
+    landmarks: object, predictor: LandmarkPredictor, dataset: FaceDataset, words: Sequence[str]
 ) -> tuple[tuple[str, ...], list[int]]:
     """Names of the landmarks that are compared, and which of the model's these are."""
     known = part_names(dataset)

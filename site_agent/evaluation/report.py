@@ -27,8 +27,7 @@ SCHEMA = "poolctl-evaluation-report/1"
 CURVES = Table("precision_recall", columns_of(("model", "score", "precision", "recall")))
 LANDMARKS = Table("landmark_error", columns_of(("model", "landmark", "mean_error")))
 PERSONS = Table(
-    "persons",
-    columns_of(("model", "person", "samples", "mean_error_deg", "constant_error_deg")),
+    "persons", columns_of(("model", "person", "samples", "mean_error_deg", "constant_error_deg"))
 )
 
 

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.egocentric import (
-    UNTRACKED,
-    ClipShape,
-    GazeClip,
-    decode_timed,
-    squeeze,
-)
+from site_agent.datasets.egocentric import UNTRACKED, ClipShape, GazeClip, decode_timed, squeeze
 from site_agent.evaluation.saliency import COVERAGE_THRESHOLD, scale_maps
 from site_agent.networks import predict_maps
 from site_agent.pictures.plot_style import FOUND_RGB

@@ -152,10 +152,7 @@ _CHALLENGES = 3
 
 
 def sum_in_memory(
-    base: StateDict,
-    contributions: Mapping[str, NetworkContribution],
-    *,
-    mean: str = "samples",
+    base: StateDict, contributions: Mapping[str, NetworkContribution], *, mean: str = "samples"
 ) -> NetworkContribution:
     """Return the one contribution that three servers make of those of all labs.
 

@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aggregators.models import StateDict
-from site_agent.datasets.egocentric import (
-    FIXATION,
-    UNTRACKED,
-    ClipSamples,
-    ClipShape,
-    join_clips,
-)
+from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples, ClipShape, join_clips
 from site_agent.datasets.gaze import (
     GazeDataset,
     GazeSamples,

@@ -116,9 +116,7 @@ class GazeResNet18(StagedNetwork):
         Stage("stem", ("conv1", "bn1"), _stem),
         *(_block(f"layer{layer}", number) for layer in range(1, 5) for number in range(2)),
         Stage(
-            "mean",
-            (),
-            lambda _module, x, _head: functional.adaptive_avg_pool2d(x, 1).flatten(1),
+            "mean", (), lambda _module, x, _head: functional.adaptive_avg_pool2d(x, 1).flatten(1)
         ),
         Stage("gaze", ("fc",), _last("fc")),
     )

@@ -29,13 +29,7 @@ from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.receiving import Downloaded, receive_version
 from site_agent.pool.requests import build_request, parse_address, version_path
-from site_agent.pool.resources.administration import (
-    Events,
-    Invitations,
-    Sites,
-    Tokens,
-    Users,
-)
+from site_agent.pool.resources.administration import Events, Invitations, Sites, Tokens, Users
 from site_agent.pool.resources.evaluations import Evaluations
 from site_agent.pool.resources.merges import Bundles, Merges, Uploads
 from site_agent.pool.resources.models import ModelQuery, Models, Withdrawals

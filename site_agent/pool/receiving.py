@@ -51,11 +51,7 @@ class ContentReceiver:
     """Writes the bytes of one remote file to a local one, hashing them on the way."""
 
     def __init__(
-        self,
-        connection: PoolConnection,
-        remote: RemoteFile,
-        file: BinaryIO,
-        progress: Progress,
+        self, connection: PoolConnection, remote: RemoteFile, file: BinaryIO, progress: Progress
     ) -> None:
         self._connection = connection
         self._remote = remote
@@ -242,10 +238,7 @@ class Downloaded:
 
 
 def receive_version(
-    connection: PoolConnection,
-    cache: ModelCache,
-    version: ModelVersionResponse,
-    progress: Progress,
+    connection: PoolConnection, cache: ModelCache, version: ModelVersionResponse, progress: Progress
 ) -> tuple[Path, int]:
     """Bring the file of a version into the cache; see `receive_file`.
 

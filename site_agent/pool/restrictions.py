@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool_server.wire.data_use import Term
-from pool_server.wire.data_use_rules import (
-    IntendedUse,
-    TermsOf,
-    check_merge,
-)
+from pool_server.wire.data_use_rules import IntendedUse, TermsOf, check_merge
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.withdrawals import MOST_CHECKED, CheckedFile, Withdrawal
 from site_agent.errors import TermsFileError, TermsForbidError, WithdrawnError

@@ -132,10 +132,7 @@ class PartSender:
         for attempt in range(_DAMAGED_ATTEMPTS):
             try:
                 self.connection.send(
-                    "PUT",
-                    address.url,
-                    content=lambda: self._outgoing(file, part),
-                    headers=headers,
+                    "PUT", address.url, content=lambda: self._outgoing(file, part), headers=headers
                 )
                 return
             except PoolRefusedRequestError as error:

@@ -63,12 +63,7 @@ def start(
         All its variables; by default those of this process.
     """
     return subprocess.Popen(
-        command,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=environment,
-        start_new_session=True,
+        command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
     )
 
 

@@ -84,9 +84,7 @@ class Workers:
         self._running: list[_Worker] = []
 
     def run(
-        self,
-        next_task: Callable[[], Task | None],
-        on_event: Callable[[str, dict[str, Any]], None],
+        self, next_task: Callable[[], Task | None], on_event: Callable[[str, dict[str, Any]], None]
     ) -> None:
         """Do tasks until there are no more.
 

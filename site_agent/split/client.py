@@ -36,12 +36,7 @@ from site_agent.split.connection import ServiceConnection
 from site_agent.split.cuts import cut_of, part_shapes, to_part_module
 from site_agent.split.in_process import smash
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit
-from site_agent.split.messages import (
-    ROWS_AT_ONCE,
-    answer_shapes,
-    decode_arrays,
-    encode_arrays,
-)
+from site_agent.split.messages import ROWS_AT_ONCE, answer_shapes, decode_arrays, encode_arrays
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.training import (
     Alter,

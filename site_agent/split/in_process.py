@@ -58,11 +58,7 @@ class SplitRound:
 
 
 def run_split_rounds(
-    base: StateDict,
-    sites: Mapping[str, GazeSamples],
-    plan: SplitPlan,
-    *,
-    guarded: bool = True,
+    base: StateDict, sites: Mapping[str, GazeSamples], plan: SplitPlan, *, guarded: bool = True
 ) -> Iterator[SplitRound]:
     """Hold the rounds of a plan, and yield each one when it has ended.
 

@@ -311,8 +311,6 @@ def _write_pair(
     pem = certificate.public_bytes(serialization.Encoding.PEM)
     write_whole(folder / "certificate.pem", pem)
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     write_whole(folder / "key.pem", private, mode=0o600)

@@ -177,12 +177,7 @@ def _details(views: Sequence[OrientationView], needed: int) -> dict[str, Any]:
 
 
 def _job(
-    dataset: FaceDataset,
-    plan: DetectorPlan,
-    settings: HogSvmSettings,
-    output: Path,
-    *,
-    score: bool,
+    dataset: FaceDataset, plan: DetectorPlan, settings: HogSvmSettings, output: Path, *, score: bool
 ) -> dict[str, Any]:
     images = [
         {"path": str(image.path.resolve()), "boxes": boxes, "ignore": ignored}

@@ -12,11 +12,7 @@ from PIL import Image
 from aggregators.formats.fhog_detector import PLANES, filter_cells
 from aggregators.models import FhogDetector
 from aggregators.pictures import hog_picture, png_bytes, shape_picture
-from tests.aggregators.formats.examples import (
-    make_detector,
-    make_ensemble,
-    make_predictor,
-)
+from tests.aggregators.formats.examples import make_detector, make_ensemble, make_predictor
 
 
 def light_one_weight(plane: int, row: int, column: int, value: float = 1.0) -> FhogDetector:

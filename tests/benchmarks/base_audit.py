@@ -29,11 +29,7 @@ from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
-from tests.site_agent.federated.network_cameras import (
-    KINDS,
-    build_network_camera,
-    first_gradient,
-)
+from tests.site_agent.federated.network_cameras import KINDS, build_network_camera, first_gradient
 
 _ROUNDS = 10
 _METHODS: tuple[tuple[str, dict[str, float]], ...] = (
@@ -103,12 +99,7 @@ def _report(name: str, camera: StateDict, victim: GazeSamples) -> None:
 def _shown(base: StateDict, victim: GazeSamples) -> str:
     asked = {"batch_size": 65_536, "momentum": 0.0}
     made = train_contribution(
-        base,
-        "ab" * 32,
-        victim,
-        LocalTraining.model_validate(asked),
-        site="site-a",
-        round_number=1,
+        base, "ab" * 32, victim, LocalTraining.model_validate(asked), site="site-a", round_number=1
     )
     before = read_inputs(base, first_gradient(base, victim), victim)
     after = read_inputs(base, made.network.tensors, victim)

@@ -21,12 +21,7 @@ from time import perf_counter
 import numpy as np
 
 from aggregators import merge, read_model, write_model
-from aggregators.methods.refitting import (
-    RefitSettings,
-    SiteFaces,
-    contribute,
-    write_contribution,
-)
+from aggregators.methods.refitting import RefitSettings, SiteFaces, contribute, write_contribution
 from aggregators.models import ShapePredictor
 from tests.benchmarks.paper_size import make_paper_size_predictor
 

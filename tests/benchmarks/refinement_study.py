@@ -73,10 +73,7 @@ def _rows(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
     sites = [_draw(folder, number, arguments) for number in range(_SITES)]
     test = _draw(folder, -1, arguments)
     ert = ErtSettings(
-        cascade_depth=10,
-        num_trees_per_cascade_level=arguments.trees,
-        tree_depth=5,
-        threads=2,
+        cascade_depth=10, num_trees_per_cascade_level=arguments.trees, tree_depth=5, threads=2
     )
     models = []
     for number, site in enumerate(sites):

@@ -46,10 +46,7 @@ SHARED = {
     "--overlay": (FLAG, "write the video with landmarks"),
     "--parts": ("A,B,... or text", "landmarks by name, number or group"),
     "--person-pattern": ("REGEX", "who is on an image, by its name"),
-    "--persons": (
-        "CSV or A,B,... or text",
-        "who is on an image, as a table; persons by name",
-    ),
+    "--persons": ("CSV or A,B,... or text", "who is on an image, as a table; persons by name"),
     "--pool-wide": (FLAG, "a role for all sites"),
     "--port": (TEXT, "to listen on"),
     "--purpose": ("WORD", "what a merge is for"),

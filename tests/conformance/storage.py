@@ -215,10 +215,7 @@ class StorageLaws:
         for number, content in enumerate(PARTS, start=1):
             send(storage, second, number, b"x" * len(content))
         publish(storage, first)
-        with (
-            pytest.raises(DigestMismatchError),
-            storage.assembled(second, len(PARTS), DIGEST),
-        ):
+        with pytest.raises(DigestMismatchError), storage.assembled(second, len(PARTS), DIGEST):
             pass
         assert read_all(storage) == WHOLE
         storage.discard(second)

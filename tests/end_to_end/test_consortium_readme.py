@@ -204,10 +204,7 @@ def test_the_commands_of_the_readme(
     other = Machine(tmp_path / "other")
     other.configure(make_database(postgres), swift.pool_settings(swift.make_bucket("restored")))
     other.type(restoring)
-    with (
-        other.serving(f"poolctl serve{serving}") as url,
-        open_client(url, token) as admin,
-    ):
+    with other.serving(f"poolctl serve{serving}") as url, open_client(url, token) as admin:
         got = admin.get("/api/v1/models/site-a/gaze/versions/1/content")
         assert got.content == content
 

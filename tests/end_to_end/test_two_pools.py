@@ -31,11 +31,7 @@ class Desk:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            "POOL_ENDPOINT": self.url,
-            "POOL_TOKEN": self.token,
-            "POOL_HOME": str(self.home),
-        }
+        return {"POOL_ENDPOINT": self.url, "POOL_TOKEN": self.token, "POOL_HOME": str(self.home)}
 
     def run(self, *words: object, **environment: str) -> Outcome:
         """Run a command as a process of its own."""

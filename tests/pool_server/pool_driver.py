@@ -184,9 +184,7 @@ def error_of(response: httpx.Response) -> tuple[int, str]:
 @contextmanager
 def pool_in_thread(folder: Path, **settings: Any) -> Iterator[PoolDriver]:
     chosen = PoolSettings(
-        data_folder=folder,
-        port=0,
-        **{"part_bytes": SMALL_PART_BYTES, **UNHURRIED, **settings},
+        data_folder=folder, port=0, **{"part_bytes": SMALL_PART_BYTES, **UNHURRIED, **settings}
     )
     # On PostgreSQL a pool is set up by hand, by whoever looks after it.
     made = create_first_admin(chosen) if chosen.uses_postgresql else None

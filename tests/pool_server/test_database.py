@@ -211,11 +211,7 @@ def test_postgresql_has_the_settings_that_the_server_counts_on(
             session.execute(text("CREATE TABLE something (word TEXT)"))
     with database.write() as session:
         assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
-        for limit in (
-            "statement_timeout",
-            "lock_timeout",
-            "idle_in_transaction_session_timeout",
-        ):
+        for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
             assert session.scalar(text(f"SHOW {limit}")) != "0"
     database.close()
 

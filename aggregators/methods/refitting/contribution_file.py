@@ -44,13 +44,7 @@ from aggregators.formats.safetensors_file import (
 )
 from aggregators.methods.contract import MethodOptions, check_options, no_progress
 from aggregators.methods.joined_cascades import join_cascades
-from aggregators.models import (
-    Float32,
-    LeafContribution,
-    ShapePredictor,
-    TensorInfo,
-    UInt32,
-)
+from aggregators.models import Float32, LeafContribution, ShapePredictor, TensorInfo, UInt32
 from aggregators.whole_file import whole_file
 
 _CORRECTIONS_PER_LEVEL = 50.0
@@ -166,10 +160,7 @@ def encode_contribution(contribution: LeafContribution) -> bytes:
 def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
     """Write a contribution, whole or not at all, and return the SHA-256 of the file."""
     with contribution_writer(
-        path,
-        contribution.changes.shape,
-        contribution.base_digest,
-        contribution.settings,
+        path, contribution.changes.shape, contribution.base_digest, contribution.settings
     ) as writer:
         writer.add(contribution.changes, contribution.counts)
     return writer.digest

@@ -13,19 +13,9 @@ import numpy as np
 from aggregators.errors import IncompatibleModelsError, InconsistentModelError, OptionError
 from aggregators.formats.shape_predictor import find_forest_problem
 from aggregators.methods.contract import Progress, no_progress
-from aggregators.methods.refitting.contribution_file import (
-    RefitSettings,
-    forest_digest,
-    thin_base,
-)
+from aggregators.methods.refitting.contribution_file import RefitSettings, forest_digest, thin_base
 from aggregators.methods.refitting.faces import SiteFaces, draw_samples
-from aggregators.models import (
-    CascadeLevel,
-    Float32,
-    LeafContribution,
-    ShapePredictor,
-    UInt32,
-)
+from aggregators.models import CascadeLevel, Float32, LeafContribution, ShapePredictor, UInt32
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting.kernels import LevelReach

@@ -186,11 +186,7 @@ def add_leaves(
 
 @compiled
 def fit_leaves(
-    reach: LevelReach,
-    nu: float,
-    columns: tuple[int, int],
-    residuals: Float32,
-    changes: Float32,
+    reach: LevelReach, nu: float, columns: tuple[int, int], residuals: Float32, changes: Float32
 ) -> None:
     """Pass over the trees once, moving each leaf towards the mean residual of its samples.
 

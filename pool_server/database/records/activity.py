@@ -10,13 +10,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, false, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import (
-    BigKey,
-    JsonObject,
-    NameText,
-    Record,
-    now_utc,
-)
+from pool_server.database.records.base import BigKey, JsonObject, NameText, Record, now_utc
 from pool_server.database.records.people import SiteRecord
 
 # Whom the audit names for what is done on the pool's own machine, which needs no token: the site

@@ -80,8 +80,7 @@ class ModelRecord(Record):
         String(16), default="consortium", server_default=text("'consortium'")
     )
     rights: Mapped[JsonStrings] = mapped_column(
-        default=lambda: ["download", "merge"],
-        server_default=text("""'["download", "merge"]'"""),
+        default=lambda: ["download", "merge"], server_default=text("""'["download", "merge"]'""")
     )
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     deleted_at: Mapped[datetime | None]

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    ForeignKey,
-    Index,
-    String,
-    UniqueConstraint,
-    false,
-    text,
-)
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import (
-    NameText,
-    Record,
-    now_utc,
-)
+from pool_server.database.records.base import NameText, Record, now_utc
 
 
 class SiteRecord(Record):

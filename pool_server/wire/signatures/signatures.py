@@ -61,7 +61,7 @@ class ChallengeResponse(BaseModel):
 
     challenge: str = Field(
         description="Sign it as the body of a DSSE envelope of type "
-        f"`{CHALLENGE_TYPE}`; it names the site and the key.",
+        f"`{CHALLENGE_TYPE}`; it names the site and the key."
     )
     expires_at: datetime
 

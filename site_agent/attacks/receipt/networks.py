@@ -24,11 +24,7 @@ from site_agent.attacks.dualview import (
     fit_prior,
     reconstruct,
 )
-from site_agent.attacks.gradients import (
-    build_imprint,
-    decode_pictures,
-    read_inputs,
-)
+from site_agent.attacks.gradients import build_imprint, decode_pictures, read_inputs
 from site_agent.attacks.leaks import (
     Float64,
     Leak,

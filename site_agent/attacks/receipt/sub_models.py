@@ -197,10 +197,7 @@ def _attack_landmarks(
     found = _negative_errors(model, own, names), _negative_errors(model, others, names)
     control = _negative_errors(leaky, memorised, names), _negative_errors(leaky, others, names)
     yield from _memberships(
-        "landmark error",
-        _join(*found, own, others),
-        _join(*control, memorised, others),
-        seed,
+        "landmark error", _join(*found, own, others), _join(*control, memorised, others), seed
     )
     # The mean shape of one face, which is that face.
     one = sides.own.first(1)

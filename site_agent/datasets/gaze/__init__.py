@@ -20,12 +20,7 @@ from site_agent.datasets.gaze.records import (
     sample_marks,
     select_sessions,
 )
-from site_agent.datasets.gaze.sheets import (
-    draw_found_gaze,
-    draw_gaze,
-    draw_patch,
-    write_gaze_sheet,
-)
+from site_agent.datasets.gaze.sheets import draw_found_gaze, draw_gaze, draw_patch, write_gaze_sheet
 
 __all__ = [
     "EYES",

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from site_agent.datasets.synthetic.canvas import (
-    Canvas,
-    Float64,
-    moved,
-    ribbon_outline,
-    smooth_line,
-)
+from site_agent.datasets.synthetic.canvas import Canvas, Float64, moved, ribbon_outline, smooth_line
 from site_agent.datasets.synthetic.head_model import Side, lid_curves
 from site_agent.datasets.synthetic.persons import Person
 

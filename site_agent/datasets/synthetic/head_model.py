@@ -50,11 +50,7 @@ class Pose:
         """Rotation of shape (3, 3) that takes head coordinates to picture axes."""
         yaw, pitch, roll = np.radians([self.yaw_deg, self.pitch_deg, self.roll_deg])
         about_y = [[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]]
-        about_x = [
-            [1, 0, 0],
-            [0, np.cos(pitch), -np.sin(pitch)],
-            [0, np.sin(pitch), np.cos(pitch)],
-        ]
+        about_x = [[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]]
         about_z = [[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]]
         turned: Float64 = np.array(about_z) @ np.array(about_x) @ np.array(about_y)
         return turned

@@ -241,9 +241,7 @@ def _cast_shadow(height: Float32, lamp: Float32) -> Float32:
     for rise in (0.07, 0.14, 0.24, 0.36):
         # A place that this much higher on the way to the lamp is still relief lies in shadow.
         shifted = sampled(
-            small,
-            x + np.float32(across[0] * rise * step),
-            y + np.float32(across[1] * rise * step),
+            small, x + np.float32(across[0] * rise * step), y + np.float32(across[1] * rise * step)
         )
         deepest = np.maximum(deepest, shifted - small - np.float32(rise))
     shadow = np.clip(deepest / np.float32(0.07), 0, 1)

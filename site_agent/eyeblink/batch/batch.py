@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.formats import file_digest
-from site_agent.errors import (
-    BlinkAnalysisError,
-    BusyError,
-    ConditioningError,
-    StudyFolderError,
-)
+from site_agent.errors import BlinkAnalysisError, BusyError, ConditioningError, StudyFolderError
 from site_agent.eyeblink.batch.record import (
     BatchResult,
     Request,

@@ -168,18 +168,14 @@ class _Event:
 
 
 def find_blinks(
-    trace: EyeTrace,
-    settings: BlinkSettings | None = None,
-    calibration: Calibration | None = None,
+    trace: EyeTrace, settings: BlinkSettings | None = None, calibration: Calibration | None = None
 ) -> list[Blink]:
     """Find the blinks and longer closures of a session, without what is left out."""
     return list(judge_blinks(trace, settings, calibration).blinks)
 
 
 def judge_blinks(
-    trace: EyeTrace,
-    settings: BlinkSettings | None = None,
-    calibration: Calibration | None = None,
+    trace: EyeTrace, settings: BlinkSettings | None = None, calibration: Calibration | None = None
 ) -> FoundBlinks:
     """Find the blinks and longer closures of a session.
 

@@ -172,13 +172,7 @@ class BlinkStatistics:
         return asdict(self)
 
 
-MEASURES = (
-    "duration_ms",
-    "closing_ms",
-    "opening_ms",
-    "amplitude_fec",
-    "peak_velocity_fec_per_s",
-)
+MEASURES = ("duration_ms", "closing_ms", "opening_ms", "amplitude_fec", "peak_velocity_fec_per_s")
 
 
 def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink], fec: Float64) -> BlinkStatistics:

@@ -131,8 +131,7 @@ def find_onset(
     still_flat = np.flatnonzero(level[: anchor + 1] <= flat)
     departed = int(still_flat[-1]) if len(still_flat) else rest.stop
     threshold = max(
-        float(np.nanmean(slopes[rest]) + _VELOCITY_SD * np.nanstd(slopes[rest])),
-        _VELOCITY,
+        float(np.nanmean(slopes[rest]) + _VELOCITY_SD * np.nanstd(slopes[rest])), _VELOCITY
     )
     # A local slope sees a rise half its width ahead: look that much earlier, then judge the
     # start that was found.

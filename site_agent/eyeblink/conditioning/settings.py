@@ -35,11 +35,7 @@ class Rejection(StrEnum):
     CLOSED_BEFORE_CS = "closed-before-cs"
 
 
-REJECT_RULES = (
-    Rejection.MISSING_SAMPLES,
-    Rejection.UNSTABLE_BASELINE,
-    Rejection.CLOSED_BEFORE_CS,
-)
+REJECT_RULES = (Rejection.MISSING_SAMPLES, Rejection.UNSTABLE_BASELINE, Rejection.CLOSED_BEFORE_CS)
 """Rules that a study may choose to apply or not; with the other reasons nothing can be measured."""
 
 

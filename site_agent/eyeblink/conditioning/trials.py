@@ -124,10 +124,7 @@ def correct_latency(
 
 
 def trials_from_onsets(
-    cs_onsets_s: ArrayLike,
-    us_onsets_s: ArrayLike = (),
-    *,
-    pairing_window_ms: float = 2000.0,
+    cs_onsets_s: ArrayLike, us_onsets_s: ArrayLike = (), *, pairing_window_ms: float = 2000.0
 ) -> TrialList:
     """Make trials of the onsets of CS and US.
 

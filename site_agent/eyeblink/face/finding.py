@@ -30,13 +30,7 @@ from site_agent.eyeblink.records import FaceBox, FaceSource, Float64, UInt8
 from site_agent.faces.models import Detection, FaceDetector
 from site_agent.pictures.images import resized
 
-__all__ = [
-    "FaceCounts",
-    "FaceFollower",
-    "FaceSettings",
-    "Follower",
-    "FoundFace",
-]
+__all__ = ["FaceCounts", "FaceFollower", "FaceSettings", "Follower", "FoundFace"]
 
 
 CHECK_THRESHOLD = -0.3

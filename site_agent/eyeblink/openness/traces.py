@@ -123,10 +123,7 @@ def _table_trace(table: TextTable, frame_rate_hz: float | None) -> EyeTrace:
 
 
 def _trace(
-    frames: np.ndarray,
-    times_s: Float64,
-    eyes: tuple[Float64, Float64, Float64],
-    valid: np.ndarray,
+    frames: np.ndarray, times_s: Float64, eyes: tuple[Float64, Float64, Float64], valid: np.ndarray
 ) -> EyeTrace:
     ear, left, right = (np.where(valid, each, np.nan) for each in eyes)
     gaps = np.where(valid, np.where(np.isfinite(ear), Gap.NONE, Gap.NO_FACE), Gap.MARKED_INVALID)

@@ -49,10 +49,7 @@ def describe_session(session: AnalysedSession) -> dict[str, Any]:
             "face_found_pct": summary.face_found_pct,
             "valid_pct": summary.valid_pct,
         },
-        "calibration": {
-            **asdict(session.calibration),
-            "span_ear": session.calibration.span,
-        },
+        "calibration": {**asdict(session.calibration), "span_ear": session.calibration.span},
         "blinks": blink_statistics(trace, session.blinks, session.fec()).to_dict(),
         "left_out": [asdict(each) for each in session.left_out],
         "conditioning": conditioning.to_dict() if conditioning is not None else None,

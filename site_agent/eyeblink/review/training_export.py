@@ -15,12 +15,7 @@ from PIL import Image
 
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, RIGHT_EYE, eyes_of
-from site_agent.datasets.records import (
-    AnnotatedImage,
-    FaceBox,
-    FaceDataset,
-    numbered_parts,
-)
+from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.errors import ReviewExportError
 from site_agent.eyeblink import records
 from site_agent.eyeblink.records import Float64, UInt8

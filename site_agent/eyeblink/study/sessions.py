@@ -21,12 +21,7 @@ from site_agent.eyeblink.batch.settings import settings_from_plain
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from site_agent.eyeblink.outputs.bids import DESCRIPTION, IGNORE, README
-from site_agent.eyeblink.session_folder import (
-    RECORD_NAME,
-    find_output,
-    find_outputs,
-    study_folders,
-)
+from site_agent.eyeblink.session_folder import RECORD_NAME, find_output, find_outputs, study_folders
 from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.study.criteria import RecordedSession
 from site_agent.wording import count_words

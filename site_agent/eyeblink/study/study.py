@@ -19,10 +19,7 @@ from site_agent.eyeblink.study.learning_curve import (
 )
 from site_agent.eyeblink.study.pictures import draw_learning_curves
 from site_agent.eyeblink.study.sessions import gather_bids
-from site_agent.eyeblink.study.tables import (
-    write_curve_table,
-    write_sessions_table,
-)
+from site_agent.eyeblink.study.tables import write_curve_table, write_sessions_table
 
 _CURVE_FILES = ("learning_curve.csv", "learning_curve.json", "learning_curve.png")
 

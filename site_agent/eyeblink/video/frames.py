@@ -144,9 +144,7 @@ class VideoReader:
         self._grey = pixels == "grey"
         self._container, self._stream = _open(self.path)
         self.info = _describe(self.path, self._container, self._stream)
-        self.report = DecodingReport(
-            times_from=clock.source if clock else "container",
-        )
+        self.report = DecodingReport(times_from=clock.source if clock else "container")
         self._bits = bits
         self._aspect = float(self._stream.sample_aspect_ratio or 1)
 

@@ -257,12 +257,7 @@ class Events:
         self._connection = connection
 
     def list(
-        self,
-        after: int = 0,
-        *,
-        kind: str = "",
-        site: str = "",
-        follow: bool = False,
+        self, after: int = 0, *, kind: str = "", site: str = "", follow: bool = False
     ) -> Iterator[EventResponse]:
         """Yield the events of the site after a given one, oldest first.
 

@@ -237,11 +237,7 @@ class SecureSessions:
         self._connection = connection
 
     def open(
-        self,
-        descriptor: str,
-        sites: Sequence[str],
-        ends_at: datetime,
-        round_id: str | None = None,
+        self, descriptor: str, sites: Sequence[str], ends_at: datetime, round_id: str | None = None
     ) -> SecureSessionResponse:
         """Open a session, or return the one with this descriptor.
 

@@ -11,16 +11,7 @@ import numpy as np
 from site_agent.datasets.egocentric import EgocentricDataset
 from site_agent.errors import InvalidInputError
 
-METHODS = (
-    "local",
-    "fedavg",
-    "fedprox",
-    "fedper",
-    "fedpac",
-    "fedselect",
-    "cpf-random",
-    "fedcpf",
-)
+METHODS = ("local", "fedavg", "fedprox", "fedper", "fedpac", "fedselect", "cpf-random", "fedcpf")
 PLAIN = ("local", "fedavg", "fedprox")
 """Methods whose networks are the same for all sites, or nobody's but one's own."""
 

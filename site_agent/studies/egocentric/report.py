@@ -42,8 +42,7 @@ PERSONS = Table(
     (*columns_of(("world", "method", "options", "seed", "person")), Column("score", format=".4f")),
 )
 SWEEPS = Table(
-    "sweeps",
-    (*columns_of(("option", "value")), *columns_of(("score", "low", "high"), _NUMBER)),
+    "sweeps", (*columns_of(("option", "value")), *columns_of(("score", "low", "high"), _NUMBER))
 )
 
 

@@ -75,10 +75,7 @@ class GazeOutcome:
 
 
 def look_at_gaze_study(
-    dataset: GazeDataset | None,
-    settings: GazeStudySettings,
-    *,
-    tune: bool = False,
+    dataset: GazeDataset | None, settings: GazeStudySettings, *, tune: bool = False
 ) -> tuple[Run, ...]:
     """Return the runs of a study; nothing is written."""
     if dataset is not None:
@@ -192,10 +189,7 @@ def _versions() -> dict[str, str]:
 
 
 def _describe(
-    folder: Path,
-    samples: StudySamples,
-    settings: GazeStudySettings,
-    repeat: Sequence[str],
+    folder: Path, samples: StudySamples, settings: GazeStudySettings, repeat: Sequence[str]
 ) -> None:
     """Write ``study.json``; refuse a folder that holds a study of another kind."""
     file = folder / "study.json"

@@ -146,10 +146,7 @@ def do_run(job: SplitJob, progress: Progress) -> dict[str, Any]:
 
 
 def _predictions(
-    run: SplitRun,
-    settings: SplitStudySettings,
-    sites: Mapping[str, GazeSamples],
-    test: GazeSamples,
+    run: SplitRun, settings: SplitStudySettings, sites: Mapping[str, GazeSamples], test: GazeSamples
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the gaze that each network of a run finds in the patches of the person left out."""
     union = join_samples([*sites.values()])

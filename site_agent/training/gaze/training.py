@@ -249,22 +249,13 @@ def _train(
     import torch
 
     from site_agent.networks import from_module, to_module
-    from site_agent.training.gaze.loop import (
-        TrainingState,
-        make_optimiser,
-        repeatable,
-        to_tensors,
-    )
+    from site_agent.training.gaze.loop import TrainingState, make_optimiser, repeatable, to_tensors
 
     settings, device = recipe.settings, recipe.device
     module = to_module(start).to(device)
     generator = torch.Generator().manual_seed(settings.seed)
     optimiser = make_optimiser(
-        settings.optimiser,
-        module,
-        settings.learning_rate,
-        settings.momentum,
-        settings.weight_decay,
+        settings.optimiser, module, settings.learning_rate, settings.momentum, settings.weight_decay
     )
     state = TrainingState(module, optimiser, generator)
     resumed_at = state.epoch if state.load(recipe.checkpoint, recipe.key) else 0

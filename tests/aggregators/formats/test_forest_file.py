@@ -12,11 +12,7 @@ import pytest
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, fingerprint, read_model, write_model
 from aggregators.models import ShapePredictor
-from tests.aggregators.formats.examples import (
-    assert_equal_models,
-    make_ensemble,
-    make_predictor,
-)
+from tests.aggregators.formats.examples import assert_equal_models, make_ensemble, make_predictor
 from tests.benchmarks.paper_size import make_paper_size_predictor
 
 

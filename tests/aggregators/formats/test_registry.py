@@ -13,13 +13,7 @@ import numpy as np
 import pytest
 
 from aggregators.errors import ConversionError, FormatError, UnknownFormatError
-from aggregators.formats import (
-    encode_model,
-    file_digest,
-    read_model,
-    recognise,
-    write_model,
-)
+from aggregators.formats import encode_model, file_digest, read_model, recognise, write_model
 from aggregators.models import ShapePredictor
 from tests.aggregators.formats.examples import make_detector, make_ensemble, make_predictor
 

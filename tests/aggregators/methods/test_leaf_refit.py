@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from aggregators import encode_model, fingerprint, merge, merge_keys, read_model, write_model
-from aggregators.errors import (
-    FormatError,
-    IncompatibleModelsError,
-    OptionError,
-    RecipeError,
-)
+from aggregators.errors import FormatError, IncompatibleModelsError, OptionError, RecipeError
 from aggregators.formats import file_digest
 from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import (

@@ -12,13 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregators import (
-    DlibCompatiblePredictor,
-    LandmarkPredictor,
-    merge,
-    read_model,
-    write_model,
-)
+from aggregators import DlibCompatiblePredictor, LandmarkPredictor, merge, read_model, write_model
 from aggregators.errors import ConversionError, OptionError
 from aggregators.methods.joined_cascades import distribute_trees, measure_trees, thin_level
 from aggregators.methods.wba import reanchor

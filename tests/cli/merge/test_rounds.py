@@ -87,11 +87,7 @@ START = ("rounds", "start", "--base", "site-a/merged", "--sites", "site-a,site-b
 
 
 def test_two_rounds_give_what_refine_gives_on_one_machine(
-    site: Site,
-    base: Path,
-    faces: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, base: Path, faces: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q").out.strip()
@@ -238,11 +234,7 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
 
 
 def test_a_refined_model_is_made_again_without_a_withdrawn_one(
-    site: Site,
-    base: Path,
-    faces: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, base: Path, faces: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journey of the README: merge, refine, withdraw, successor, refine again."""
     monkeypatch.chdir(tmp_path)

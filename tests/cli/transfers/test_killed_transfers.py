@@ -109,9 +109,7 @@ def test_a_killed_download_goes_on(
 
 
 def test_an_interrupted_upload_says_130(
-    pool: LivePool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: LivePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     other = tmp_path / "other.dat"

@@ -35,11 +35,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
     folder = tmp_path_factory.mktemp("faces")
     drawn = write_face_dataset(folder / "drawn", 6, 6, 1, image_size=(160, 160))
     made = Faces(folder / "same.xml", folder / "pts", folder / "coco" / "faces.json")
-    for words in (
-        (drawn, "-o", made.pts),
-        (made.pts, "-o", made.xml),
-        (made.xml, "-o", made.coco),
-    ):
+    for words in ((drawn, "-o", made.pts), (made.pts, "-o", made.xml), (made.xml, "-o", made.coco)):
         done = run_process("dataset", "convert", *words)
         assert done.code == 0, done.err
     content = json.loads(made.coco.read_text())

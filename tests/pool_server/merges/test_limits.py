@@ -9,13 +9,7 @@ import pytest
 
 from pool_server.jobs.limited import Limits, StoppedError, run_limited
 from tests.pool_server.http.test_metrics import samples
-from tests.pool_server.merges.merge_driver import (
-    OVER,
-    ask,
-    landmark_bytes,
-    recipe_of,
-    wait_for,
-)
+from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.pool_driver import pool_in_thread, upload
 
 MIB = 1024**2

@@ -120,10 +120,7 @@ def test_models_that_do_not_fit_are_named(
     ],
 )
 def test_what_cannot_be_merged_is_refused_at_once(
-    member: httpx.Client,
-    sub_models: list[dict[str, Any]],
-    change: dict[str, Any],
-    words: str,
+    member: httpx.Client, sub_models: list[dict[str, Any]], change: dict[str, Any], words: str
 ) -> None:
     answer = ask(member, recipe_of(list(sub_models)) | change)
     assert error_of(answer) == (422, "merge_refused")
@@ -246,10 +243,7 @@ def test_a_killed_server_leaves_the_merge_to_the_next(tmp_path: Path) -> None:
         server.wait()
         os.kill(helper, signal.SIGKILL)
     assert list(scratch.iterdir()), "where it was made"
-    with (
-        pool_process(tmp_path, **environment) as (_, url, _),
-        open_client(url, secret) as admin,
-    ):
+    with pool_process(tmp_path, **environment) as (_, url, _), open_client(url, secret) as admin:
         job = wait_for(admin, merge_id, OVER)
         assert job["state"] == "finished"
         assert job["version"] == "pool://merges/merged@1"

@@ -62,8 +62,7 @@ def places(pool: PoolDriver) -> dict[str, str]:
     shared = upload(own, f"{SITE}/shared", landmark_bytes(4101))
     kept = upload(own, f"{SITE}/own", landmark_bytes(4102), visibility="private")
     asked = own.post(
-        "/api/v1/merges",
-        json={"site": SITE, "name": "both", "recipe": recipe_of([shared, kept])},
+        "/api/v1/merges", json={"site": SITE, "name": "both", "recipe": recipe_of([shared, kept])}
     )
     started = start_round(pool, f"{SITE}/shared@1", (SITE, "pages-c", "pages-d"))
     return {

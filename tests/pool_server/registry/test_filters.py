@@ -50,10 +50,7 @@ def test_values_may_have_anything_after_the_first_equals_sign() -> None:
     assert MergeKey.parse("m:k:1") == MergeKey("m", "k:1")
 
 
-@given(
-    st.sampled_from(["created", "-created"]),
-    st.integers(min_value=1, max_value=2**53),
-)
+@given(st.sampled_from(["created", "-created"]), st.integers(min_value=1, max_value=2**53))
 def test_cursors_by_age_come_back(word: str, version_id: int) -> None:
     order, position = Order.parse(word), Position(version_id, version_id)
     assert order.read_cursor(order.write_cursor(position)) == position

@@ -171,11 +171,7 @@ def test_facets_count_what_a_listing_has(shelf: PoolDriver) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [
-        {"label": "population=infant"},
-        {"mergeable_with": "lab-a/faces@1"},
-        {"latest": "true"},
-    ],
+    [{"label": "population=infant"}, {"mergeable_with": "lab-a/faces@1"}, {"latest": "true"}],
     ids=str,
 )
 def test_facets_are_narrowed_like_the_listing(shelf: PoolDriver, query: dict[str, Any]) -> None:

@@ -97,9 +97,7 @@ def test_the_terms_of_what_one_may_not_see_are_not_told_by_a_digest(pool: PoolDr
     assert terms_of(shown) == terms_of(merged) == {}
 
 
-def test_terms_of_a_model_that_is_not_shared_any_more_bind_who_fetched_it(
-    pool: PoolDriver,
-) -> None:
+def test_terms_of_a_model_that_is_not_shared_any_more_bind_who_fetched_it(pool: PoolDriver) -> None:
     lab, other = pool.member("terms-a"), pool.member("terms-b")
     version = upload(lab, "terms-a/fetched", terms=[term("0000046")])
     assert other.get("/api/v1/models/terms-a/fetched/versions/1/content").status_code == 200

@@ -22,11 +22,7 @@ from pool_server.storage import open_storage
 from tests.aggregators.methods.networks.small_rounds import class_statistics, make_state_dict
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of
-from tests.pool_server.rounds.network_driver import (
-    TRAINING,
-    network_contribution,
-    upload_network,
-)
+from tests.pool_server.rounds.network_driver import TRAINING, network_contribution, upload_network
 from tests.pool_server.rounds.round_driver import (
     SITES,
     contribute,

@@ -10,11 +10,7 @@ from aggregators.methods.networks.replies import encode_reply
 from tests.aggregators.methods.networks.small_rounds import class_statistics
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of
-from tests.pool_server.rounds.network_driver import (
-    TRAINING,
-    network_contribution,
-    upload_network,
-)
+from tests.pool_server.rounds.network_driver import TRAINING, network_contribution, upload_network
 from tests.pool_server.rounds.round_driver import SITES, contribute, finish, show, start_round
 
 

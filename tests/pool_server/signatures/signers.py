@@ -60,11 +60,7 @@ def signed(statement: Statement, key: PrivateKey) -> dict[str, Any]:
 
 
 def upload_signed(
-    client: httpx.Client,
-    address: str,
-    key: PrivateKey,
-    content: bytes | None = None,
-    **fields: Any,
+    client: httpx.Client, address: str, key: PrivateKey, content: bytes | None = None, **fields: Any
 ) -> dict[str, Any]:
     """Upload a file with a statement that says what the upload says."""
     content = network_bytes() if content is None else content

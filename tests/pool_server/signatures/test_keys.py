@@ -56,11 +56,7 @@ def test_a_proof_is_of_one_caller_site_and_key(pool: PoolDriver) -> None:
     def challenge_for(key: PrivateKey) -> str:
         asked = client.post(f"{path}/challenge", json={"public_key": key.public.text})
         challenge: str = asked.json()["challenge"]
-        assert challenge.split(" ")[:3] == [
-            "poolctl-key-challenge/1",
-            "keys-e",
-            key.public.key_id,
-        ]
+        assert challenge.split(" ")[:3] == ["poolctl-key-challenge/1", "keys-e", key.public.key_id]
         return challenge
 
     challenge = challenge_for(theirs)

@@ -123,10 +123,7 @@ def test_killed_while_completing(swift: S3Server, tmp_path: Path, moment: str) -
     bucket = swift.make_bucket(f"killed-{moment}")
     settings = swift.pool_environment(bucket, part_bytes=65536)
     digest = sha256(content)
-    keys = {
-        "joined": "blobs/",
-        "published": f"published/{digest[:2]}/{digest}",
-    }
+    keys = {"joined": "blobs/", "published": f"published/{digest[:2]}/{digest}"}
     with (
         pool_process(tmp_path, **settings) as (server, url, secret),
         open_client(url, secret) as client,

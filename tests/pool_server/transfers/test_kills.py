@@ -16,13 +16,7 @@ import httpx
 import pytest
 
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.pool_driver import (
-    announce,
-    complete,
-    open_client,
-    pool_process,
-    send_parts,
-)
+from tests.pool_server.pool_driver import announce, complete, open_client, pool_process, send_parts
 
 PART = {"POOL_SERVER_PART_BYTES": "1000000"}
 ENTRIES = 1_000_000  # 4 MB, five parts
@@ -77,10 +71,7 @@ def test_killed_while_completing(tmp_path: Path, moment: str) -> None:
         send_parts(client, opened, content)
         thread = threading.Thread(target=complete_until_killed, args=(url, secret, opened))
         thread.start()
-        patterns = {
-            "checking": "uploads/*/assembled",
-            "published": "blobs/*/*",
-        }
+        patterns = {"checking": "uploads/*/assembled", "published": "blobs/*/*"}
         wait_for_file(tmp_path / "storage", patterns[moment])
         server.send_signal(signal.SIGKILL)
         server.wait()

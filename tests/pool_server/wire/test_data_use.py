@@ -131,13 +131,7 @@ def test_redistribution(words: list[str], forbidden: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "count"),
-    [
-        (["GRU", "IRB"], 0),
-        (["NRES", "NCU"], 1),
-        (["IS=a", "IS=b"], 1),
-    ],
-    ids=str,
+    ("words", "count"), [(["GRU", "IRB"], 0), (["NRES", "NCU"], 1), (["IS=a", "IS=b"], 1)], ids=str
 )
 def test_contradictions(words: list[str], count: int) -> None:
     assert len(contradictions(read(*words))) == count

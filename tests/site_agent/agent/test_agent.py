@@ -29,12 +29,7 @@ from site_agent.datasets import (
     write_pts_folder,
 )
 from site_agent.datasets.gaze import write_samples
-from site_agent.errors import (
-    AgentError,
-    BusyError,
-    ConflictError,
-    PoolUnreachableError,
-)
+from site_agent.errors import AgentError, BusyError, ConflictError, PoolUnreachableError
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.networks import new_network
 from site_agent.pool.client import PoolClient
@@ -435,12 +430,7 @@ def test_a_failure_of_one_task_stops_no_other(lab: Lab, materials: Materials) ->
     with lab.client("site-b") as client:
         client.upload(materials.others[0], f"site-b/{lab.name}-base")
         until = datetime.now(UTC) + timedelta(hours=1)
-        client.rounds.start(
-            f"site-b/{lab.name}-base",
-            ["site-a", "site-b"],
-            until,
-            options=FIT,
-        )
+        client.rounds.start(f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options=FIT)
     lab.merge, lab.rounds = {"own": [str(own)]}, {"data": str(materials.faces), **JOINING}
     report, said = lab.cycle()
     assert report.contributions == 1

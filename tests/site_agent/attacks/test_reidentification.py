@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.attacks import (
-    Losses,
-    UpdateComparison,
-    leak_of,
-    reidentify,
-    scores_by_losses,
-)
+from site_agent.attacks import Losses, UpdateComparison, leak_of, reidentify, scores_by_losses
 from site_agent.datasets.gaze import join_samples
 from tests.site_agent.attacks.drawn_sites import PLAN, SITES, persons, recorded
 

@@ -13,11 +13,7 @@ from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.signatures import KeyResponse
 from site_agent import ModelCache, PoolClient
 from site_agent.bundles import export_bundle, import_bundle, inspect_bundle
-from site_agent.errors import (
-    BundleRefusedError,
-    ForbiddenError,
-    SignatureError,
-)
+from site_agent.errors import BundleRefusedError, ForbiddenError, SignatureError
 from site_agent.pool import profiles, trust
 from site_agent.pool.signing import create_key
 from tests.pool_server.model_files import network_bytes, sha256
@@ -149,10 +145,7 @@ def test_who_may_not_upload_is_told_before_anything_is_sent(
 ) -> None:
     contents = [network_bytes(), network_bytes()]
     path = tmp_path / "x.bundle"
-    records = [
-        record_of(contents[0], "same"),
-        record_of(contents[1], "same", site="site-b"),
-    ]
+    records = [record_of(contents[0], "same"), record_of(contents[1], "same", site="site-b")]
     write_bundle(path, records, contents)
     with client_of(there, "site-a", tmp_path / "a") as a:
         with pytest.raises(ForbiddenError, match="may not upload to site-b"):

@@ -14,12 +14,7 @@ import pytest
 
 from site_agent.bundles import inspect_bundle
 from site_agent.bundles.exporting import Blob, BundleWriter
-from site_agent.bundles.layout import (
-    BLOCK_BYTES,
-    member_header,
-    open_bundle,
-    padding,
-)
+from site_agent.bundles.layout import BLOCK_BYTES, member_header, open_bundle, padding
 from site_agent.errors import BundleRefusedError
 from tests.pool_server.model_files import network_bytes
 from tests.site_agent.bundles.made_bundles import (
@@ -139,9 +134,7 @@ def test_no_path_leads_anywhere(bundle: Path, path: str) -> None:
         bundle.write_bytes(original)
 
 
-def test_too_many_members_are_refused_before_anything_is_read(
-    bundle: Path,
-) -> None:
+def test_too_many_members_are_refused_before_anything_is_read(bundle: Path) -> None:
     def multiply(document: dict[str, list[dict[str, object]]]) -> None:
         document["members"] = document["members"] * 6000
 

@@ -103,8 +103,7 @@ def test_errors_name_the_entry(lists: dict[str, Any], words: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [('{"images": [],\n "annotations": [1 2]}', 2), ("[1]", 0)],
+    ("text", "line"), [('{"images": [],\n "annotations": [1 2]}', 2), ("[1]", 0)]
 )
 def test_files_that_are_not_such_json(text: str, line: int, tmp_path: Path) -> None:
     path = tmp_path / "faces.json"

@@ -8,13 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets import (
-    copy_images,
-    dataset_digest,
-    part_names,
-    parts_array,
-    rebox_dataset,
-)
+from site_agent.datasets import copy_images, dataset_digest, part_names, parts_array, rebox_dataset
 from site_agent.errors import AnnotationFileError, DatasetEditError
 from tests.site_agent.datasets.drawn import faces_in, picture
 

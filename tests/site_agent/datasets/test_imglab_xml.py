@@ -76,11 +76,7 @@ def test_reads_everything_imglab_writes(tmp_path: Path) -> None:
     ("body", "line", "words"),
     [
         (one_box("top='1' left='2' width='3'"), 5, "without the attribute 'height'"),
-        (
-            one_box("top='1' left='x' width='3' height='4'"),
-            5,
-            "left is 'x', not a number",
-        ),
+        (one_box("top='1' left='x' width='3' height='4'"), 5, "left is 'x', not a number"),
         (one_box("top='1' left='2.5' width='3' height='4'"), 5, "not a whole number"),
         (one_box("top='1' left='2' width='0' height='4'"), 5, "0 x 4 pixels"),
         (one_box(WHOLE, "\n<part x='1' y='2'/>"), 6, "<part> without the attribute 'name'"),
@@ -102,8 +98,7 @@ def test_refuses_with_file_and_line(tmp_path: Path, body: str, line: int, words:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"<?xml version='1.0' encoding='no-such'?><dataset/>", b"PK\3"],
+    "content", [b"", b"<?xml version='1.0' encoding='no-such'?><dataset/>", b"PK\3"]
 )
 def test_refuses_what_is_no_xml(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "faces.xml"

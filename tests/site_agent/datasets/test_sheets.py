@@ -41,10 +41,7 @@ def test_pages_hold_all_faces(tmp_path: Path) -> None:
     assert pixels_of(page).shape == (50, 154, 3)
 
 
-@pytest.mark.parametrize(
-    ("place", "inside"),
-    [((69, 39, 20, 20), True), ((50, 20, 50, 20), False)],
-)
+@pytest.mark.parametrize(("place", "inside"), [((69, 39, 20, 20), True), ((50, 20, 50, 20), False)])
 def test_a_tile_shows_nothing_beside_the_picture(
     place: tuple[int, int, int, int], inside: bool
 ) -> None:

@@ -33,10 +33,7 @@ def pictures_of(path: Path) -> list[tuple[float, Picture]]:
         return [(frame.timestamp_s, frame.image) for frame in reader.frames()]
 
 
-def rewrite(
-    path: Path,
-    frames: list[tuple[float, Picture]],
-) -> None:
+def rewrite(path: Path, frames: list[tuple[float, Picture]]) -> None:
     height, width = frames[0][1].shape[:2]
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=30, options={"preset": "ultrafast"})
@@ -160,12 +157,7 @@ def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"face": "smallest"},
-        {"region": (0, 0, 4, 4)},
-        {"starts": 0},
-    ],
+    "settings", [{"face": "smallest"}, {"region": (0, 0, 4, 4)}, {"starts": 0}]
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(BlinkAnalysisError, match="expected"):

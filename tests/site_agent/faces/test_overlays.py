@@ -43,9 +43,7 @@ def test_landmarks_and_boxes_are_where_they_should_be() -> None:
     st.none() | st.floats(-5, 5),
 )
 def test_nothing_outside_the_image_is_an_error(
-    box: tuple[float, float, float, float],
-    points: list[tuple[float, float]],
-    score: float | None,
+    box: tuple[float, float, float, float], points: list[tuple[float, float]], score: float | None
 ) -> None:
     landmarks = np.array(points).reshape(-1, 2)
     draw_overlay(grey(40, 30), [PredictedFace(box, score, 0, landmarks)])

@@ -31,12 +31,7 @@ def rounds_with_files(plan: FederationPlan, folder: Path) -> list[tuple[str, dic
             network = read_model(base)
             assert isinstance(network, StateDict)
             made = train_contribution(
-                network,
-                file_digest(base),
-                samples,
-                plan.training,
-                site=site,
-                round_number=number,
+                network, file_digest(base), samples, plan.training, site=site, round_number=number
             )
             sent[site] = folder / f"{number}-{site}"
             digests[site] = write_network_contribution(made, sent[site])

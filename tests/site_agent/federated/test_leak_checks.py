@@ -76,9 +76,7 @@ def test_cameras_are_refused_and_what_they_ask_for(
         require_safe("r1", camera, victim, LocalTraining())
 
 
-def test_what_a_camera_would_get_that_is_not_noticed(
-    eyes: tuple[GazeSamples, GazeSamples],
-) -> None:
+def test_what_a_camera_would_get_that_is_not_noticed(eyes: tuple[GazeSamples, GazeSamples]) -> None:
     """Rows of few samples are kept back, so that a site's strongest own attack finds none."""
     public, victim = eyes
     camera = build_network_camera("convolutional", public)

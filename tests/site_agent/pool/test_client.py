@@ -223,10 +223,7 @@ def test_errors_are_told_apart(
         client.version("Not An Address")
     with pytest.raises(PoolRefusedRequestError, match="labels"):
         client.upload(models[0], "site-a/x", labels={"UPPER": "case"})
-    with (
-        PoolClient(pool.url, pool.admin_token, cache=cache) as admin,
-        pytest.raises(ConflictError),
-    ):
+    with PoolClient(pool.url, pool.admin_token, cache=cache) as admin, pytest.raises(ConflictError):
         admin.sites.create("site-a")
     stranger_file = tmp_path / "letter.dat"
     stranger_file.write_text("Dear colleague")

@@ -131,10 +131,7 @@ class FarPool:
 @pytest.fixture(scope="module")
 def far_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarPool]:
     s3 = shared_swift()
-    with (
-        StorageRelay(s3.endpoint_url) as relay,
-        UnreliableLine(relay.url) as storage_line,
-    ):
+    with StorageRelay(s3.endpoint_url) as relay, UnreliableLine(relay.url) as storage_line:
         threading.Thread(target=relay.serve_forever, daemon=True).start()
         bucket = s3.make_bucket("pool")
         settings = s3.pool_settings(bucket, s3_public_endpoint_url=storage_line.url)

@@ -16,13 +16,7 @@ from aggregators.models import ShapePredictor
 from site_agent.datasets import FaceDataset
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation import evaluate_landmarks
-from site_agent.refinement import (
-    RefinementPlan,
-    SiteSource,
-    load_site,
-    read_base,
-    refine_sites,
-)
+from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 
 SETTINGS = RefitSettings(starts=6)
 

@@ -13,12 +13,7 @@ from aggregators.formats import encode_model
 from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, SecureTerms
 from pool_server.wire.signatures.keys import seal
 from site_agent import PoolClient
-from site_agent.errors import (
-    ConflictError,
-    ForbiddenError,
-    PoolRefusedRequestError,
-    SignatureError,
-)
+from site_agent.errors import ConflictError, ForbiddenError, PoolRefusedRequestError, SignatureError
 from site_agent.networks import new_network
 from site_agent.pool.signing import create_key
 from site_agent.rounds.terms import check_terms, pin_terms, start_round

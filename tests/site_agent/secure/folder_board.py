@@ -8,12 +8,7 @@ import shutil
 from pathlib import Path
 
 from aggregators.whole_file import whole_file, write_whole
-from site_agent.errors import (
-    ConflictError,
-    DigestMismatchError,
-    InvalidInputError,
-    NotFoundError,
-)
+from site_agent.errors import ConflictError, DigestMismatchError, InvalidInputError, NotFoundError
 from site_agent.runs.files import locked
 from site_agent.secure.charter import NAME_PATTERN
 from site_agent.secure.messages import DIGEST_PATTERN, Post

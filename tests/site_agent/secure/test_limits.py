@@ -13,10 +13,7 @@ from aggregators.secure_sum.layout import BitBudget, decode_sum, encode
 from aggregators.secure_sum.sharing import add_to
 from site_agent.errors import InvalidInputError
 from site_agent.secure.session import new_descriptor, parse_descriptor
-from tests.site_agent.secure.parties import (
-    LAYOUT,
-    create_parties,
-)
+from tests.site_agent.secure.parties import LAYOUT, create_parties
 
 
 class TestLimits:

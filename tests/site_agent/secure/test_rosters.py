@@ -11,20 +11,11 @@ import pytest
 from aggregators.models import StateDict
 from aggregators.secure_sum.layout import network_layout
 from site_agent.errors import ConflictError, InvalidInputError
-from site_agent.secure.contributions import (
-    encode_leaf_presence,
-    encode_leaf_sums,
-    read_presence,
-)
+from site_agent.secure.contributions import encode_leaf_presence, encode_leaf_sums, read_presence
 from site_agent.secure.lab import RosterPolicy
 from site_agent.secure.session import new_descriptor
 from tests.pool_server.rounds.round_driver import base_model, contribution_bytes
-from tests.site_agent.secure.parties import (
-    BASE,
-    LAYOUT,
-    Parties,
-    create_parties,
-)
+from tests.site_agent.secure.parties import BASE, LAYOUT, Parties, create_parties
 
 _SAME_SUM = "of the same sum has another roster and is not void"
 
@@ -167,9 +158,7 @@ def test_equal_weights_in_two_files_are_one_subject() -> None:
     assert network_layout(StateDict(moved, BASE.infos), "ab" * 32).subject != first.subject
 
 
-def test_a_second_sum_of_equal_weights_over_fewer_labs_is_given_up(
-    tmp_path: Path,
-) -> None:
+def test_a_second_sum_of_equal_weights_over_fewer_labs_is_given_up(tmp_path: Path) -> None:
     parties = create_parties(tmp_path, servers=2, labs=4)
     session = parties.open()
     parties.up_to("complete", session)

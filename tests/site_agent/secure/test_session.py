@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
-from site_agent.errors import (
-    ConflictError,
-    InvalidInputError,
-    PoolUnreachableError,
-    SecureSumError,
-)
+from site_agent.errors import ConflictError, InvalidInputError, PoolUnreachableError, SecureSumError
 from site_agent.secure.server import serve
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import verify_result

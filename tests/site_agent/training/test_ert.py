@@ -13,13 +13,7 @@ import pytest
 from aggregators.formats import read_model
 from aggregators.models import ShapePredictor
 from aggregators.predictors import to_grey
-from site_agent.datasets import (
-    FaceBox,
-    FaceDataset,
-    part_names,
-    parts_array,
-    read_imglab_xml,
-)
+from site_agent.datasets import FaceBox, FaceDataset, part_names, parts_array, read_imglab_xml
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR
@@ -183,12 +177,7 @@ def test_a_box_outside_its_image_is_named(training_faces: FaceDataset, tmp_path:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [
-        ("nu", 1.1),
-        ("tree_depth", 30),
-        ("feature_pool_region_padding", -0.5),
-        ("parts", ("1", "1")),
-    ],
+    [("nu", 1.1), ("tree_depth", 30), ("feature_pool_region_padding", -0.5), ("parts", ("1", "1"))],
 )
 def test_settings_out_of_range_are_refused(setting: str, value: object) -> None:
     with pytest.raises(TrainingSettingsError, match=setting):

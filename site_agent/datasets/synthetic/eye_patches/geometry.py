@@ -84,11 +84,7 @@ def head_rotation(head: Float64) -> Float64:
     yaw, pitch = head[:, 0], head[:, 1]
     zero, one = np.zeros_like(yaw), np.ones_like(yaw)
     turn = np.array(
-        [
-            [np.cos(yaw), zero, np.sin(yaw)],
-            [zero, one, zero],
-            [-np.sin(yaw), zero, np.cos(yaw)],
-        ]
+        [[np.cos(yaw), zero, np.sin(yaw)], [zero, one, zero], [-np.sin(yaw), zero, np.cos(yaw)]]
     )
     nod = np.array(
         [

@@ -59,10 +59,7 @@ class RoundsController(Controller):  # type: ignore[misc]
         One of them is not what `jobs.write_job` writes: they name files, and come from outside.
     """
 
-    def __init__(
-        self,
-        **arguments: Any,
-    ) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()
         # FLARE would load torch at the end of a job, which takes seconds, to clear away downloads
         # of a kind that there are none of here.

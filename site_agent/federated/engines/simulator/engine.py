@@ -39,12 +39,7 @@ from site_agent.federated.plan import FederationPlan, combine_files
 from site_agent.networks import read_network
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.runs.progress import Progress, no_progress
-from site_agent.runs.workers import (
-    Task,
-    Workers,
-    processor_count,
-    workers_that_fit,
-)
+from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 
 _WORKER_BYTES = 400 * 1024**2
 """What torch takes, without its code, and training a small network."""
@@ -142,10 +137,7 @@ def _hold(
 
 
 def _deliver(
-    state: OptimiserState | None,
-    updates: Mapping[str, str],
-    store: PersonalStore,
-    number: int,
+    state: OptimiserState | None, updates: Mapping[str, str], store: PersonalStore, number: int
 ) -> None:
     """Put the reply to each contribution in the part of its site."""
     assert state is not None, "a method with replies makes a state"

@@ -9,13 +9,7 @@ import pytest
 
 from aggregators import LandmarkPredictor
 from aggregators.errors import IncompatibleModelsError, InconsistentModelError
-from aggregators.methods.refitting import (
-    RefitSettings,
-    SiteFaces,
-    SiteFit,
-    contribute,
-    thin_base,
-)
+from aggregators.methods.refitting import RefitSettings, SiteFaces, SiteFit, contribute, thin_base
 from aggregators.methods.refitting.faces import Samples, draw_samples
 from aggregators.models import CascadeLevel, Float32, LeafContribution, ShapePredictor
 from tests.aggregators.methods.refitting.small_sites import PARTS, make_base, make_faces

@@ -32,8 +32,7 @@ def record_path(address: str) -> str:
 
 def share(client: httpx.Client, model: str, *rights: str) -> None:
     answer = client.put(
-        f"/api/v1/models/{model}/sharing",
-        json={"visibility": "consortium", "rights": list(rights)},
+        f"/api/v1/models/{model}/sharing", json={"visibility": "consortium", "rights": list(rights)}
     )
     assert answer.status_code == 200, answer.text
 

@@ -130,10 +130,7 @@ def test_mouth_opens() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        ({"closure_left": 1.2}, "closure_left is 1.2"),
-        ({"pose": Pose(yaw_deg=40)}, "yaw_deg is 40"),
-    ],
+    [({"closure_left": 1.2}, "closure_left is 1.2"), ({"pose": Pose(yaw_deg=40)}, "yaw_deg is 40")],
 )
 def test_refuses_what_cannot_be_drawn(arguments: dict, words: str) -> None:
     with pytest.raises(SyntheticFaceError, match=words):

@@ -16,12 +16,7 @@ from site_agent.datasets import (
     parts_array,
     read_imglab_xml,
 )
-from site_agent.datasets.synthetic import (
-    SITE_STYLES,
-    eye_aspect_ratios,
-    person,
-    write_face_dataset,
-)
+from site_agent.datasets.synthetic import SITE_STYLES, eye_aspect_ratios, person, write_face_dataset
 from site_agent.errors import SyntheticFaceError
 
 

@@ -66,13 +66,7 @@ def test_video_truth_and_pixels_agree(tmp_path: Path) -> None:
 
 def test_variable_frame_rate_and_lost_frames_are_real(tmp_path: Path) -> None:
     truth = write_blink_video(
-        tmp_path / "v.mp4",
-        3.0,
-        25,
-        2,
-        variable_frame_rate=True,
-        lost_frames=0.2,
-        size=(192, 128),
+        tmp_path / "v.mp4", 3.0, 25, 2, variable_frame_rate=True, lost_frames=0.2, size=(192, 128)
     )
     times, _ = decoded(tmp_path / "v.mp4")
     stated = np.array([float(row["timestamp_s"]) for row in rows_of(truth)])

@@ -27,10 +27,7 @@ from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.study.study import write_study
-from tests.site_agent.eyeblink.drawn_studies import (
-    write_long_trace,
-    write_study_files,
-)
+from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -14,11 +14,7 @@ from site_agent.eyeblink.batch.sessions import (
     read_session_table,
     session_number,
 )
-from site_agent.eyeblink.batch.settings import (
-    plain_settings,
-    settings_from_plain,
-    with_overrides,
-)
+from site_agent.eyeblink.batch.settings import plain_settings, settings_from_plain, with_overrides
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 

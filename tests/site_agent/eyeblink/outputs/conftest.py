@@ -8,10 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from site_agent.datasets.synthetic.conditioning import (
-    ConditioningDesign,
-    draw_conditioning_session,
-)
+from site_agent.datasets.synthetic.conditioning import ConditioningDesign, draw_conditioning_session
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.openness.signal import calibrate

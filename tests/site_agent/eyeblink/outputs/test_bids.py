@@ -38,10 +38,7 @@ def test_labels() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "problem"),
-    [
-        ({"subject": "a_b"}, "letters and digits"),
-        ({"subject": "1", "age": "21"}, "P21Y"),
-    ],
+    [({"subject": "a_b"}, "letters and digits"), ({"subject": "1", "age": "21"}, "P21Y")],
 )
 def test_invalid_labels_are_refused(labels: dict[str, str], problem: str) -> None:
     with pytest.raises(BlinkAnalysisError, match=problem):

@@ -76,11 +76,7 @@ def test_the_data_package_finds_wrong_data(conditioned: AnalysedSession, tmp_pat
     frictionless = pytest.importorskip("frictionless", reason="frictionless is not installed")
     files = write_outputs(conditioned, tmp_path / "out", outputs=ESSENTIAL).files
     package = json.loads(files["datapackage"].read_text(encoding="utf-8"))
-    assert [resource["name"] for resource in package["resources"]] == [
-        "frames",
-        "blinks",
-        "trials",
-    ]
+    assert [resource["name"] for resource in package["resources"]] == ["frames", "blinks", "trials"]
     report = frictionless.validate(str(files["datapackage"]))
     assert report.valid, report.flatten(["rowNumber", "fieldNumber", "type", "note"])[:5]
     blinks = files["blinks"].read_text(encoding="utf-8").replace("blink,", "wink,", 1)

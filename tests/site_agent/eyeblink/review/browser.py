@@ -18,13 +18,7 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--window-size=1300,1000", "--hide-scrollbars"),
 ]
-KEYS = {
-    "Escape": "\ue00c",
-    "Left": "\ue012",
-    "Up": "\ue013",
-    "Right": "\ue014",
-    "Tab": "\ue004",
-}
+KEYS = {"Escape": "\ue00c", "Left": "\ue012", "Up": "\ue013", "Right": "\ue014", "Tab": "\ue004"}
 
 
 def missing_browser() -> str:

@@ -12,10 +12,7 @@ import pytest
 from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.eyeblink.video.seeking import SeekableVideo
 
-LAYOUTS = [
-    ("a.avi", "ffv1", "gray16le"),
-    ("a.mov", "png", "rgb48be"),
-]
+LAYOUTS = [("a.avi", "ffv1", "gray16le"), ("a.mov", "png", "rgb48be")]
 
 
 def write_deep(path: Path, codec: str, layout: str, pictures: list[np.ndarray]) -> None:

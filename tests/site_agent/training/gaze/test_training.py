@@ -42,10 +42,7 @@ def test_the_record_says_what_was_trained_on(eyes: GazeDataset, trained: Trainin
     details = record["details"]
     assert record["data"]["images"] + details["validation_images"] == 90
     assert len(record["data"]["image_marks"]) == record["data"]["images"]
-    assert record["suggested_labels"] == {
-        "images": str(record["data"]["images"]),
-        "subjects": "3",
-    }
+    assert record["suggested_labels"] == {"images": str(record["data"]["images"]), "subjects": "3"}
     held = [name.split("/") for name in details["validation_sessions"]]
     assert {person for person, _ in held} == {"p00", "p01", "p02"}
     losses = details["losses"]
