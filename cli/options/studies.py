@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.frame.addresses import first_lines
-from cli.frame.errors import StudyIncompleteError
+from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption
-from cli.frame.output import Invocation, Reply, markdown_parts
+from cli.frame.output import Invocation, Reply, TableText, markdown_parts
+
+if TYPE_CHECKING:
+    from site_agent.studies.runs import Conduct, StudyResults
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,66 @@ def kept_when_interrupted(invocation: Invocation, what: str) -> Iterator[None]:
         raise
 
 
-def refuse_failed(done: Any) -> None:
-    """Raise an error that lists the failed runs of a study, where there are any."""
-    if done.failed:
-        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
-        raise StudyIncompleteError(
-            f"{len(done.failed)} of {len(done.runs)} runs failed; the others are finished and "
-            f"listed in {done.files[0]}:\n" + "\n".join(lines)
+def data_or_drawn(given: Path | None, drawn: bool, *, name: str = "DATA") -> None:
+    """Refuse a study that has both data and `--drawn`, or neither."""
+    if (given is None) != drawn:
+        raise UsageError(f"give {name}, or --drawn without {name}")
+
+
+def repeat_words(
+    name: str, dataset: Path | None, *, quick: bool, more: Sequence[str] = ()
+) -> list[str]:
+    """Return the words of the command that repeats a study in another folder."""
+    data = str(dataset.absolute()) if dataset else "--drawn"
+    return ["poolctl", "study", name, data, *["--quick"] * quick, "-o", "again/", *more]
+
+
+@contextmanager
+def conducted(
+    invocation: Invocation, study: StudyOptions, runs: RunOptions, repeat: Sequence[str]
+) -> Iterator[Conduct]:
+    """Yield how the study is conducted: with progress, and a line for each finished run."""
+    from site_agent.studies.runs import Conduct
+
+    with (
+        kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {study.output.name}") as progress,
+    ):
+        yield Conduct(
+            progress,
+            runs.workers,
+            runs.redo,
+            repeat,
+            lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)"),
         )
 
 
-def study_reply(facts: dict[str, Any], files: tuple[Path, ...], folder: Path) -> Reply:
-    """Return the tables of a study, which are in its first file, and the files written."""
-    tables = files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    text = [*markdown_parts(tables), *(f"written {path}" for path in files)]
-    return Reply({"folder": folder, **facts, "files": files}, text, [str(folder)])
+def plan_reply(
+    runs: Sequence[Any], columns: Sequence[str], rows: Sequence[Sequence[str]], summary: str = ""
+) -> Reply:
+    """Return the runs that a study would do, for `--dry-run`."""
+    table = TableText(list(columns), [list(row) for row in rows])
+    text: list[str | TableText] = [summary or f"would do {len(runs)} runs", table]
+    return Reply({"runs": runs}, text, [run.key for run in runs])
+
+
+def study_reply(done: StudyResults, study: StudyOptions, **facts: Any) -> Reply:
+    """Return the tables of a study, which are in its first file, and the files written.
+
+    Raises
+    ------
+    StudyIncompleteError
+        Runs failed.
+    """
+    if done.failed:
+        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
+        total = len(done.failed) + len(done.results)
+        raise StudyIncompleteError(
+            f"{len(done.failed)} of {total} runs failed; the others are finished and "
+            f"listed in {done.files[0]}:\n" + "\n".join(lines)
+        )
+    tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
+    text = [*markdown_parts(tables), *(f"written {path}" for path in done.files)]
+    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
+    shown = {"folder": study.output, "runs": counts, **facts, "files": done.files}
+    return Reply(shown, text, [str(study.output)])

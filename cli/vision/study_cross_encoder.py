@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from cli.frame.errors import UsageError
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 from cli.options.studies import (
     RunOptions,
     StudyOptions,
-    kept_when_interrupted,
-    refuse_failed,
+    conducted,
+    data_or_drawn,
+    plan_reply,
+    repeat_words,
     study_reply,
 )
 from cli.vision.study_gaze import DrawnOption, GazeStudyData
 from cli.vision.train_gaze import open_gaze_data
 from site_agent.studies.cross_encoder.settings import (
     CrossEncoderStudySettings,
-    Run,
     make_cross_encoder_settings,
     plan_runs,
 )
-
-if TYPE_CHECKING:
-    pass
 
 CROSS_ENCODER_SETTINGS = SettingsOptions(
     CrossEncoderStudySettings(),
@@ -65,33 +62,17 @@ def study_cross_encoder(
     """
     from site_agent.studies.cross_encoder import conduct_cross_encoder_study
 
-    if (dataset is None) != drawn:
-        raise UsageError("give DATA, or --drawn without DATA")
+    data_or_drawn(dataset, drawn)
     base = make_cross_encoder_settings(quick=quick)
     chosen = CROSS_ENCODER_SETTINGS.take(settings, base)
-    repeat = ["poolctl", "study", "cross-encoder"]
-    repeat += [str(dataset.absolute()) if dataset else "--drawn"]
-    repeat += ["--quick"] * quick + ["-o", "again/", *CROSS_ENCODER_SETTINGS.repeated(chosen, base)]
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
         names = [f"p{number:02d}" for number in range(chosen.drawn.drawn_persons)]
-        return _plan(plan_runs(names if data is None else sorted(data.persons), chosen))
-    with (
-        kept_when_interrupted(invocation, "runs"),
-        invocation.progress(f"study {study.output.name}") as report,
-    ):
-        done = conduct_cross_encoder_study(
-            study.output, data, chosen, workers=runs.workers, redo=runs.redo, repeat=repeat,
-            on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
-            progress=report,
-        )  # fmt: skip
-    refuse_failed(done)
-    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
-    facts = {"runs": counts, "verdict": done.verdict}
-    return study_reply(facts, done.files, study.output)
-
-
-def _plan(runs: tuple[Run, ...]) -> Reply:
-    rows = [[run.method, str(run.seed), ", ".join(run.test)] for run in runs]
-    table = TableText(["method", "seed", "left out"], rows)
-    return Reply({"runs": runs}, [f"would do {len(runs)} runs", table], [run.key for run in runs])
+        planned = plan_runs(names if data is None else sorted(data.persons), chosen)
+        rows = [[run.method, str(run.seed), ", ".join(run.test)] for run in planned]
+        return plan_reply(planned, ["method", "seed", "left out"], rows)
+    more = CROSS_ENCODER_SETTINGS.repeated(chosen, base)
+    repeat = repeat_words("cross-encoder", dataset, quick=quick, more=more)
+    with conducted(invocation, study, runs, repeat) as conduct:
+        done = conduct_cross_encoder_study(study.output, data, chosen, conduct)
+    return study_reply(done, study, verdict=done.findings[0])

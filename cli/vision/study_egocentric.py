@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
-from cli.frame.errors import UsageError
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply
 from cli.options.data import part_words
 from cli.options.studies import (
     RunOptions,
     StudyOptions,
-    kept_when_interrupted,
-    refuse_failed,
+    conducted,
+    data_or_drawn,
+    plan_reply,
+    repeat_words,
     study_reply,
 )
 
@@ -63,8 +64,7 @@ def study_egocentric(
     from site_agent.datasets.egocentric import open_egocentric
     from site_agent.studies import egocentric
 
-    if (dataset is None) != drawn:
-        raise UsageError("give CLIPS, or --drawn without CLIPS")
+    data_or_drawn(dataset, drawn, name="CLIPS")
     base = egocentric.QUICK if quick else egocentric.EgocentricStudySettings()
     settings = replace(base, seeds=seeds or base.seeds, methods=part_words(methods) or base.methods)
     data = None if dataset is None else open_egocentric(dataset)
@@ -73,20 +73,9 @@ def study_egocentric(
         planned = egocentric.plan_tuning(worlds, settings)
         summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
         rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
-        table = TableText(["world", "method", "learning rate"], rows)
-        return Reply({"runs": planned}, [summary, table], [run.key for run in planned])
-    repeat = ["poolctl", "study", "egocentric", str(dataset.absolute()) if dataset else "--drawn"]
-    repeat += ["--quick"] * quick + ["-o", "again/"]
-    repeat += ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
-    with (
-        kept_when_interrupted(invocation, "runs"),
-        invocation.progress(f"study {study.output.name}") as report,
-    ):
-        done = egocentric.conduct_egocentric_study(
-            study.output, data, settings, workers=runs.workers, redo=runs.redo, repeat=repeat,
-            on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
-            progress=report,
-        )  # fmt: skip
-    refuse_failed(done)
-    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
-    return study_reply({"runs": counts, "findings": done.findings}, done.files, study.output)
+        return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
+    more = ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
+    repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
+    with conducted(invocation, study, runs, repeat) as conduct:
+        done = egocentric.conduct_egocentric_study(study.output, data, settings, conduct)
+    return study_reply(done, study, findings=done.findings)

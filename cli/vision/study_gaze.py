@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from cli.frame.errors import UsageError
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 from cli.options.studies import (
     RunOptions,
     StudyOptions,
-    kept_when_interrupted,
-    refuse_failed,
+    conducted,
+    data_or_drawn,
+    plan_reply,
+    repeat_words,
     study_reply,
 )
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
-
-if TYPE_CHECKING:
-    from site_agent.studies.gaze import Run
-
 
 GazeStudyData = Annotated[
     Path | None,
@@ -74,36 +71,21 @@ def study_gaze(
     from site_agent.datasets.gaze import open_gaze
     from site_agent.studies.gaze import conduct_gaze_study, look_at_gaze_study
 
-    if (dataset is None) != drawn:
-        raise UsageError("give DATA, or --drawn without DATA")
+    data_or_drawn(dataset, drawn)
     base = make_settings(preset=preset, quick=quick)
     chosen = GAZE_SETTINGS.take(settings, base)
-    repeat = ["poolctl", "study", "gaze", str(dataset.absolute()) if dataset else "--drawn"]
-    repeat += ["--quick"] * quick + ["--tune"] * tune + ["--preset", preset, "-o", "again/"]
-    repeat += GAZE_SETTINGS.repeated(chosen, base)
+    more = ["--tune"] * tune + ["--preset", preset, *GAZE_SETTINGS.repeated(chosen, base)]
     if tune:
         chosen = for_tuning(chosen)
     data = None if dataset is None else open_gaze(dataset)
     if study.dry_run:
-        return _plan(look_at_gaze_study(data, chosen, tune=tune))
-    with (
-        kept_when_interrupted(invocation, "runs"),
-        invocation.progress(f"study {study.output.name}") as report,
-    ):
-        done = conduct_gaze_study(
-            study.output, data, chosen, tune=tune, workers=runs.workers, redo=runs.redo,
-            on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
-            repeat=repeat, progress=report,
-        )  # fmt: skip
-    refuse_failed(done)
-    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
-    return study_reply({"runs": counts, "findings": done.findings}, done.files, study.output)
-
-
-def _plan(runs: tuple[Run, ...]) -> Reply:
-    rows = [[run.protocol, run.method, run.group, str(run.seed)] for run in runs]
-    table = TableText(["protocol", "method", "group", "seed"], rows)
-    return Reply({"runs": runs}, [f"would do {len(runs)} runs", table], [run.key for run in runs])
+        planned = look_at_gaze_study(data, chosen, tune=tune)
+        rows = [[run.protocol, run.method, run.group, str(run.seed)] for run in planned]
+        return plan_reply(planned, ["protocol", "method", "group", "seed"], rows)
+    repeat = repeat_words("gaze", dataset, quick=quick, more=more)
+    with conducted(invocation, study, runs, repeat) as conduct:
+        done = conduct_gaze_study(study.output, data, chosen, conduct, tune=tune)
+    return study_reply(done, study, findings=done.findings)
 
 
 # ``poolctl study privacy``: what updates, sums and final networks reveal of those who trained.
@@ -119,6 +101,7 @@ def study_privacy(
     quick: Annotated[
         bool, typer.Option(help="A smaller study, of some minutes on two cores.")
     ] = False,
+    runs: RunOptions,
 ) -> Reply:
     """Attack what federated training leaks: single updates, sums, the final network, nothing.
 
@@ -126,14 +109,13 @@ def study_privacy(
     by updates and by losses, reconstruction of pictures and of the distribution of gaze (DualView),
     membership by samples and by persons, attributes; and on sums over 1, 3, 5 and 15 sites.
 
-    FOLDER gets table.md, a CSV file for each table, a sheet of pictures, the scores of each probe,
-    and study.json. After an interruption, run the same command again to continue.
+    FOLDER gets table.md, a CSV file for each table, a sheet of pictures, the scores of each probe
+    (a run), and study.json. After an interruption, run the same command again to continue.
     """
     from site_agent.datasets.gaze import open_gaze
     from site_agent.studies.privacy import conduct_privacy_study, make_privacy_settings
 
-    if (dataset is None) != drawn:
-        raise UsageError("give DATA, or --drawn without DATA")
+    data_or_drawn(dataset, drawn)
     settings = make_privacy_settings(quick=quick)
     data = None if dataset is None else open_gaze(dataset)
     if study.dry_run:
@@ -142,15 +124,7 @@ def study_privacy(
             f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
         )
         return Reply({"settings": settings}, [summary], [str(study.output)])
-    repeat = ["poolctl", "study", "privacy", str(dataset.absolute()) if dataset else "--drawn"]
-    repeat += ["--quick"] * quick + ["-o", "again/"]
-    with (
-        kept_when_interrupted(invocation, "probes"),
-        invocation.progress(f"study {study.output.name}") as report,
-    ):
-        done = conduct_privacy_study(
-            study.output, data, settings, repeat=repeat, progress=report,
-            on_probe=lambda name, took_s: invocation.note(f"{name}  ({took_s:.0f} s)"),
-        )  # fmt: skip
-    counts = {"done": done.probes - done.kept, "kept": done.kept}
-    return study_reply({"probes": counts, "results": done.results}, done.files, study.output)
+    repeat = repeat_words("privacy", dataset, quick=quick)
+    with conducted(invocation, study, runs, repeat) as conduct:
+        done = conduct_privacy_study(study.output, data, settings, conduct)
+    return study_reply(done, study, results=done.results)

@@ -7,8 +7,15 @@ from typing import Annotated
 
 import typer
 
-from cli.frame.output import Invocation, Reply, TableText
-from cli.options.studies import RunOptions, StudyOptions, kept_when_interrupted, study_reply
+from cli.frame.output import Invocation, Reply
+from cli.options.studies import (
+    RunOptions,
+    StudyOptions,
+    conducted,
+    plan_reply,
+    repeat_words,
+    study_reply,
+)
 
 SPLIT_EXAMPLES = ["study split eyes/ --quick -o study/", "study split MPIIGaze/ -o study/"]
 
@@ -38,19 +45,7 @@ def study_split(
     settings, data = make_settings(quick=quick), open_gaze(dataset)
     if study.dry_run:
         planned = list(list_runs(data.persons, settings))
-        keys = [run.key for run in planned]
-        table = TableText(["run"], [[key] for key in keys])
-        return Reply({"runs": planned}, [f"would do {len(keys)} runs", table], keys)
-    repeat = ["poolctl", "study", "split", str(dataset.absolute())]
-    repeat += ["--quick"] * quick + ["-o", "again/"]
-    with (
-        kept_when_interrupted(invocation, "runs"),
-        invocation.progress(f"study {study.output.name}") as report,
-    ):
-        done = conduct_split_study(
-            study.output, data, settings, workers=runs.workers, redo=runs.redo, repeat=repeat,
-            on_run=lambda key, took_s: invocation.note(f"{key}  ({took_s:.0f} s)"),
-            progress=report,
-        )  # fmt: skip
-    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
-    return study_reply({"runs": counts, "results": done.results}, done.files, study.output)
+        return plan_reply(planned, ["run"], [[run.key] for run in planned])
+    with conducted(invocation, study, runs, repeat_words("split", dataset, quick=quick)) as conduct:
+        done = conduct_split_study(study.output, data, settings, conduct)
+    return study_reply(done, study, results=done.results)

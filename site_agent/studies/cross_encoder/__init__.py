@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from site_agent.studies.cross_encoder.conducting import (
-    CrossEncoderOutcome,
-    conduct_cross_encoder_study,
-)
+from site_agent.studies.cross_encoder.conducting import conduct_cross_encoder_study
 from site_agent.studies.cross_encoder.settings import (
     CrossEncoderStudySettings,
     Run,
@@ -14,7 +11,6 @@ from site_agent.studies.cross_encoder.settings import (
 )
 
 __all__ = [
-    "CrossEncoderOutcome",
     "CrossEncoderStudySettings",
     "Run",
     "conduct_cross_encoder_study",

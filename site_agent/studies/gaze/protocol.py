@@ -9,10 +9,9 @@ sessions of each person, ``person-independent`` whole persons; the network of on
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -66,21 +65,6 @@ class Run:
     def key(self) -> str:
         """The name of its result's file, without the ending."""
         return f"{self.protocol}_{self.method}_{self.group}_seed{self.seed}"
-
-    def digest(self, persons: Mapping[str, str], shared: Mapping[str, Any]) -> str:
-        """Return what tells whether an earlier result may be used.
-
-        Parameters
-        ----------
-        persons : mapping of str to str
-            Digest of each person's samples.
-        shared : mapping
-            What all runs share: settings and versions of programs.
-        """
-        involved = {name: persons[name] for name in (*self.train, *self.test)}
-        content = {"run": asdict(self), "persons": involved, "shared": dict(shared)}
-        text = json.dumps(content, sort_keys=True)
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def plan_runs(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from site_agent.studies.privacy.conducting import PrivacyOutcome, conduct_privacy_study
+from site_agent.studies.privacy.conducting import conduct_privacy_study
 from site_agent.studies.privacy.persons import PrivacySettings, make_privacy_settings
 
-__all__ = ["PrivacyOutcome", "PrivacySettings", "conduct_privacy_study", "make_privacy_settings"]
+__all__ = ["PrivacySettings", "conduct_privacy_study", "make_privacy_settings"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,10 +199,10 @@ def _spread(count: int, most: int) -> NDArray[np.int64]:
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
-def describe_persons(everyone: StudyPersons, settings: PrivacySettings) -> dict[str, object]:
+def describe_persons(everyone: StudyPersons) -> dict[str, object]:
     """Return what ``study.json`` says of the persons."""
     groups = {
         name: {person: len(own.trains) for person, own in getattr(everyone, name).items()}
         for name in ("victims", "public", "outsiders", "judges")
     }
-    return {"settings": asdict(settings), "persons": groups, "digest": everyone.digest}
+    return {"persons": groups, "digest": everyone.digest}

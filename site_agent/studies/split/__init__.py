@@ -1,19 +1,12 @@
 """The study of split training: errors on persons left out, and what smashed data show.
 
-`protocol` lists the runs and does one, `conducting` does those that are missing on the shared
-engine of resumable work (`site_agent.runs.jobs`) and writes the tables.
+`protocol` lists the runs and does one, `conducting` does those that are missing and writes the
+tables.
 """
 
 from __future__ import annotations
 
-from site_agent.studies.split.conducting import SplitOutcome, conduct_split_study
+from site_agent.studies.split.conducting import conduct_split_study
 from site_agent.studies.split.protocol import SplitRun, SplitStudySettings, list_runs, make_settings
 
-__all__ = [
-    "SplitOutcome",
-    "SplitRun",
-    "SplitStudySettings",
-    "conduct_split_study",
-    "list_runs",
-    "make_settings",
-]
+__all__ = ["SplitRun", "SplitStudySettings", "conduct_split_study", "list_runs", "make_settings"]

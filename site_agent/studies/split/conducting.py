@@ -1,20 +1,14 @@
-"""A whole study of split training: the runs that are missing, and the tables.
+"""A whole study of split training; `site_agent.studies.runs` has its folder and its runs.
 
-::
-
-    STUDY/study.json       settings, persons, digest of the data
-    STUDY/runs/KEY.json    scores of a run, with the digest of what they depend on
-    STUDY/sheets/*.png     eyes, what the attackers made of them, the mean eye
-    STUDY/table.md, *.csv
+``STUDY/sheets/*.png`` show eyes, what the attackers made of them, and the mean eye.
 """
 
 from __future__ import annotations
 
 import pickle
 import shlex
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +17,9 @@ import numpy as np
 from aggregators.whole_file import write_whole
 from site_agent.datasets.gaze import GazeDataset, GazeSamples
 from site_agent.datasets.gaze.records import join_digests, person_digest
-from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.runs.jobs import (
-    Job,
-    JobOutcome,
-    JobRecords,
-    Schedule,
-    digest_of,
-    do_jobs,
-    hold_folder,
-    write_json,
-)
+from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, part_of
-from site_agent.runs.workers import Task, Workers, processor_count
+from site_agent.studies.runs import Conduct, StudyResults, open_study
 from site_agent.studies.split.protocol import (
     INVERSION,
     METHODS,
@@ -45,7 +29,6 @@ from site_agent.studies.split.protocol import (
     do_run,
     list_runs,
 )
-from site_agent.studies.steps import StudyFolder
 from site_agent.tables import Column, Table
 
 SCHEMA = "poolctl-split-study/1"
@@ -78,46 +61,15 @@ SHOWN = Table(
 )
 
 
-@dataclass(frozen=True)
-class SplitOutcome:
-    """What a study has left.
-
-    Attributes
-    ----------
-    results : mapping of str to dict
-        Scores by the key of the run.
-    kept : int
-        Runs that an earlier call had done.
-    files : tuple of Path
-        ``table.md`` first.
-    """
-
-    results: Mapping[str, Mapping[str, Any]]
-    kept: int
-    files: tuple[Path, ...]
-
-
 def conduct_split_study(
-    folder: Path,
-    dataset: GazeDataset,
-    settings: SplitStudySettings,
-    *,
-    workers: int = 0,
-    redo: bool = False,
-    repeat: Sequence[str] = (),
-    on_run: Callable[[str, float], None] = lambda _key, _took_s: None,
-    progress: Progress,
-) -> SplitOutcome:
+    folder: Path, dataset: GazeDataset, settings: SplitStudySettings, conduct: Conduct
+) -> StudyResults:
     """Do all runs that are missing, and write the tables.
 
     Parameters
     ----------
     folder : Path
         Made where absent. A study that was interrupted goes on in it.
-    workers : int
-        Processes side by side; 0: one for each core.
-    redo : bool
-        Repeat finished runs, too.
 
     Raises
     ------
@@ -131,44 +83,24 @@ def conduct_split_study(
             f"{dataset.path}: found {len(dataset.persons)} persons, expected at least "
             f"{_FEWEST_PERSONS}"
         )
-    with (
-        hold_folder(folder, StudyFolder(folder).hidden / "lock", what="study"),
-        tempfile.TemporaryDirectory(prefix="poolctl-study-") as scratch,
-    ):
-        people, digest = _read(dataset, settings, part_of(progress, 0, _READING))
-        given, sheets = Path(scratch) / "samples", folder / "sheets"
+    with open_study(folder, SCHEMA, conduct) as study:
+        people, digest = _read(dataset, settings, part_of(conduct.progress, 0, _READING))
+        given, sheets = study.hidden / "samples", folder / "sheets"
         given.write_bytes(pickle.dumps(people))
-        (folder / "runs").mkdir(exist_ok=True)
         runs = {run.key: run for run in list_runs(dataset.persons, settings)}
-        write_json(
-            folder / "study.json",
-            {"schema": SCHEMA, "settings": asdict(settings), "data": digest, "runs": len(runs)},
-        )
+        study.describe(settings, {"data": digest, "runs": len(runs)})
         # More seeds, persons and levels change nothing of the runs that are done.
         shared = {**asdict(settings), "seeds": 0, "folds": 0, "levels": ()}
-        depends = digest_of({"data": digest, "settings": shared, "schema": SCHEMA})
-        records = JobRecords(folder / "runs", SCHEMA, dict.fromkeys(runs, depends))
-        kept = {} if redo else records.read_all()
-
-        def notify(outcome: JobOutcome) -> None:
-            if outcome.state == "failed":
-                raise TrainingFailedError(f"{outcome.key}: {outcome.reason}")
-            on_run(outcome.key, outcome.took_s)
-
-        with Workers(workers or processor_count(), advice="take fewer workers") as pool:
-            outcomes = do_jobs(
-                Schedule([Job(key) for key in runs], frozenset(kept)),
-                pool,
-                lambda job: Task(job.key, do_run, SplitJob(runs[job.key], given, settings, sheets)),
-                kept=kept,
-                keep=records.keep,
-                on_outcome=notify,
-                noun="runs",
-                progress=part_of(progress, _READING, 1),
-            )
-        results = {key: outcomes[key].result for key in runs}
-        files = _write_tables(folder, runs, results, repeat)
-    return SplitOutcome(results, len(kept), (*files, *sorted(sheets.glob("*.png"))))
+        done = study.do(
+            runs,
+            lambda _run: {"data": digest, "settings": shared},
+            do_run,
+            lambda run: SplitJob(run, given, settings, sheets),
+            progress=part_of(conduct.progress, _READING, 1),
+        )
+        done.require_complete()
+        files = _write_tables(folder, runs, done.results, conduct.repeat)
+    return replace(done, files=(*files, *sorted(sheets.glob("*.png"))))
 
 
 def _read(

@@ -14,6 +14,7 @@ from site_agent.studies.egocentric import EgocentricStudySettings, conduct_egoce
 from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
 from site_agent.studies.egocentric.protocol import Run, choose_rates, plan_runs, plan_tuning
 from site_agent.studies.egocentric.report import difference, write_report
+from site_agent.studies.runs import Conduct
 
 SMALL = EgocentricStudySettings(
     methods=("local", "fedavg", "fedcpf"), seeds=1, people=2, videos=5, heterogeneities=(1.0,),
@@ -60,14 +61,14 @@ def test_training_validation_and_test_have_no_video_or_session_in_common(
 
 
 def test_a_study_is_conducted_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    done = conduct_egocentric_study(tmp_path, None, SMALL, workers=1, progress=no_progress)
+    done = conduct_egocentric_study(tmp_path, None, SMALL, Conduct(workers=1))
     assert not done.failed
     assert done.kept == 0
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert text.splitlines()[2].startswith("- h=1: fedcpf is the best personalised method (F1 ")
     assert {path.name for path in done.files} >= {"methods.csv", "persons.csv", "rounds-eyes.png"}
     longer = conduct_egocentric_study(
-        tmp_path, None, replace(SMALL, rhos=(0.1,)), workers=1, progress=no_progress
+        tmp_path, None, replace(SMALL, rhos=(0.1,)), Conduct(workers=1)
     )
     assert longer.kept == len(done.results)
     assert len(longer.results) == len(done.results) + 1

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from site_agent.errors import InvalidInputError
-from site_agent.runs.progress import no_progress
-from site_agent.studies.privacy import PrivacyOutcome, PrivacySettings, conduct_privacy_study
+from site_agent.studies.privacy import PrivacySettings, conduct_privacy_study
+from site_agent.studies.runs import Conduct, StudyResults
 
 SMALL = PrivacySettings(
     victims=3, public=4, outsiders=2, judges=3, train_samples=8, other_samples=4,
@@ -22,10 +22,8 @@ SMALL = PrivacySettings(
 )  # fmt: skip
 
 
-def conduct(folder: Path, settings: PrivacySettings) -> PrivacyOutcome:
-    return conduct_privacy_study(
-        folder, None, settings, repeat=["poolctl"], on_probe=lambda *_: None, progress=no_progress
-    )
+def conduct(folder: Path, settings: PrivacySettings) -> StudyResults:
+    return conduct_privacy_study(folder, None, settings, Conduct(repeat=["poolctl"]))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +35,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -> None:
     def found(key: str) -> Any:
-        return json.loads((study / "probes" / f"0.{key}.json").read_text())["result"]
+        return json.loads((study / "runs" / f"0.{key}.json").read_text())["result"]
 
     ways = ("plain", "secure", "floor", "none", "sum 1", "sum 3")
     updates = {way: found(f"{way}.updates") for way in ways}
@@ -51,7 +49,7 @@ def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -
     controls = found("controls.controls")
     assert controls["random labels"] == pytest.approx(0.5, abs=0.05)
     assert controls["overfitted"] > 0.9
-    with np.load(study / "probes" / "0.plain.npz") as made:
+    with np.load(study / "runs" / "0.plain.npz") as made:
         assert made["pictures"].shape == (3, 2, 36, 60)
 
 
@@ -66,9 +64,9 @@ def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
 
 def test_finished_probes_are_kept_and_other_settings_are_not_mixed(study: Path) -> None:
     before = (study / "table.md").read_bytes()
-    (study / "probes" / "0.plain.samples.json").unlink()
+    (study / "runs" / "0.plain.samples.json").unlink()
     again = conduct(study, SMALL)
-    assert (again.kept, again.probes) == (24, 25)
+    assert (again.kept, len(again.results)) == (24, 25)
     assert again.files[0].read_bytes() == before
     (study / "study.json").write_text("{}")
     with pytest.raises(InvalidInputError, match="holds another study"):

@@ -1,0 +1,198 @@
+"""The folder of a study of networks, and its runs, of which none is done twice.
+
+How it works. A study's own module lists its runs, each a frozen dataclass with a key, and says what
+the result of each depends on. `open_study` keeps other processes away from the folder; `Study.do`
+keeps the results that an earlier call left and does the other runs in worker processes
+(`site_agent.runs.jobs`); the study's report then writes tables and pictures::
+
+    STUDY/study.json       settings, data, versions, how to repeat it
+    STUDY/runs/KEY.json    the result of each run, with the digest of what it depends on
+    STUDY/table.md, *.csv, *.png
+    STUDY/.study/          samples for the workers, and the lock
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from site_agent.datasets.gaze.records import GazeSamples, person_digest
+from site_agent.errors import InvalidInputError, TrainingFailedError
+from site_agent.runs.jobs import (
+    Job,
+    JobOutcome,
+    JobRecords,
+    Schedule,
+    digest_of,
+    do_jobs,
+    hold_folder,
+    write_json,
+)
+from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs.workers import Task, Workers, processor_count
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """How a study is conducted, which changes no result.
+
+    Attributes
+    ----------
+    workers : int
+        Runs at once; 0: as many as processors.
+    redo : bool
+        Repeat finished runs, too.
+    repeat : sequence of str
+        The words of the command, for whoever reads the folder.
+    on_run : callable
+        Called with the key of each finished run and its duration in seconds.
+    """
+
+    progress: Progress = no_progress
+    workers: int = 0
+    redo: bool = False
+    repeat: Sequence[str] = ()
+    on_run: Callable[[str, float], None] = lambda _key, _took_s: None
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """What the runs of a study have left.
+
+    Attributes
+    ----------
+    results : mapping of str to dict
+        By the key of the run.
+    failed : mapping of str to str
+        Why runs failed, by key.
+    kept : int
+        Number of results that an earlier call had left.
+    files : tuple of Path
+        Tables and pictures; the one with the verdict first.
+    findings : tuple of str
+        The verdict first.
+    """
+
+    results: Mapping[str, Mapping[str, Any]]
+    failed: Mapping[str, str]
+    kept: int
+    files: tuple[Path, ...] = ()
+    findings: tuple[str, ...] = ()
+
+    def require_complete(self) -> None:
+        """Raise `TrainingFailedError` where a run failed; the finished ones are kept."""
+        for key, reason in self.failed.items():
+            raise TrainingFailedError(f"{key}: {reason}")
+
+
+class Study:
+    """A study's folder, held by this process; `open_study` makes it."""
+
+    def __init__(self, folder: Path, schema: str, conduct: Conduct, pool: Workers) -> None:
+        self.folder, self.hidden = folder, folder / ".study"
+        self._schema, self._conduct, self._pool = schema, conduct, pool
+        self.versions = {name: metadata.version(name) for name in ("poolctl", "torch", "numpy")}
+
+    def describe(self, settings: Any, facts: Mapping[str, Any]) -> None:
+        """Write ``study.json``.
+
+        Parameters
+        ----------
+        settings : dataclass
+        facts : mapping
+            Of the data.
+        """
+        content = {
+            "schema": self._schema,
+            "settings": asdict(settings),
+            **facts,
+            "versions": {**self.versions, "python": platform.python_version()},
+            "repeat": list(self._conduct.repeat),
+        }
+        write_json(self.folder / "study.json", content)
+
+    def do(
+        self,
+        runs: Mapping[str, R],
+        depends: Callable[[R], Mapping[str, Any]],
+        function: Callable[[Any, Progress], Any],
+        payload: Callable[[R], Any],
+        *,
+        cost: Callable[[R], float] = lambda _run: 1.0,
+        progress: Progress,
+    ) -> StudyResults:
+        """Do the runs whose results are not there.
+
+        Parameters
+        ----------
+        runs : mapping of str to dataclass
+            By key.
+        depends : callable
+            Returns what the result of a run depends on besides the run, the program and `schema`.
+        function, payload : callable
+            What a worker does, and with what; `payload` is called when a run begins.
+        cost : callable
+            How long a run takes beside others.
+        """
+        facts = {key: asdict(run) for key, run in runs.items()}  # type: ignore[call-overload]
+        shared = {"schema": self._schema, "versions": self.versions}
+        digests = {
+            key: digest_of({**shared, "run": facts[key], **depends(run)})
+            for key, run in runs.items()
+        }
+        place = self.folder / "runs"
+        place.mkdir(exist_ok=True)
+        records = JobRecords(place, self._schema, digests, facts)
+        kept = {} if self._conduct.redo else records.read_all()
+
+        def end(outcome: JobOutcome) -> None:
+            if outcome.state == "done":
+                self._conduct.on_run(outcome.key, outcome.took_s)
+
+        outcomes = do_jobs(
+            Schedule([Job(key, cost=cost(run)) for key, run in runs.items()], frozenset(kept)),
+            self._pool,
+            lambda job: Task(job.key, function, payload(runs[job.key])),
+            kept=kept,
+            keep=records.keep,
+            on_outcome=end,
+            noun="runs",
+            progress=progress,
+        )
+        failed = {key: each.reason for key, each in outcomes.items() if each.state == "failed"}
+        results = {key: each.result for key, each in outcomes.items() if key not in failed}
+        return StudyResults(results, failed, len(kept))
+
+
+@contextmanager
+def open_study(folder: Path, schema: str, conduct: Conduct) -> Iterator[Study]:
+    """Make the folder of a study, and keep other processes away from it until the block ends.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder holds a study of another kind, is a file, or cannot be written.
+    BusyError
+        Another process is at work there.
+    """
+    with hold_folder(folder, folder / ".study" / "lock", what="study"):
+        file = folder / "study.json"
+        if file.exists() and schema not in file.read_text(encoding="utf-8", errors="replace"):
+            raise InvalidInputError(f"{folder} holds another study; choose another folder with -o")
+        advice = "run the study again with fewer workers"
+        with Workers(conduct.workers or processor_count(), advice=advice) as pool:
+            yield Study(folder, schema, conduct, pool)
+
+
+def describe_persons(samples: Mapping[str, GazeSamples]) -> dict[str, dict[str, Any]]:
+    """Return the number of samples and the digest of each person's, by name."""
+    return {
+        name: {"samples": len(own), "digest": person_digest(own)} for name, own in samples.items()
+    }
