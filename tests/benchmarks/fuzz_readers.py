@@ -1,6 +1,7 @@
-"""Read damaged files of every kind: ``python -m tests.benchmarks.fuzz_readers [INPUTS]``.
+"""Read damaged files of every kind: ``python -m tests.benchmarks.fuzz_readers [INPUTS [SECONDS]]``.
 
 Prints for each reader how many inputs it took, the slowest, and every error that is not its own.
+A reader that takes longer than SECONDS for all inputs (by default 70) gets no more.
 """
 
 from __future__ import annotations
@@ -14,13 +15,22 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from scipy.io import savemat
 
 from aggregators import FORMATS, decode_model, encode_model, parse_recipe
 from aggregators.errors import FormatError, RecipeError
+from aggregators.methods.networks.round_files import (
+    contribution_as_network,
+    decode_network_contribution,
+)
+from aggregators.methods.refitting.contribution_file import decode_contribution
 from aggregators.models import Model
-from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.cards import read_card
+from pool_server.wire.signatures.keys import Envelope, PrivateKey
+from pool_server.wire.signatures.statements import Statement, sign_statement
 from site_agent.bundles.inspecting import inspect_bundle
+from site_agent.datasets.gaze.generic_layout import COLUMNS, open_folder
 from site_agent.datasets.gaze.matlab_file import read_matlab
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import (
@@ -31,12 +41,17 @@ from site_agent.errors import (
 )
 from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.secure.charter import Charter, create_charter
+from site_agent.split.messages import BodyShape, decode_arrays, encode_arrays
+from tests.aggregators.methods.networks.small_rounds import make_base
 from tests.aggregators.small_models import (
     make_detector,
     make_ensemble,
     make_network,
     make_predictor,
 )
+from tests.pool_server.rounds.network_driver import network_contribution
+from tests.pool_server.rounds.round_driver import base_model, contribution_bytes
+from tests.pool_server.wire.test_statements import STATEMENT
 from tests.site_agent.bundles.made_bundles import good_bundle
 
 FACES = b"""<?xml version='1.0' encoding='UTF-8'?>
@@ -85,13 +100,19 @@ def fuzz(
     seeds: list[bytes],
     read: Callable[[bytes], object],
     refusal: type[Exception],
+    *,
     count: int,
+    longest_s: float,
 ) -> None:
     random = np.random.default_rng(7)
-    accepted, slowest_s, unexpected = 0, 0.0, set()
+    done, accepted, slowest_s, unexpected = 0, 0, 0.0, set()
     for seed in seeds:
         read(seed)
+    end = time.monotonic() + longest_s
     for number in range(count):
+        if time.monotonic() > end:
+            break
+        done += 1
         content = damage(random, seeds[number % len(seeds)])
         started = time.monotonic()
         try:
@@ -102,8 +123,8 @@ def fuzz(
         except Exception as error:
             unexpected.add(f"{type(error).__name__}: {error}"[:120])
         slowest_s = max(slowest_s, time.monotonic() - started)
-    print(f"{name}: {count:,} inputs, {accepted:,} accepted, slowest {slowest_s:.3f} s")
-    print("\n".join(sorted(unexpected)) or "every refusal is the reader's own")
+    print(f"{name}: {done:,} inputs, {accepted:,} accepted, slowest {slowest_s:.3f} s")
+    print("\n".join(sorted(unexpected)) or "every refusal is the reader's own", flush=True)
 
 
 def models() -> list[bytes]:
@@ -123,32 +144,66 @@ def bundle(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def from_file(folder: Path, name: str, read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    """Return a reader of bytes from one of files."""
+def split_body() -> bytes:
+    return encode_arrays({"smashed": np.zeros((3, 8), np.float32)})
 
-    def read_bytes(content: bytes) -> object:
-        (folder / name).write_bytes(content)
-        return read(folder / name)
 
-    return read_bytes
+def gaze_table(folder: Path) -> bytes:
+    """Write a table with one picture and return it."""
+    (folder / "images").mkdir()
+    Image.new("L", (60, 36)).save(folder / "images" / "a.png")
+    row = "images/a.png,p01,s01,7,left,0.1,-0.2,0.0,0.3"
+    return "\n".join([",".join(COLUMNS), row, row.replace("7", "8", 1)]).encode()
+
+
+def read_gaze_table(path: Path) -> object:
+    return open_folder(path).read()
 
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    longest_s = float(sys.argv[2]) if len(sys.argv) > 2 else 70.0
     random = np.random.default_rng(1)
+    base = make_base(3, "f4")
+    contribution = network_contribution(base, "1f" * 32, 5)
+    network = bytes(encode_model(contribution_as_network(contribution)))
+    statement = sign_statement(STATEMENT, PrivateKey.generate()).model_dump_json().encode()
+    card = b"---\nlicense: mit\ntags: [a, b]\nmetrics: {ear: 0.1}\n---\n# Model\n"
+    forest = contribution_bytes(base_model(), 1)
+    decode_body = partial(decode_arrays, shape=BodyShape({"smashed": (8,)}, 9))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fuzz("models", models(), decode_model, FormatError, count)
-        fuzz("recipes", [RECIPE], parse_recipe, RecipeError, count)
-        read = from_file(folder, "faces.xml", read_imglab_xml)
-        fuzz("annotations", [FACES], read, AnnotationFileError, count)
-        read = from_file(folder, "trace.csv", partial(read_trace, frame_rate_hz=30.0))
-        fuzz("traces", TRACES, read, TableFileError, count)
-        read = from_file(folder, "damaged.bundle", inspect_bundle)
-        fuzz("bundles", [bundle(folder)], read, BundleRefusedError, count)
-    files = [matlab_file(random, compressed=each) for each in (True, False)]
-    fuzz("MATLAB files", files, read_matlab, ValueError, count)
-    fuzz("charters", [charter()], Charter.parse, InvalidInputError, count)
+
+        def from_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], object]:
+            """Return a reader of bytes from one of files."""
+
+            def read_bytes(content: bytes) -> object:
+                (folder / name).write_bytes(content)
+                return read(folder / name)
+
+            return read_bytes
+
+        matlab = [matlab_file(random, compressed=each) for each in (True, False)]
+        trace = partial(read_trace, frame_rate_hz=30.0)
+        table = gaze_table(folder)
+        readers: list[tuple[str, list[bytes], Callable[[bytes], object], type[Exception]]] = [
+            ("models", models(), decode_model, FormatError),
+            ("recipes", [RECIPE], parse_recipe, RecipeError),
+            ("annotations", [FACES], from_file("f.xml", read_imglab_xml), AnnotationFileError),
+            ("traces", TRACES, from_file("t.csv", trace), TableFileError),
+            ("bundles", [bundle(folder)], from_file("b", inspect_bundle), BundleRefusedError),
+            ("MATLAB files", matlab, read_matlab, ValueError),
+            ("charters", [charter()], Charter.parse, InvalidInputError),
+            ("gaze tables", [table], from_file("gaze.csv", read_gaze_table), AnnotationFileError),
+            ("shares of networks", [network], decode_network_contribution, FormatError),
+            ("shares of forests", [forest], decode_contribution, FormatError),
+            ("bodies of split training", [split_body()], decode_body, InvalidInputError),
+            ("statements", [STATEMENT.to_bytes()], Statement.parse, ValueError),
+            ("envelopes", [statement], Envelope.model_validate_json, ValueError),
+            ("cards", [card], lambda text: read_card(text.decode(errors="replace")), ValueError),
+        ]
+        for reader in readers:
+            fuzz(*reader, count=count, longest_s=longest_s)
 
 
 if __name__ == "__main__":
