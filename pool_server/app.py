@@ -23,6 +23,7 @@ from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
+from pool_server.http.examples import add_examples
 from pool_server.http.metrics import PoolMetrics
 from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
@@ -203,6 +204,8 @@ def create_app(settings: PoolSettings) -> FastAPI:
         traffic=app.state.traffic,
     )
     configure_mappers()
+    describe = app.openapi
+    app.openapi = lambda: app.openapi_schema or add_examples(describe())  # type: ignore[method-assign]
     return app
 
 

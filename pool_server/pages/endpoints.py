@@ -8,7 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from pool_server.errors import ServerStoppingError
 from pool_server.http.identity import SignedIn, needs
@@ -39,8 +39,6 @@ pages = page_router()
 
 class HealthResponse(BaseModel):
     """The server is there."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
 
     status: Literal["ok"] = "ok"
 

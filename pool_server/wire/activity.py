@@ -7,31 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Name, NextCursor, response_config
+from pool_server.wire.names import Name, NextCursor
 
 LONGEST_WAIT_S = 20
 """So long a request for events may wait for one."""
 
 EventKind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$")]
 
-_EVENT_EXAMPLE: dict[str, Any] = {
-    "event_id": 42,
-    "at": "2026-03-01T12:00:00Z",
-    "site": "site-c",
-    "kind": "version.flagged",
-    "subject": "pool://site-a/face-68@2",
-    "details": {
-        "reason": "consent-withdrawn",
-        "effect": "refuse",
-        "versions": ["pool://site-c/merged@1"],
-    },
-}
-
 
 class EventResponse(BaseModel):
     """Something that a site should hear of."""
-
-    model_config = response_config(_EVENT_EXAMPLE)
 
     event_id: int = Field(description="Grows with time.")
     at: datetime
@@ -47,26 +32,9 @@ class EventResponse(BaseModel):
 class EventPage(BaseModel):
     """Events after a given one, oldest first."""
 
-    model_config = response_config({"items": [_EVENT_EXAMPLE], "last_id": 42, "more": False})
-
     items: list[EventResponse]
     last_id: int = Field(description="Give it as `after` to go on from here.")
     more: bool = Field(description="There are further events already.")
-
-
-_ENTRY_EXAMPLE: dict[str, Any] = {
-    "entry_id": 4711,
-    "at": "2026-03-01T12:00:00Z",
-    "actor": "site-a/laptop",
-    "user": "ada",
-    "action": "version.withdraw",
-    "subject": "site-a/face-68@2",
-    "outcome": "done",
-    "details": {"reason": "consent-withdrawn", "flagged": ["site-c/merged@1"]},
-    "token_id": "4f1d2c3b4a596877",
-    "address": "192.0.2.7",
-    "request_id": "0123456789abcdef",
-}
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -100,8 +68,6 @@ class AuditEntry(BaseModel):
 
 class AuditPage(BaseModel):
     """One page of acts, newest first."""
-
-    model_config = response_config({"items": [_ENTRY_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"})
 
     items: list[AuditEntry]
     next_cursor: NextCursor = None

@@ -18,8 +18,7 @@ from pool_server.wire.names import (
     LabelKey,
     LabelValue,
     Name,
-    request_config,
-    response_config,
+    RequestModel,
 )
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.signatures import KeyText, Origin
@@ -30,20 +29,12 @@ MOST_VERSIONS = 10_000
 """So many versions one bundle may hold."""
 MOST_EVALUATIONS = 1000
 
-_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_GRANTED_EXAMPLE: dict[str, Any] = {
-    "address": "pool://site-a/face-68@2",
-    "digest": _DIGEST,
-    "size_bytes": 123_456_789,
-}
 
 Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 
 
-class ExportRequest(BaseModel):
+class ExportRequest(RequestModel):
     """Ask whether models may leave the pool in a bundle."""
-
-    model_config = request_config({"addresses": ["pool://site-a/face-68@2"], "with_parents": True})
 
     addresses: list[Address] = Field(min_length=1, max_length=MOST_ADDRESSES)
     with_parents: bool = Field(
@@ -61,8 +52,6 @@ class GrantedVersion(BaseModel):
 
 class ExportResponse(BaseModel):
     """The versions that may be passed on: parents stand before what was merged from them."""
-
-    model_config = response_config({"items": [_GRANTED_EXAMPLE]})
 
     items: list[GrantedVersion]
 
@@ -104,32 +93,10 @@ class PortableEvaluation(BaseModel):
     created_at: datetime
 
 
-_RECORD_EXAMPLE: dict[str, Any] = {
-    "site": "site-a",
-    "name": "face-68",
-    "version": 2,
-    "digest": _DIGEST,
-    "size_bytes": 123_456_789,
-    "file_name": "siteA.dat",
-    "kind": "ert",
-    "description": "Infants, air-puff hose in view",
-    "labels": {"population": "infant"},
-    "metrics": {"mean_error": 0.0727},
-    "terms": [{"code": "DUO:0000006", "detail": "", "inherited": False}],
-    "card": "",
-    "recipe": None,
-    "parents": [],
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-a/laptop",
-    "statement": None,
-    "evaluations": [],
-}
-
-
 class PortableVersion(BaseModel):
     """All that a pool knows of a version, its file excepted, in a form that others can take."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [_RECORD_EXAMPLE]})
+    model_config = ConfigDict(frozen=True)
 
     site: Name
     name: Name

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from pool_server.wire.evaluations import Score
-from pool_server.wire.names import Digest, FiniteFloat, Line, request_config, response_config
+from pool_server.wire.names import Digest, FiniteFloat, Line, RequestModel
 from pool_server.wire.signatures.signatures import SignedStatement
 
 MOST_CARD_CHARACTERS = 200_000
@@ -31,19 +31,9 @@ _ODD_LINE_END = re.compile("[\x85\u2028\u2029\ufeff]")
 
 CardText = Annotated[str, StringConstraints(max_length=MOST_CARD_CHARACTERS, pattern=r"^[^\x00]*$")]
 
-_CARD_EXAMPLE: dict[str, Any] = {
-    "address": "pool://site-a/face-68@2",
-    "written": True,
-    "text": "---\nlicense: cc-by-4.0\ntags:\n- face-landmarks\n---\n\n# Infants, hose in view\n",
-    "source": "---\nlicense: cc-by-4.0\ntags:\n- face-landmarks\n---\n\n# Infants, hose in view\n",
-    "front_matter": {"license": "cc-by-4.0", "tags": ["face-landmarks"]},
-}
 
-
-class CardRequest(BaseModel):
+class CardRequest(RequestModel):
     """Write the card of a version."""
-
-    model_config = request_config({"text": _CARD_EXAMPLE["text"]})
 
     text: CardText = Field(description="Markdown, with YAML between `---` lines in front or none.")
     statement: SignedStatement | None = Field(
@@ -53,8 +43,6 @@ class CardRequest(BaseModel):
 
 class CardResponse(BaseModel):
     """The card of a version."""
-
-    model_config = response_config(_CARD_EXAMPLE)
 
     address: str
     written: bool = Field(
@@ -225,40 +213,13 @@ Level = Literal["high", "some", "unclear", "none found", "not judged"]
 Words = Annotated[Line, StringConstraints(min_length=1, max_length=100)]
 Sentence = Annotated[Line, StringConstraints(max_length=600)]
 
-_EXAMPLE: dict[str, Any] = {
-    "format": "poolctl-privacy-receipt/1",
-    "mode": "update",
-    "artifact_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "what_left": "The differences of 61,234 parameters after training.",
-    "attacker": "Whoever reads the contribution.",
-    "attacks": [
-        {
-            "name": "membership of samples by loss",
-            "measure": "AUC",
-            "found": {"value": 0.81, "low": 0.77, "high": 0.85},
-            "chance": 0.5,
-            "control": {"value": 0.99, "low": 0.98, "high": 1.0},
-        }
-    ],
-    "persons": 3,
-    "samples": 300,
-    "held_out_persons": 5,
-    "held_out_samples": 500,
-    "seed": 0,
-    "seconds": 41.5,
-    "compute": "1 process of poolctl 0.1 on x86_64",
-    "measured_by": "the site itself",
-}
 
-
-class AttackFinding(BaseModel):
+class AttackFinding(RequestModel):
     """The result of one attack.
 
     `chance` is what the attack finds where there is nothing to be found, `control` what it finds
     in something that was made to leak. Higher is worse.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     name: Words
     measure: Words
@@ -302,13 +263,11 @@ class AttackFinding(BaseModel):
         return max(0.0, min(1.0, (self.found.value - self.chance) / (1 - self.chance)))
 
 
-class PrivacyReceipt(BaseModel):
+class PrivacyReceipt(RequestModel):
     """The findings of attacks on one artifact, with the verdict that follows from the worst.
 
     Whoever reads a receipt derives verdict and level from the attacks, whatever the file says.
     """
-
-    model_config = request_config(_EXAMPLE)
 
     verdict: Sentence = Field(default="", description="The answer; derived from the attacks.")
     level: Level = Field(default="not judged", description="Derived from the attacks.")
@@ -379,8 +338,6 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
 
 class ReceiptPage(BaseModel):
     """All receipts of a version, at most one of each mode."""
-
-    model_config = response_config({"items": [_EXAMPLE]})
 
     items: list[PrivacyReceipt]
 

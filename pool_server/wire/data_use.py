@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import date, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import Line
+from pool_server.wire.names import Line, RequestModel
 
 DetailKind = Literal["none", "date", "words"]
 
@@ -42,21 +42,11 @@ NO_ANCESTRY = "DUO:0000044"
 NOT_PROFIT_ORGANISATIONS = "DUO:0000045"
 NON_COMMERCIAL = "DUO:0000046"
 
-_TERM_EXAMPLE: dict[str, Any] = {
-    "code": MORATORIUM,
-    "shorthand": "MOR",
-    "label": "publication moratorium",
-    "kind": "modifier",
-    "detail": "date",
-    "detail_means": "first day on which results may be published",
-    "description": "Results must not be published before a certain day.",
-}
-
 
 class DataUseTerm(BaseModel):
     """One code, and what it asks for."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [_TERM_EXAMPLE]})
+    model_config = ConfigDict(frozen=True)
 
     code: str
     shorthand: str
@@ -184,14 +174,10 @@ _BY_SHORTHAND: Mapping[str, DataUseTerm] = {each.shorthand: each for each in DAT
 _MONTHS = re.compile(r"^[0-9]{1,3}$")
 
 
-class Term(BaseModel):
+class Term(RequestModel):
     """One term of a version."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"code": MORATORIUM, "detail": "2027-01-31"}]},
-    )
+    model_config = ConfigDict(frozen=True)
 
     code: Annotated[str, StringConstraints(max_length=32)]
     detail: Annotated[Line, StringConstraints(max_length=256)] = ""

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from pool_server.wire.data_use import (
     ANCESTRY_ONLY,
@@ -49,6 +49,7 @@ from pool_server.wire.data_use import (
     USERS,
     Term,
 )
+from pool_server.wire.names import RequestModel
 
 # Codes of which each input names its own, so that two inputs may leave nothing in common.
 _LISTS: Mapping[str, str] = {
@@ -65,14 +66,10 @@ Purpose = Literal["research", "health", "ancestry", "methods", "clinical", "comm
 """Uses that a merged model can be declared for, beside diseases."""
 
 
-class IntendedUse(BaseModel):
+class IntendedUse(RequestModel):
     """The declared purpose of a merge."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"purposes": ["research"], "diseases": []}]},
-    )
+    model_config = ConfigDict(frozen=True)
 
     purposes: tuple[Purpose, ...] = Field(default=(), max_length=6)
     diseases: tuple[Annotated[str, StringConstraints(min_length=1, max_length=256)], ...] = Field(

@@ -7,7 +7,7 @@ of data sets are checked to be names.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
@@ -19,27 +19,8 @@ from pool_server.wire.names import (
     Line,
     Name,
     NextCursor,
-    request_config,
-    response_config,
+    RequestModel,
 )
-
-_DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_SCORE_EXAMPLE: dict[str, Any] = {"value": 0.0727, "low": 0.0701, "high": 0.0755}
-_EVALUATION_EXAMPLE: dict[str, Any] = {
-    "evaluation_id": 17,
-    "digest": _DIGEST_EXAMPLE,
-    "site": "site-b",
-    "dataset": "ward-2026",
-    "dataset_digest": "60ab" * 16,
-    "split": "test",
-    "protocol": "inter-ocular",
-    "images": 201,
-    "faces": 201,
-    "note": "",
-    "scores": {"mean_error": _SCORE_EXAMPLE},
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-b/laptop",
-}
 
 DATASET_PATTERN = rf"^[^/\\{UNSHOWN}]*[^/\\{UNSHOWN} ]$"
 SPLIT_PATTERN = rf"^[^/\\{UNSHOWN}]*$"
@@ -52,10 +33,8 @@ SplitName = Annotated[str, StringConstraints(max_length=64, pattern=SPLIT_PATTER
 MOST_SCORES = 64
 
 
-class Score(BaseModel):
+class Score(RequestModel):
     """A number, with its 95 % interval where one was measured."""
-
-    model_config = request_config(_SCORE_EXAMPLE)
 
     value: FiniteFloat
     low: FiniteFloat | None = None
@@ -70,21 +49,8 @@ class Score(BaseModel):
         return self
 
 
-class EvaluationRequest(BaseModel):
+class EvaluationRequest(RequestModel):
     """Post how one model did on one data set."""
-
-    model_config = request_config(
-        {
-            "model": "pool://site-a/face-68@2",
-            "dataset": "ward-2026",
-            "dataset_digest": "60ab" * 16,
-            "split": "test",
-            "protocol": "inter-ocular",
-            "images": 201,
-            "faces": 201,
-            "scores": {"mean_error": _SCORE_EXAMPLE},
-        }
-    )
 
     model: str = Field(max_length=300, description="Address, or `sha256:DIGEST`.")
     site: Name | None = Field(
@@ -108,8 +74,6 @@ class EvaluationRequest(BaseModel):
 class EvaluationResponse(BaseModel):
     """The scores that one site measured."""
 
-    model_config = response_config(_EVALUATION_EXAMPLE)
-
     evaluation_id: int
     digest: Digest = Field(description="SHA-256 of the model's file.")
     site: Name = Field(description="Who measured.")
@@ -128,26 +92,8 @@ class EvaluationResponse(BaseModel):
 class EvaluationPage(BaseModel):
     """One page of the evaluations of a version, newest first."""
 
-    model_config = response_config(
-        {"items": [_EVALUATION_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}
-    )
-
     items: list[EvaluationResponse]
     next_cursor: NextCursor = None
-
-
-_CELL_EXAMPLE: dict[str, Any] = {
-    "site": "site-b",
-    "dataset": "ward-2026",
-    "dataset_digest": "60ab" * 16,
-    "split": "test",
-    "protocol": "inter-ocular",
-    "images": 201,
-    "value": 0.0727,
-    "low": 0.0701,
-    "high": 0.0755,
-    "created_at": "2026-03-01T12:00:00Z",
-}
 
 
 class MatrixCell(BaseModel):
@@ -177,23 +123,6 @@ class MatrixRow(BaseModel):
 
 class EvaluationMatrix(BaseModel):
     """Models x sites for one score: a page of models, newest first."""
-
-    model_config = response_config(
-        {
-            "score": "mean_error",
-            "sites": ["site-b"],
-            "rows": [
-                {
-                    "address": "pool://site-a/face-68@2",
-                    "digest": _DIGEST_EXAMPLE,
-                    "kind": "ert",
-                    "own_site": "site-a",
-                    "cells": [_CELL_EXAMPLE],
-                }
-            ],
-            "next_cursor": "djE6YmVmb3JlPTQy",
-        }
-    )
 
     score: str
     sites: list[Name] = Field(description="Sites that have a cell on this page, by name.")

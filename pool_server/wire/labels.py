@@ -9,32 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.data_use import DATA_USE_TERMS, DataUseTerm
-from pool_server.wire.names import response_config
 
 LabelType = Literal["choice", "count", "number", "text"]
 
 _COUNT = re.compile(r"^[0-9]{1,12}$")
 _NUMBER = re.compile(r"^[0-9]{1,9}(\.[0-9]{1,9})?$")
 
-_LABEL_EXAMPLE: dict[str, Any] = {
-    "key": "air_puff_hose",
-    "type": "choice",
-    "values": ["yes", "no", "mixed"],
-    "unit": "",
-    "description": "Whether the hose of an air puff is in view.",
-    "example": "yes",
-}
-
 
 class CoreLabel(BaseModel):
     """One key of the core vocabulary."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [_LABEL_EXAMPLE]})
+    model_config = ConfigDict(frozen=True)
 
     key: str
     type: LabelType = Field(
@@ -183,10 +173,6 @@ CORE_LABELS: tuple[CoreLabel, ...] = (
 
 class VocabularyResponse(BaseModel):
     """The labels and terms of use that a pool knows."""
-
-    model_config = response_config(
-        {"labels": [_LABEL_EXAMPLE], "terms": [DATA_USE_TERMS[0].model_dump()]}
-    )
 
     labels: list[CoreLabel] = Field(description="Keys that mean the same everywhere.")
     terms: list[DataUseTerm] = Field(description="Terms of use that a version can have.")

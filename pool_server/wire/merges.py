@@ -13,40 +13,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pool_server.wire.names import FileName, Name, request_config, response_config
+from pool_server.wire.names import FileName, Name
 from pool_server.wire.signatures.statements import canonical_json
 from pool_server.wire.uploads import VersionDescription
 
 MergeJobState = Literal["queued", "running", "finished", "failed", "cancelled"]
 
 MERGE_KEY_PATTERN = r"^[0-9a-f]{16}$"
-
-_RECIPE_EXAMPLE: dict[str, Any] = {
-    "schema": "poolctl-recipe/1",
-    "method": {"name": "wba-cascade", "version": 1},
-    "options": {"step": 1.1},
-    "inputs": [
-        {"digest": "9f86" * 16, "weight": 1.5, "address": "pool://site-a/face-68@2"},
-        {"digest": "60ab" * 16, "weight": 1.0, "address": "pool://site-b/face-68@1"},
-    ],
-}
-_JOB_EXAMPLE: dict[str, Any] = {
-    "merge_id": "4f1d2c3b4a596877",
-    "state": "running",
-    "progress": 0.4,
-    "activity": "reading site-b/face-68@1",
-    "site": "site-c",
-    "name": "merged-68",
-    "round_id": None,
-    "recipe": _RECIPE_EXAMPLE,
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-c/laptop",
-    "started_at": "2026-03-01T12:00:01Z",
-    "ended_at": None,
-    "refusal": None,
-    "version": None,
-    "digest": None,
-}
 
 
 class MergeRequest(VersionDescription):
@@ -55,10 +28,6 @@ class MergeRequest(VersionDescription):
     The recipe says what to do: method, options, inputs by digest. Without `output` the result is
     published whatever its digest; with it, only when its digest is the promised one.
     """
-
-    model_config = request_config(
-        {"site": "site-c", "name": "merged-68", "recipe": _RECIPE_EXAMPLE}
-    )
 
     site: Name
     name: Name
@@ -80,8 +49,6 @@ class MergeRefusal(BaseModel):
 
 class MergeJobResponse(BaseModel):
     """One merge in the background."""
-
-    model_config = response_config(_JOB_EXAMPLE)
 
     merge_id: str
     state: MergeJobState
@@ -106,16 +73,12 @@ MOST_COMPARED = 6
 class FitResponse(BaseModel):
     """Whether models can be merged with each other."""
 
-    model_config = response_config({"methods": ["wba-cascade", "wba-final"], "problem": ""})
-
     methods: list[str] = Field(description="Methods that can merge all of them.")
     problem: str = Field(default="", description="What differs, where no method can.")
 
 
 class MergeJobPage(BaseModel):
     """One page of merges, newest first."""
-
-    model_config = response_config({"items": [_JOB_EXAMPLE], "next_cursor": None})
 
     items: list[MergeJobResponse]
     next_cursor: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, computed_field
+from pydantic import BaseModel, Field, StringConstraints, computed_field
 
 from pool_server.wire.data_use import TermResponse
 from pool_server.wire.names import (
@@ -17,8 +17,7 @@ from pool_server.wire.names import (
     LabelValue,
     Name,
     NextCursor,
-    request_config,
-    response_config,
+    RequestModel,
 )
 from pool_server.wire.signatures.signatures import SignedStatement
 from pool_server.wire.signatures.statements import SignatureSummary
@@ -37,19 +36,9 @@ Rights = Annotated[
     Field(max_length=8, description="Beyond `see`, which comes with every other right."),
 ]
 
-_SHARING_EXAMPLE: dict[str, Any] = {
-    "address": "pool://site-a/face-68",
-    "visibility": "sites",
-    "rights": ["see", "download", "merge"],
-    "sites": [{"site": "site-b", "rights": ["see", "download", "merge"]}],
-    "your_rights": ["see", "download", "merge", "redistribute"],
-}
 
-
-class ListedSite(BaseModel):
+class ListedSite(RequestModel):
     """A site that a model is shared with, and what it may do."""
-
-    model_config = ConfigDict(extra="forbid")
 
     site: Name
     rights: Rights | None = Field(
@@ -57,17 +46,8 @@ class ListedSite(BaseModel):
     )
 
 
-class SharingRequest(BaseModel):
+class SharingRequest(RequestModel):
     """Share a model in this way, whatever was before."""
-
-    model_config = request_config(
-        {"visibility": "private"},
-        {"visibility": "consortium", "rights": ["download"]},
-        {
-            "visibility": "sites",
-            "sites": [{"site": "site-b"}, {"site": "site-c", "rights": ["see"]}],
-        },
-    )
 
     visibility: Visibility = Field(
         description="`private`: its own site; `sites`: those that are listed; `consortium`: all."
@@ -82,8 +62,6 @@ class SharingRequest(BaseModel):
 
 class SharingResponse(BaseModel):
     """The sharing of a model."""
-
-    model_config = response_config(_SHARING_EXAMPLE)
 
     address: str
     visibility: Visibility
@@ -100,58 +78,9 @@ VersionState = Literal["draft", "available", "quarantined", "withdrawn", "delete
 StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
 """States that a listing can be asked for; deleted versions are shown to nobody."""
 
-_FACE_VERSION_EXAMPLE: dict[str, Any] = {
-    "site": "site-a",
-    "name": "face-68",
-    "version": 2,
-    "address": "pool://site-a/face-68@2",
-    "kind": "ert",
-    "format": "dlib-shape-predictor",
-    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "size_bytes": 123_456_789,
-    "file_name": "siteA.dat",
-    "description": "Infants, air-puff hose in view",
-    "labels": {"population": "infant", "images": "1111"},
-    "metrics": {"mean_error": 0.0727},
-    "fingerprint": {"kind": "ert", "parts": 68, "levels": 10},
-    "mergeable_by": ["wba-cascade", "wba-final"],
-    "terms": [
-        {"code": "DUO:0000042", "label": "general research use", "detail": "", "inherited": False}
-    ],
-    "aliases": ["best"],
-    "visibility": "consortium",
-    "state": "available",
-    "state_reason": "",
-    "state_changed_at": None,
-    "state_changed_by": "",
-    "has_card": False,
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-a/laptop",
-    "has_recipe": False,
-    "parent_digests": [],
-    "withdrawal": None,
-    "flags": [],
-    "successors": [],
-}
-
-
-_LINEAGE_EXAMPLE: dict[str, Any] = {
-    "root": "60ab" * 16,
-    "nodes": [
-        {"digest": "9f86" * 16, "addresses": [], "kind": None, "depth": -1},
-        {"digest": "60ab" * 16, "addresses": ["pool://site-c/merged@1"], "kind": "ert", "depth": 0},
-    ],
-    "edges": [
-        {"parent": "9f86" * 16, "child": "60ab" * 16, "weight": 1.5, "method": "wba-cascade"}
-    ],
-    "recipe": {"schema": "poolctl-recipe/1", "method": {"name": "wba-cascade", "version": 1}},
-}
-
 
 class ModelVersionResponse(BaseModel):
     """One version of one model: its file never changes."""
-
-    model_config = response_config(_FACE_VERSION_EXAMPLE)
 
     site: Name
     name: Name
@@ -214,10 +143,6 @@ class ModelVersionResponse(BaseModel):
 class ModelPage(BaseModel):
     """One page of a listing, newest first."""
 
-    model_config = response_config(
-        {"items": [_FACE_VERSION_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}
-    )
-
     items: list[ModelVersionResponse]
     next_cursor: NextCursor = None
 
@@ -264,32 +189,18 @@ class LineageEdge(BaseModel):
 class LineageResponse(BaseModel):
     """Ancestors and descendants of a version, with the recipe that made it."""
 
-    model_config = response_config(_LINEAGE_EXAMPLE)
-
     root: Digest
     nodes: list[LineageNode]
     edges: list[LineageEdge]
     recipe: dict[str, Any] | None = None
 
 
-class ModelDescription(BaseModel):
+class ModelDescription(RequestModel):
     """An uploader's description of a model."""
-
-    model_config = ConfigDict(extra="forbid")
 
     description: Description = ""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
     metrics: dict[LabelKey, FiniteFloat] = Field(default_factory=dict, max_length=64)
-
-
-_EXAMPLE: dict[str, Any] = {
-    "counted": 31,
-    "complete": True,
-    "kinds": [{"value": "ert", "count": 24}, {"value": "hog-svm", "count": 7}],
-    "sites": [{"value": "site-a", "count": 18}, {"value": "site-b", "count": 13}],
-    "states": [{"value": "available", "count": 31}],
-    "labels": {"population": [{"value": "infant", "count": 20}, {"value": "adult", "count": 9}]},
-}
 
 
 class FacetCount(BaseModel):
@@ -301,8 +212,6 @@ class FacetCount(BaseModel):
 
 class FacetsResponse(BaseModel):
     """Values that the versions of a listing have, most frequent first."""
-
-    model_config = response_config(_EXAMPLE)
 
     counted: int = Field(description="How many versions were looked at.")
     complete: bool = Field(
@@ -326,35 +235,23 @@ Reason = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=1000, pattern=r"^[^\x00]*$"),
 ]
 
-_DELETION_EXAMPLE: dict[str, Any] = {
-    "deleted": ["pool://site-a/face-68@2"],
-    "descendants": [],
-    "file_remains": False,
-}
-
 
 class DescriptionRequest(ModelDescription):
     """Replace what is said of a version."""
-
-    model_config = request_config({"description": "Infants", "labels": {"population": "infant"}})
 
     statement: SignedStatement | None = Field(
         default=None, description="Signed anew; needed where the version is signed."
     )
 
 
-class QuarantineRequest(BaseModel):
+class QuarantineRequest(RequestModel):
     """Take a version out of sight until it has been looked into."""
-
-    model_config = request_config({"reason": "Landmarks of the left eye are swapped."})
 
     reason: Reason
 
 
-class AliasRequest(BaseModel):
+class AliasRequest(RequestModel):
     """Let an alias mean a version, from now on."""
-
-    model_config = request_config({"version": "2"})
 
     version: str = Field(
         default=LATEST, max_length=80, description="Number, `latest`, `sha256:DIGEST` or alias."
@@ -363,8 +260,6 @@ class AliasRequest(BaseModel):
 
 class DeletionResponse(BaseModel):
     """The versions that were deleted, and files made from them."""
-
-    model_config = response_config(_DELETION_EXAMPLE)
 
     deleted: list[str] = Field(description="Addresses; they are never used again.")
     descendants: list[Digest] = Field(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
@@ -77,11 +77,7 @@ class ModelAddress:
         return f"pool://{self.site}/{self.name}{suffix}"
 
 
-def response_config(*examples: Any) -> ConfigDict:
-    """Return the configuration of a response: clients ignore fields that they do not know."""
-    return ConfigDict(json_schema_extra={"examples": list(examples)})
+class RequestModel(BaseModel):
+    """A request, or a part of one: a misspelt field is refused, not ignored."""
 
-
-def request_config(*examples: Any) -> ConfigDict:
-    """Return the configuration of a request: a misspelt field is refused, not ignored."""
-    return ConfigDict(extra="forbid", json_schema_extra={"examples": list(examples)})
+    model_config = ConfigDict(extra="forbid")

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import UNSHOWN, Name, request_config, response_config
+from pool_server.wire.names import UNSHOWN, Name, RequestModel
 from pool_server.wire.sites import Role, Scope, ShortText
-
-_TOKEN_EXAMPLE: dict[str, Any] = {
-    "token_id": "4f1d2c3b4a596877",
-    "site": "site-a",
-    "name": "laptop",
-    "kind": "program",
-    "role": "contributor",
-    "pool_wide": False,
-    "scopes": None,
-    "user": "ada",
-    "made_by": "site-a/ada",
-    "created_at": "2026-03-01T12:00:00Z",
-    "expires_at": None,
-    "last_used_at": "2026-03-01T12:30:00Z",
-    "revoked_at": None,
-}
 
 TokenKind = Literal["program", "feed"]
 Scopes = Annotated[
@@ -34,15 +18,8 @@ Scopes = Annotated[
 LifetimeDays = Annotated[int | None, Field(ge=1, le=3660, description="Null: for ever.")]
 
 
-class TokenRequest(BaseModel):
+class TokenRequest(RequestModel):
     """Create a token for a site, or for a user of it."""
-
-    model_config = request_config(
-        {"site": "site-a", "name": "laptop", "role": "contributor"},
-        {"site": "site-a", "name": "laptop-2", "scopes": ["models:read"], "user": "ada"},
-        {"site": "site-a", "name": "cluster", "for_machine": True},
-        {"site": "site-a", "name": "reader", "kind": "feed"},
-    )
 
     site: Name
     name: Name
@@ -86,8 +63,6 @@ class TokenRequest(BaseModel):
 class TokenResponse(BaseModel):
     """A token as the pool remembers it: never the secret itself."""
 
-    model_config = response_config(_TOKEN_EXAMPLE)
-
     token_id: str
     site: Name
     name: Name
@@ -109,15 +84,11 @@ class TokenResponse(BaseModel):
 class TokenList(BaseModel):
     """Tokens of the sites that one looks after, newest first."""
 
-    model_config = response_config({"items": [_TOKEN_EXAMPLE]})
-
     items: list[TokenResponse]
 
 
 class TokenCreatedResponse(TokenResponse):
     """A new token with its secret."""
-
-    model_config = response_config({**_TOKEN_EXAMPLE, "secret": "pool_..."})
 
     secret: str = Field(description="Shown this once; the pool keeps only its hash.")
 
@@ -129,36 +100,9 @@ Email = Annotated[
     Field(description="For people to write to; the pool sends nothing."),
 ]
 
-_USER_EXAMPLE: dict[str, Any] = {
-    "site": "site-a",
-    "name": "ada",
-    "display_name": "Ada",
-    "email": "ada@lab.example",
-    "role": "contributor",
-    "pool_wide": False,
-    "created_at": "2026-03-01T12:00:00Z",
-    "disabled_at": None,
-}
-_INVITATION_EXAMPLE: dict[str, Any] = {
-    "invitation_id": "4f1d2c3b4a596877",
-    "site": "site-a",
-    "role": "contributor",
-    "pool_wide": False,
-    "email": "ada@lab.example",
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-a/laptop",
-    "made_by": "site-a/ada",
-    "expires_at": "2026-03-08T12:00:00Z",
-    "used_at": None,
-    "used_by": None,
-    "revoked_at": None,
-}
-
 
 class UserResponse(BaseModel):
     """A person at a site. A disabled one is refused with all tokens and invitations."""
-
-    model_config = response_config(_USER_EXAMPLE)
 
     site: Name
     name: Name
@@ -173,15 +117,11 @@ class UserResponse(BaseModel):
 class UserList(BaseModel):
     """Users of the sites that one looks after, by site and name."""
 
-    model_config = response_config({"items": [_USER_EXAMPLE]})
-
     items: list[UserResponse]
 
 
-class UserChangeRequest(BaseModel):
+class UserChangeRequest(RequestModel):
     """Change what is given; what is left out stays."""
-
-    model_config = request_config({"role": "curator"}, {"disabled": True})
 
     display_name: ShortText | None = None
     email: Email | None = None
@@ -194,10 +134,8 @@ class UserChangeRequest(BaseModel):
     disabled: bool | None = None
 
 
-class InvitationRequest(BaseModel):
+class InvitationRequest(RequestModel):
     """Invite one person to a site."""
-
-    model_config = request_config({"site": "site-a", "role": "contributor"})
 
     site: Name
     role: Role = "contributor"
@@ -210,8 +148,6 @@ class InvitationRequest(BaseModel):
 
 class InvitationResponse(BaseModel):
     """An invitation as the pool remembers it: never the secret itself."""
-
-    model_config = response_config(_INVITATION_EXAMPLE)
 
     invitation_id: str
     site: Name
@@ -234,23 +170,17 @@ class InvitationResponse(BaseModel):
 class InvitationList(BaseModel):
     """Invitations to the sites that one looks after, newest first."""
 
-    model_config = response_config({"items": [_INVITATION_EXAMPLE]})
-
     items: list[InvitationResponse]
 
 
 class InvitationCreatedResponse(InvitationResponse):
     """A new invitation with its secret."""
 
-    model_config = response_config({**_INVITATION_EXAMPLE, "secret": "invite_..."})
-
     secret: str = Field(description="Shown this once; whoever has it can accept, once.")
 
 
-class AcceptanceRequest(BaseModel):
+class AcceptanceRequest(RequestModel):
     """Accept an invitation: become a user, and get a first token."""
-
-    model_config = request_config({"secret": "invite_...", "name": "ada"})
 
     secret: str = Field(min_length=1, max_length=200)
     name: Name = Field(description="What the user is called at the site; never changes.")

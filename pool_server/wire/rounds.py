@@ -9,15 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pool_server.wire.names import (
-    Description,
-    Digest,
-    FileName,
-    Name,
-    NextCursor,
-    request_config,
-    response_config,
-)
+from pool_server.wire.names import Description, Digest, FileName, Name, NextCursor, RequestModel
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import DespiteWithdrawal
 
@@ -25,54 +17,6 @@ RoundState = Literal["open", "closed", "finished", "expired", "cancelled"]
 ParticipantState = Literal["waiting", "contributed", "late", "missing"]
 
 ROUND_KEY_PATTERN = r"^[0-9a-f]{16}$"
-
-_DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_ROUND_EXAMPLE: dict[str, Any] = {
-    "round_id": "4f1d2c3b4a596877",
-    "state": "open",
-    "ready": False,
-    "fewest_sites": 3,
-    "least_others": 1,
-    "base": "pool://site-a/merged-68@3",
-    "base_digest": _DIGEST_EXAMPLE,
-    "base_size_bytes": 123_456_789,
-    "base_warning": "",
-    "method": "leaf-refit",
-    "method_version": 1,
-    "mode": "one-shot",
-    "options": {"mode": "one-shot", "starts": 20},
-    "description": "",
-    "number": 1,
-    "rounds_total": 3,
-    "predecessor": None,
-    "successor": None,
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-a/laptop",
-    "deadline": "2026-03-08T12:00:00Z",
-    "participants": [
-        {
-            "site": "site-a",
-            "state": "contributed",
-            "contribution": {
-                "digest": _DIGEST_EXAMPLE,
-                "size_bytes": 12_345_678,
-                "file_name": "site-a.contribution",
-                "summary": {"leaves": 480_000, "parts": 68, "leaves_changed": 310_000},
-                "least_others": 2,
-                "created_at": "2026-03-02T12:00:00Z",
-                "created_by": "site-a/laptop",
-            },
-        },
-        {"site": "site-b", "state": "waiting", "contribution": None},
-    ],
-    "ended_at": None,
-    "ended_by": None,
-    "result_address": "pool://site-a/merged-68",
-    "result": None,
-    "result_digest": None,
-    "state_digest": None,
-    "secure": None,
-}
 
 
 DEFAULT_LEAST_OTHERS = 2
@@ -89,10 +33,8 @@ LeastOthers = Annotated[
 ]
 
 
-class SecureTerms(BaseModel):
+class SecureTerms(RequestModel):
     """The secure sum of a round: servers of a charter add up what the sites send, unseen."""
-
-    model_config = ConfigDict(extra="forbid")
 
     charter: Digest = Field(description="SHA-256 of the charter that all sites accepted.")
     servers: list[Name] = Field(
@@ -100,20 +42,8 @@ class SecureTerms(BaseModel):
     )
 
 
-class RoundRequest(BaseModel):
+class RoundRequest(RequestModel):
     """Start a round."""
-
-    model_config = request_config(
-        {
-            "base": "pool://site-a/merged-68@3",
-            "method": "leaf-refit",
-            "mode": "one-shot",
-            "sites": ["site-a", "site-b", "site-c"],
-            "deadline": "2026-03-08T12:00:00Z",
-            "rounds": 3,
-            "options": {"starts": 20},
-        }
-    )
 
     base: str = Field(max_length=300, description="Address of the model that is trained on.")
     method: Name = Field(default="leaf-refit", description="How contributions are combined.")
@@ -166,8 +96,6 @@ class RoundParticipant(BaseModel):
 
 class RoundResponse(BaseModel):
     """A round as its participants see it."""
-
-    model_config = response_config(_ROUND_EXAMPLE)
 
     round_id: str = Field(pattern=ROUND_KEY_PATTERN)
     state: RoundState = Field(
@@ -309,23 +237,12 @@ class RoundTerms(BaseModel):
 class RoundPage(BaseModel):
     """One page of rounds, newest first."""
 
-    model_config = response_config({"items": [_ROUND_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"})
-
     items: list[RoundResponse]
     next_cursor: NextCursor = None
 
 
-class ContributionRequest(BaseModel):
+class ContributionRequest(RequestModel):
     """Announce a contribution; it is sent in parts as a model is."""
-
-    model_config = request_config(
-        {
-            "site": "site-a",
-            "size_bytes": 12_345_678,
-            "digest": _DIGEST_EXAMPLE,
-            "file_name": "site-a.contribution",
-        }
-    )
 
     site: Name = Field(description="Whose contribution it is.")
     size_bytes: int = Field(ge=1)
@@ -335,10 +252,8 @@ class ContributionRequest(BaseModel):
     despite_withdrawal: DespiteWithdrawal = False
 
 
-class FinishRequest(BaseModel):
+class FinishRequest(RequestModel):
     """Have the pool combine the contributions, and publish the result there."""
-
-    model_config = request_config({"site": "site-a", "name": "refined-68"})
 
     site: Name
     name: Name

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name, NextCursor, request_config, response_config
+from pool_server.wire.names import Digest, Name, NextCursor, RequestModel
 from pool_server.wire.rounds import ROUND_KEY_PATTERN
 
 MOST_DESCRIPTOR_CHARACTERS = 1 << 20
@@ -17,32 +17,9 @@ MOST_SITES = 1100
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 RoundKey = Annotated[str, StringConstraints(pattern=ROUND_KEY_PATTERN)]
 
-_DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_SESSION_EXAMPLE: dict[str, Any] = {
-    "session_id": _DIGEST_EXAMPLE,
-    "descriptor": '{"attempt": 1}',
-    "sites": ["server-1", "server-2", "site-a", "site-b", "site-c"],
-    "ends_at": "2026-03-08T12:00:00Z",
-    "round_id": "4f1d2c3b4a596877",
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-a/laptop",
-}
-_SUMMARY_EXAMPLE = {key: _SESSION_EXAMPLE[key] for key in _SESSION_EXAMPLE if key != "descriptor"}
-_POST_EXAMPLE: dict[str, Any] = {
-    "number": 7,
-    "phase": "share",
-    "sender": "site-a",
-    "envelope": '{"payloadType": "...", "payload": "...", "signatures": []}',
-    "posted_at": "2026-03-01T12:00:00Z",
-}
 
-
-class SecureSessionRequest(BaseModel):
+class SecureSessionRequest(RequestModel):
     """Open a session of the secure sum; its identifier is the SHA-256 of the descriptor."""
-
-    model_config = request_config(
-        {key: _SESSION_EXAMPLE[key] for key in ("descriptor", "sites", "ends_at", "round_id")}
-    )
 
     descriptor: Text = Field(
         max_length=MOST_DESCRIPTOR_CHARACTERS,
@@ -75,26 +52,18 @@ class SecureSessionSummary(BaseModel):
 class SecureSessionResponse(SecureSessionSummary):
     """A session of the secure sum."""
 
-    model_config = response_config(_SESSION_EXAMPLE)
-
     descriptor: str
 
 
 class SecureSessionPage(BaseModel):
     """One page of sessions, newest first."""
 
-    model_config = response_config({"items": [_SUMMARY_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"})
-
     items: list[SecureSessionSummary]
     next_cursor: NextCursor = None
 
 
-class SecurePostRequest(BaseModel):
+class SecurePostRequest(RequestModel):
     """Post a signed message: one for each sender and phase, which nobody can change."""
-
-    model_config = request_config(
-        {key: _POST_EXAMPLE[key] for key in ("sender", "phase", "envelope")}
-    )
 
     sender: Name = Field(description="Site that the message is from.")
     phase: Name
@@ -107,8 +76,6 @@ class SecurePostRequest(BaseModel):
 class SecurePostResponse(BaseModel):
     """A message as it was posted."""
 
-    model_config = response_config(_POST_EXAMPLE)
-
     number: int = Field(ge=1, description="Grows with every message of a session.")
     phase: Name
     sender: Name
@@ -119,18 +86,12 @@ class SecurePostResponse(BaseModel):
 class SecurePostList(BaseModel):
     """Messages of a session in the order of their arrival; ask again `after` the last of them."""
 
-    model_config = response_config({"items": [_POST_EXAMPLE], "more": False})
-
     items: list[SecurePostResponse]
     more: bool = Field(description="There are further messages now.")
 
 
-class SecureFileRequest(BaseModel):
+class SecureFileRequest(RequestModel):
     """Announce a file of a session; it is sent in parts as a model is."""
-
-    model_config = request_config(
-        {"site": "site-a", "size_bytes": 12_345_678, "digest": _DIGEST_EXAMPLE}
-    )
 
     site: Name = Field(description="Whose file it is.")
     size_bytes: int = Field(ge=1)

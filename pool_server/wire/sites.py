@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Line, Name, request_config, response_config
+from pool_server.wire.names import Line, Name, RequestModel
 
 Role = Literal["viewer", "contributor", "curator", "admin"]
 # Each may do all that the one before it may.
@@ -50,31 +50,9 @@ Quota = Annotated[
     Field(ge=0, le=2**62, description="Most bytes of all the site's files; null: no limit."),
 ]
 
-_SITE_EXAMPLE: dict[str, Any] = {
-    "name": "site-a",
-    "display_name": "Infant lab",
-    "contact": "models@lab.example",
-    "created_at": "2026-03-01T12:00:00Z",
-    "suspended": False,
-}
-_USAGE_EXAMPLE: dict[str, Any] = {
-    "site": "site-a",
-    "suspended": False,
-    "models": 3,
-    "versions": 12,
-    "size_bytes": 1_480_000_000,
-    "uploading_bytes": 0,
-    "quota_bytes": 50_000_000_000,
-    "users": 4,
-    "tokens": 6,
-    "last_used_at": "2026-03-01T12:30:00Z",
-}
 
-
-class SiteRequest(BaseModel):
+class SiteRequest(RequestModel):
     """Create a site."""
-
-    model_config = request_config({"name": "site-a", "display_name": "Infant lab"})
 
     name: Name
     display_name: ShortText = ""
@@ -82,10 +60,8 @@ class SiteRequest(BaseModel):
     quota_bytes: Quota = None
 
 
-class SiteChangeRequest(BaseModel):
+class SiteChangeRequest(RequestModel):
     """Change what is given; what is left out stays."""
-
-    model_config = request_config({"quota_bytes": 50_000_000_000}, {"suspended": True})
 
     display_name: ShortText | None = None
     contact: ShortText | None = None
@@ -99,8 +75,6 @@ class SiteChangeRequest(BaseModel):
 class SiteResponse(BaseModel):
     """A lab that shares the pool."""
 
-    model_config = response_config(_SITE_EXAMPLE)
-
     name: Name
     display_name: str
     contact: str
@@ -110,8 +84,6 @@ class SiteResponse(BaseModel):
 
 class SiteList(BaseModel):
     """All sites by name."""
-
-    model_config = response_config({"items": [_SITE_EXAMPLE]})
 
     items: list[SiteResponse]
 
@@ -137,26 +109,11 @@ class SiteUsage(BaseModel):
 class UsageResponse(BaseModel):
     """Usage of the sites that one looks after, by name."""
 
-    model_config = response_config({"items": [_USAGE_EXAMPLE]})
-
     items: list[SiteUsage]
 
 
 class IdentityResponse(BaseModel):
     """The owner of the presented token."""
-
-    model_config = response_config(
-        {
-            "site": "site-a",
-            "token_name": "laptop",
-            "role": "contributor",
-            "pool_wide": False,
-            "scopes": None,
-            "user": "ada",
-            "expires_at": None,
-            "pool_version": "0.1.0",
-        }
-    )
 
     site: Name
     token_name: Name

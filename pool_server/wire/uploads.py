@@ -5,52 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pool_server.wire.cards import CardText
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import ModelDescription, ModelVersionResponse, Visibility
-from pool_server.wire.names import (
-    Digest,
-    FileName,
-    Name,
-    NextCursor,
-    request_config,
-    response_config,
-)
+from pool_server.wire.names import Digest, FileName, Name, NextCursor, RequestModel
 from pool_server.wire.signatures.signatures import SignedStatement
 
 MOST_TERMS = 32
 
 UploadState = Literal["receiving", "checking", "complete", "refused", "expired"]
-
-_UPLOAD_EXAMPLE: dict[str, Any] = {
-    "upload_id": "0123456789abcdef0123456789abcdef",
-    "state": "receiving",
-    "size_bytes": 20_000_000,
-    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "part_size_bytes": 16_777_216,
-    "part_checksum": "sha256",
-    "parts": [
-        {
-            "number": 1,
-            "offset": 0,
-            "size_bytes": 16_777_216,
-            "received": True,
-            "url": "/api/v1/uploads/0123456789abcdef0123456789abcdef/parts/1",
-        },
-        {
-            "number": 2,
-            "offset": 16_777_216,
-            "size_bytes": 3_222_784,
-            "received": False,
-            "url": "/api/v1/uploads/0123456789abcdef0123456789abcdef/parts/2",
-        },
-    ],
-    "expires_at": "2026-03-02T12:00:00Z",
-    "version": None,
-}
 
 
 DespiteWithdrawal = Annotated[
@@ -91,19 +57,6 @@ class UploadRequest(VersionDescription):
     way, so that an interrupted client goes on where it stopped.
     """
 
-    model_config = request_config(
-        {
-            "site": "site-a",
-            "name": "face-68",
-            "size_bytes": 123_456_789,
-            "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-            "file_name": "siteA.dat",
-            "labels": {"population": "infant", "images": "1111"},
-            "metrics": {"mean_error": 0.0727},
-            "terms": [{"code": "DUO:0000042"}],
-        }
-    )
-
     site: Name
     name: Name
     size_bytes: int = Field(ge=1)
@@ -133,8 +86,6 @@ class UploadPart(BaseModel):
 class UploadResponse(BaseModel):
     """State of an upload; `parts` lists the parts that are still missing."""
 
-    model_config = response_config(_UPLOAD_EXAMPLE)
-
     upload_id: str
     state: UploadState
     size_bytes: int
@@ -153,25 +104,9 @@ class UploadResponse(BaseModel):
 PartChecksum = Literal["md5", "sha256"]
 MOST_PARTS_AT_ONCE = 1000
 
-_REQUEST_EXAMPLE: dict[str, Any] = {
-    "parts": [{"number": 2, "checksum": "25f9e794323b453885f5181f1b624d0b"}]
-}
-_LIST_EXAMPLE: dict[str, Any] = {
-    "items": [
-        {
-            "number": 2,
-            "url": "https://storage.example.org/pool/blobs/9f/9f86.../0123?X-Amz-Signature=...",
-            "headers": {"Content-Length": "3222784", "Content-MD5": "JfnnlDI7RTiF9RgfG2JNCw=="},
-            "expires_at": "2026-03-02T12:15:00Z",
-        }
-    ]
-}
 
-
-class OfferedPart(BaseModel):
+class OfferedPart(RequestModel):
     """A part that is about to be sent."""
-
-    model_config = ConfigDict(extra="forbid")
 
     number: int = Field(ge=1, le=999_999)
     checksum: str | None = Field(
@@ -181,10 +116,8 @@ class OfferedPart(BaseModel):
     )
 
 
-class PartAddressesRequest(BaseModel):
+class PartAddressesRequest(RequestModel):
     """Ask where to send some parts; an address expires, so ask shortly before sending."""
-
-    model_config = request_config(_REQUEST_EXAMPLE)
 
     parts: list[OfferedPart] = Field(min_length=1, max_length=MOST_PARTS_AT_ONCE)
 
@@ -203,27 +136,11 @@ class PartAddressResponse(BaseModel):
 class PartAddressList(BaseModel):
     """Addresses of the parts that were asked for, in the same order."""
 
-    model_config = response_config(_LIST_EXAMPLE)
-
     items: list[PartAddressResponse]
 
 
 Purpose = Literal["version", "contribution", "result", "state", "secure"]
 OpenState = Literal["receiving", "checking"]
-
-_OPEN_UPLOAD_EXAMPLE: dict[str, Any] = {
-    "upload_id": "0123456789abcdef0123456789abcdef",
-    "site": "site-a",
-    "name": "face-68",
-    "purpose": "version",
-    "file_name": "siteA.dat",
-    "size_bytes": 20_000_000,
-    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "state": "receiving",
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-a/laptop",
-    "expires_at": "2026-03-02T12:00:00Z",
-}
 
 
 class OpenUpload(BaseModel):
@@ -244,13 +161,6 @@ class OpenUpload(BaseModel):
 
 class OpenUploadPage(BaseModel):
     """One page of uploads under way, newest first."""
-
-    model_config = response_config(
-        {
-            "items": [_OPEN_UPLOAD_EXAMPLE],
-            "next_cursor": "djE6YXQ9MTc3MjM2NjQwMDAwMDAwMDtrZXk9MDEyMzQ1Njc4OWFiY2RlZg",
-        }
-    )
 
     items: list[OpenUpload]
     next_cursor: NextCursor = None

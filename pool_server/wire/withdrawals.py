@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name, NextCursor, request_config, response_config
+from pool_server.wire.names import Digest, Name, NextCursor, RequestModel
 
 WithdrawalReason = Literal[
     "consent-withdrawn", "licence", "security", "quality", "data-error", "other"
@@ -39,32 +39,9 @@ Explanation = Annotated[
     str, StringConstraints(max_length=4000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$")
 ]
 
-_DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_WITHDRAWAL_EXAMPLE: dict[str, Any] = {
-    "address": "pool://site-a/face-68@2",
-    "digest": _DIGEST_EXAMPLE,
-    "reason": "consent-withdrawn",
-    "explanation": "One family has withdrawn its consent.",
-    "effect": "refuse",
-    "withdrawn_at": "2026-03-01T12:00:00Z",
-    "withdrawn_by": "site-a/laptop",
-    "successors": ["pool://site-a/face-68@3"],
-}
-_AFFECTED_EXAMPLE: dict[str, Any] = {
-    "address": "pool://site-c/merged@1",
-    "digest": "60ab" * 16,
-    "site": "site-c",
-    "same_bytes": False,
-    "successors": [],
-}
 
-
-class WithdrawalRequest(BaseModel):
+class WithdrawalRequest(RequestModel):
     """Withdraw a version, for good."""
-
-    model_config = request_config(
-        {"reason": "consent-withdrawn", "explanation": "One family has withdrawn its consent."}
-    )
 
     reason: WithdrawalReason
     explanation: Explanation = Field(default="", description="For those who used it.")
@@ -132,17 +109,6 @@ class AffectedSite(BaseModel):
 class WithdrawalPreview(BaseModel):
     """The versions and sites that a withdrawal concerns, or would concern."""
 
-    model_config = response_config(
-        {
-            "address": "pool://site-a/face-68@2",
-            "digest": _DIGEST_EXAMPLE,
-            "withdrawn": False,
-            "versions": [_AFFECTED_EXAMPLE],
-            "versions_total": 1,
-            "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
-        }
-    )
-
     address: str
     digest: Digest
     withdrawn: bool = Field(description="True when it has been withdrawn already.")
@@ -156,40 +122,20 @@ class WithdrawalPreview(BaseModel):
 class WithdrawalResponse(BaseModel):
     """A withdrawal that was just made, and the versions and sites concerned."""
 
-    model_config = response_config(
-        {
-            "withdrawal": _WITHDRAWAL_EXAMPLE,
-            "versions": [_AFFECTED_EXAMPLE],
-            "versions_total": 1,
-            "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
-        }
-    )
-
     withdrawal: Withdrawal
     versions: list[AffectedVersion]
     versions_total: int
     sites: list[AffectedSite]
 
 
-class SuccessorRequest(BaseModel):
+class SuccessorRequest(RequestModel):
     """Name a version to use instead of another."""
-
-    model_config = request_config({"successor": "pool://site-c/merged@2"})
 
     successor: str = Field(max_length=300, description="Its address, `SITE/NAME@VERSION`.")
 
 
 class SuccessorResponse(BaseModel):
     """The replacement of a version."""
-
-    model_config = response_config(
-        {
-            "address": "pool://site-a/merged@1",
-            "digest": "60ab" * 16,
-            "successor": "pool://site-c/merged@2",
-            "successors": ["pool://site-c/merged@2"],
-        }
-    )
 
     address: str
     digest: Digest
@@ -203,18 +149,12 @@ class SuccessorResponse(BaseModel):
 class WithdrawalPage(BaseModel):
     """One page of withdrawals, newest first."""
 
-    model_config = response_config(
-        {"items": [_WITHDRAWAL_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}
-    )
-
     items: list[Withdrawal]
     next_cursor: NextCursor = None
 
 
-class CheckRequest(BaseModel):
+class CheckRequest(RequestModel):
     """Ask about files by their digests."""
-
-    model_config = request_config({"digests": [_DIGEST_EXAMPLE]})
 
     digests: list[Digest] = Field(min_length=1, max_length=MOST_CHECKED)
 
@@ -234,18 +174,5 @@ class CheckedFile(BaseModel):
 
 class CheckResponse(BaseModel):
     """The files that were withdrawn, or hold something that was."""
-
-    model_config = response_config(
-        {
-            "items": [
-                {
-                    "digest": _DIGEST_EXAMPLE,
-                    "withdrawals": [_WITHDRAWAL_EXAMPLE],
-                    "flags": [],
-                    "successors": ["pool://site-a/face-68@3"],
-                }
-            ]
-        }
-    )
 
     items: list[CheckedFile]

@@ -11,7 +11,6 @@ import binascii
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -185,14 +184,6 @@ _MOST_PAYLOAD_CHARACTERS = MOST_PAYLOAD_BYTES * 4 // 3 + 4
 _MOST_SIGNATURES = 8
 
 
-KEY_ID_EXAMPLE = "21fe31dfa154a261626bf854046fd2271b7bed4b6abe45aa58877ef47f9721b9"
-ENVELOPE_EXAMPLE: dict[str, Any] = {
-    "payloadType": "application/vnd.in-toto+json",
-    "payload": "eyJfdHlwZSI6Imh0dHBzOi8vaW4tdG90by5pby9TdGF0ZW1lbnQvdjEifQ==",
-    "signatures": [{"keyid": KEY_ID_EXAMPLE, "sig": f"{'q' * 86}=="}],
-}
-
-
 class EnvelopeSignature(BaseModel):
     """One signature; `keyid` helps to find the key and proves nothing."""
 
@@ -205,7 +196,7 @@ class EnvelopeSignature(BaseModel):
 class Envelope(BaseModel):
     """A payload with signatures, in the standard JSON form."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [ENVELOPE_EXAMPLE]})
+    model_config = ConfigDict(frozen=True)
 
     payloadType: str = Field(max_length=200)  # noqa: N815 - the standard's own word
     payload: str = Field(max_length=_MOST_PAYLOAD_CHARACTERS, description="In base64.")

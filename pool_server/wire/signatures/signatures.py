@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name
-from pool_server.wire.signatures.keys import ENVELOPE_EXAMPLE, KEY_ID_EXAMPLE, Envelope
+from pool_server.wire.names import Digest, Name, RequestModel
+from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
 CHALLENGE_TYPE = "application/vnd.poolctl.key-challenge"
@@ -20,44 +20,15 @@ ORIGIN_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}@[A-Za-z0-9._:\[\]-]{1,255}$"
 Origin = Annotated[str, StringConstraints(pattern=ORIGIN_PATTERN)]
 KeyText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]{43}=$")]
 
-_KEY_TEXT = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
-_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_CHALLENGE = f"{CHALLENGE_START} site-a {KEY_ID_EXAMPLE} 1772366400 {_DIGEST}"
-_SIGNATURE = (
-    "2WAfaHm5jluo0w+0rk8uVkluELJYWjSmU9x7EUzx+AyteDGJ4/nqyJXfmAUVFIAoQafWm7AxBZNw5M9ixNHiCA=="
-)
 
-_KEY_EXAMPLE: dict[str, Any] = {
-    "site": "site-a",
-    "key_id": KEY_ID_EXAMPLE,
-    "name": "laptop",
-    "public_key": _KEY_TEXT,
-    "origin": None,
-    "created_at": "2026-03-01T12:00:00Z",
-    "created_by": "site-a/laptop",
-    "revoked_at": None,
-    "revoked_as": None,
-}
-
-
-class ChallengeRequest(BaseModel):
+class ChallengeRequest(RequestModel):
     """Ask for something to sign, to prove that one holds a key."""
-
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"public_key": _KEY_TEXT}]}
-    )
 
     public_key: KeyText = Field(description="The 32 bytes of an Ed25519 public key, in base64.")
 
 
 class ChallengeResponse(BaseModel):
     """The challenge to sign, and its end."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"challenge": _CHALLENGE, "expires_at": "2026-03-01T12:00:00Z"}]
-        }
-    )
 
     challenge: str = Field(
         description="Sign it as the body of a DSSE envelope of type "
@@ -66,22 +37,8 @@ class ChallengeResponse(BaseModel):
     expires_at: datetime
 
 
-class KeyRequest(BaseModel):
+class KeyRequest(RequestModel):
     """Register a key, with the proof that one holds it."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "laptop",
-                    "public_key": _KEY_TEXT,
-                    "challenge": _CHALLENGE,
-                    "signature": _SIGNATURE,
-                }
-            ]
-        },
-    )
 
     name: Name
     public_key: KeyText
@@ -89,12 +46,8 @@ class KeyRequest(BaseModel):
     signature: str = Field(max_length=100, description="Of the challenge, in base64.")
 
 
-class KeyRevocationRequest(BaseModel):
+class KeyRevocationRequest(RequestModel):
     """End a key."""
-
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"reason": "superseded"}]}
-    )
 
     reason: Revocation = Field(
         description="`superseded`: what was signed before stays good. `compromised`: somebody else "
@@ -104,8 +57,6 @@ class KeyRevocationRequest(BaseModel):
 
 class KeyResponse(BaseModel):
     """A site's public key as the pool knows it."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_KEY_EXAMPLE]})
 
     site: Name
     key_id: Digest = Field(description="SHA-256 of the raw public key: the fingerprint.")
@@ -125,8 +76,6 @@ class KeyResponse(BaseModel):
 class KeyList(BaseModel):
     """All keys of a site, oldest first."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_KEY_EXAMPLE]}]})
-
     items: list[KeyResponse]
 
 
@@ -140,14 +89,10 @@ class ForeignKey(BaseModel):
     public_key: KeyText
 
 
-class SignedStatement(BaseModel):
+class SignedStatement(RequestModel):
     """A statement that comes with a file, or is added to a version later."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"envelope": ENVELOPE_EXAMPLE}]},
-    )
+    model_config = ConfigDict(frozen=True)
 
     envelope: Envelope
     foreign_key: ForeignKey | None = Field(
@@ -164,21 +109,6 @@ class SignedStatement(BaseModel):
 
 class StatementResponse(BaseModel):
     """The statement that a site signed of a version, with the key to verify it."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "address": "pool://site-a/face-68@2",
-                    "digest": _DIGEST,
-                    "envelope": ENVELOPE_EXAMPLE,
-                    "key": _KEY_EXAMPLE,
-                    "origin": None,
-                    "accepted_at": "2026-03-01T12:00:00Z",
-                }
-            ]
-        }
-    )
 
     address: str
     digest: Digest

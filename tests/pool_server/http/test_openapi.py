@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pool_server.wire.names import RequestModel
 from tests.pool_server.pool_driver import PoolDriver
 
 OPEN_PATHS = {"/api/v1/invitations/accept", "/healthz", "/readyz"}
@@ -83,3 +84,14 @@ def test_every_body_has_an_example(schema: dict[str, Any]) -> None:
                         path,
                         name,
                     )
+
+
+def test_the_example_of_each_request_is_one(schema: dict[str, Any]) -> None:
+    waiting, tried = [RequestModel], set()
+    while waiting:
+        request = waiting.pop()
+        waiting += request.__subclasses__()
+        if request.__name__ in schema["components"]["schemas"]:
+            request.model_validate(schema["components"]["schemas"][request.__name__]["examples"][0])
+            tried.add(request.__name__)
+    assert {"UploadRequest", "RoundRequest", "PrivacyReceipt"} <= tried
