@@ -27,6 +27,7 @@ _COMMANDS = {
     "study detectors": "cli.vision.study:DETECTOR_SETTINGS",
     "study gaze": "cli.vision.study_gaze:GAZE_SETTINGS",
     "study cross-encoder": "cli.vision.study_cross_encoder:CROSS_ENCODER_SETTINGS",
+    "study split": "cli.vision.study_split:SPLIT_SETTINGS",
     "blink": "cli.blink.batch:ANALYSIS_SETTINGS",
 }
 

@@ -287,4 +287,6 @@ def _with_seed(settings: StudySettings, seed: int) -> StudySettings:
     return replace(settings, seed=seed, evaluation=replace(settings.evaluation, seed=seed))
 
 
-command(app, "split", examples=study_split.SPLIT_EXAMPLES)(study_split.study_split)
+command(
+    app, "split", examples=study_split.EXAMPLES, parameters=study_split.SPLIT_SETTINGS.parameters()
+)(study_split.study_split)

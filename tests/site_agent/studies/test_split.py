@@ -7,8 +7,8 @@ from pathlib import Path
 
 from site_agent.datasets.gaze import open_gaze, write_samples
 from site_agent.studies.runs import Conduct
-from site_agent.studies.split import conduct_split_study, make_settings
-from site_agent.studies.split.protocol import METHODS
+from site_agent.studies.split.conducting import conduct_split_study
+from site_agent.studies.split.settings import METHODS, QUICK
 from tests.site_agent.federated.small_sites import samples_at
 
 
@@ -16,16 +16,25 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
     data = tmp_path / "gaze"
     data.mkdir()
     write_samples(data, [samples_at(number, 16) for number in range(6)])
+    methods = tuple(name for name in METHODS if not name.startswith("dp-"))
     settings = replace(
-        make_settings(quick=True), rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
+        QUICK, methods=methods, rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
     )
     place = tmp_path / "study"
     done = conduct_split_study(place, open_gaze(data), settings, Conduct())
-    assert (len(done.results), done.kept) == (len(METHODS) + 1, 0)
+    assert (len(done.results), done.kept, done.failed) == (len(methods) + 1, 0, {})
     text = done.files[0].read_text()
-    assert all(f"| {method} |" in text for method in METHODS)
-    assert "| 0.00 | C |" in text
-    assert [path.name for path in done.files[3:]] == ["inversion-0.p00.0.png"]
+    assert text.startswith("V1 has an error of ")
+    assert all(f"| {words} |" in text for words in (METHODS[name] for name in methods))
+    assert "attacker C has a gain of" in text
+    assert [path.name for path in done.files[3:]] == ["inversion.png", "noise-0_seed0.png"]
     again = conduct_split_study(place, open_gaze(data), settings, Conduct())
     assert again.kept == len(done.results)
     assert again.results == done.results
+
+
+def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name() -> None:
+    for method, covers in (("dp-client", "client"), ("dp-whole", "whole")):
+        plan = QUICK.plan(method, 0)
+        assert (plan.variant, plan.dp_covers, plan.is_private) == ("v1", covers, True)
+    assert not QUICK.plan("v1", 0).is_private

@@ -1,0 +1,143 @@
+"""One run of a study of split training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aggregators.models import StateDict
+from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, write_sheet
+from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
+from site_agent.federated.in_process import run_rounds
+from site_agent.networks import new_network, predict_gaze, to_module
+from site_agent.networks.gaze_modules import StagedNetwork
+from site_agent.runs.progress import Progress
+from site_agent.split.cuts import split_network
+from site_agent.split.in_process import run_split_rounds
+from site_agent.split.noise import SmashedNoise, sensitivity_of
+from site_agent.split.plan import SplitPlan
+from site_agent.studies.gaze.one_run import StudySamples, load_samples
+from site_agent.studies.split.settings import INVERSION, SplitRun, SplitStudySettings
+from site_agent.training.gaze.loop import repeatable, to_tensors
+
+_MOST_VICTIM_EYES = 60
+
+
+@dataclass(frozen=True)
+class SplitJob:
+    """A run with all that it takes; `samples` is the file of `write_samples`."""
+
+    run: SplitRun
+    samples: Path
+    settings: SplitStudySettings
+    sheets: Path
+
+
+def do_run(job: SplitJob, progress: Progress) -> dict[str, Any]:
+    """Do a run, and return its scores: plain data."""
+    progress(0.0, job.run.method)
+    people = _load_once(job.samples)
+    sites = {name: people[name] for name in job.run.train}
+    test = join_samples([people[name] for name in job.run.test])
+    if job.run.method == INVERSION:
+        return {"levels": list(_attack(job, sites, test, progress))}
+    errors = [_error(found, test) for found in _predictions(job.run, job.settings, sites, test)]
+    return {"error_deg": float(np.mean(errors))}
+
+
+def _error(found: NDArray[np.float64], test: GazeSamples) -> float:
+    return float(angular_errors_deg(found, test.gaze).mean())
+
+
+def _predictions(
+    run: SplitRun, settings: SplitStudySettings, sites: StudySamples, test: GazeSamples
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the gaze that each network of a run finds in the patches of the person left out."""
+    union = join_samples([*sites.values()])
+    if run.method == "mean-gaze":
+        yield np.tile(union.gaze.mean(axis=0), (len(test), 1))
+        return
+    if run.method == "head-pose":
+        known = np.column_stack([union.head, np.ones(len(union))])
+        weights, *_ = np.linalg.lstsq(known, union.gaze, rcond=None)
+        yield np.column_stack([test.head, np.ones(len(test))]) @ weights
+        return
+    base = new_network(settings.architecture, run.seed)
+    if run.method == "fedavg":
+        averaging = settings.plan("v1", run.seed).averaging
+        networks = [[*run_rounds(base, sites, averaging)][-1].model.network]
+    elif run.method in ("data-centre", "individual"):
+        # One site trains as the undivided network does.
+        groups: list[StudySamples] = [{"all": union}]
+        if run.method == "individual":
+            groups = [{name: sites[name]} for name in sorted(sites)[: settings.alone]]
+        networks = [_trained(base, group, settings.plan("v1", run.seed)) for group in groups]
+    else:
+        networks = [_trained(base, sites, settings.plan(run.method, run.seed))]
+    for network in networks:
+        yield predict_gaze(to_module(network), test.patches, test.head)
+
+
+def _trained(base: StateDict, sites: StudySamples, plan: SplitPlan) -> StateDict:
+    *_, held = run_split_rounds(base, sites, plan)
+    return held.network
+
+
+def _attack(
+    job: SplitJob, shadows: StudySamples, test: GazeSamples, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Train with each noise, and attack the smashed data of persons who did not train."""
+    run, settings = job.run, job.settings
+    base = new_network(settings.architecture, run.seed)
+    tries = InversionSettings(
+        passes=settings.passes, releases=settings.rounds * settings.epochs, seed=run.seed
+    )
+    quiet = _trained(base, shadows, settings.plan("v1", run.seed))
+    fixed = to_module(quiet)
+    for number, level in enumerate(settings.levels):
+        progress(number / len(settings.levels), f"noise {level:g}")
+        plan = settings.plan("v1", run.seed, level)
+        network = _trained(base, shadows, plan) if level else quiet
+        noise, cut = SmashedNoise(plan.noise, level), plan.found_cut
+        attacked = attack_smashed_data(
+            split_network(network, cut).client, cut, join_samples([*shadows.values()]),
+            test[:: max(1, len(test) // _MOST_VICTIM_EYES)], noise, settings=tries,
+            estimate=lambda pictures, head: predict_gaze(fixed, pictures, head),
+        )  # fmt: skip
+        write_sheet(attacked, job.sheets / f"noise-{level:g}_seed{run.seed}.png")
+        ratio = attacked.signal_to_noise_db
+        yield {
+            "level": level,
+            "error_deg": _error(_noisy_predictions(network, plan, test, run.seed), test),
+            "signal_to_noise_db": None if math.isinf(ratio) else ratio,
+            "attackers": {name: each.facts() for name, each in attacked.results.items()},
+        }
+
+
+def _noisy_predictions(
+    network: StateDict, plan: SplitPlan, test: GazeSamples, seed: int
+) -> NDArray[np.float64]:
+    """Return what the main server finds, as the client sends it noisy smashed data, too."""
+    module, cut, data = to_module(network), plan.found_cut, to_tensors(test)
+    assert isinstance(module, StagedNetwork)
+    part = split_network(network, cut).client
+    alter = SmashedNoise(plan.noise, plan.noise_level).alter(
+        sensitivity_of(part, cut), torch.Generator().manual_seed(seed)
+    )
+    with repeatable(), torch.inference_mode():
+        smashed = module.run_stages(cut.front_stages(module.stages), data.patches, data.head)
+        found = module.run_stages(module.stages[cut.front :], alter(smashed), data.head)
+    return found.numpy().astype(np.float64)
+
+
+@lru_cache(maxsize=1)
+def _load_once(path: Path) -> StudySamples:
+    return load_samples(path)
