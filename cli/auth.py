@@ -6,11 +6,9 @@ import os
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from cli.admin.tokens import role_words
 from cli.frame.errors import UsageError
-from cli.frame.options import command, group
+from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 
 app = group("Log in, log out, show who you are.")
@@ -26,20 +24,12 @@ app = group("Log in, log out, show who you are.")
 )
 def login(
     invocation: Invocation,
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="The pool's address.", show_default=False)
-    ] = "",
+    url: Annotated[str, Argument("The pool's address.", "URL")] = "",
     token: Annotated[
         str,
-        typer.Option(
-            "--token",
-            metavar="TOKEN",
-            help="The token; other users of this machine can see it in the process list.",
-        ),
+        Option("The token; other users of this machine can see it in the process list.", "TOKEN"),
     ] = "",
-    token_stdin: Annotated[
-        bool, typer.Option("--token-stdin", help="Read the token from standard input.")
-    ] = False,
+    token_stdin: Annotated[bool, Option("Read the token from standard input.")] = False,
 ) -> Reply:
     """Log in to a pool and make it the active one.
 
@@ -84,22 +74,17 @@ def login(
 )
 def accept(
     invocation: Invocation,
-    url: Annotated[str, typer.Argument(metavar="URL", help="The pool's address.")],
+    url: Annotated[str, Argument("The pool's address.", "URL")],
     *,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Your user name at the site.", show_default=False)
-    ],
-    display_name: Annotated[str, typer.Option(help="Your full name.")] = "",
+    name: Annotated[str, Option("Your user name at the site.", "NAME")],
+    display_name: Annotated[str, Option("Your full name.")] = "",
     email: Annotated[
-        str | None, typer.Option(help="Your e-mail address. Default: the one in the invitation.")
+        str | None, Option("Your e-mail address. Default: the one in the invitation.")
     ] = None,
     token_name: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="A name for your first token. Default: your user name."),
+        str, Option("A name for your first token. Default: your user name.", "NAME")
     ] = "",
-    invitation_stdin: Annotated[
-        bool, typer.Option(help="Read the invitation from standard input.")
-    ] = False,
+    invitation_stdin: Annotated[bool, Option("Read the invitation from standard input.")] = False,
 ) -> Reply:
     """Become a user of the site that invited you, and log in.
 
@@ -190,12 +175,7 @@ def whoami(invocation: Invocation) -> Reply:
 @command(app, "switch", examples=["auth switch", "auth switch work"])
 def switch(
     _invocation: Invocation,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROFILE", help="A stored login. Default: list them.", show_default=False
-        ),
-    ] = "",
+    name: Annotated[str, Argument("A stored login. Default: list them.", "PROFILE")] = "",
 ) -> Reply:
     """Make another stored login the active one, or list all."""
     from site_agent.pool import profiles

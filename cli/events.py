@@ -9,10 +9,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.frame.addresses import age_words, read_moment
-from cli.frame.options import LongOption, command, single
+from cli.frame.options import LongOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.terminal import json_text, printable
 
@@ -36,27 +34,18 @@ app = single()
 def events(
     invocation: Invocation,
     *,
-    after: Annotated[
-        int, typer.Option(min=0, metavar="ID", help="Only events after this one.")
-    ] = 0,
+    after: Annotated[int, Option("Only events after this one.", "ID", min=0)] = 0,
     kind: Annotated[
-        str,
-        typer.Option(metavar="KIND", help="Only events of this kind, for example version.flagged."),
+        str, Option("Only events of this kind, for example version.flagged.", "KIND")
     ] = "",
-    site: Annotated[
-        str, typer.Option(metavar="SITE", help="Events of another site (pool admins only).")
-    ] = "",
-    follow: Annotated[bool, typer.Option(help="Keep printing new events until Ctrl-C.")] = False,
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most the newest N events.")
-    ] = 50,
+    site: Annotated[str, Option("Events of another site (pool admins only).", "SITE")] = "",
+    follow: Annotated[bool, Option("Keep printing new events until Ctrl-C.")] = False,
+    limit: Annotated[int, Option("Show at most the newest N events.", "N", min=1, max=10_000)] = 50,
     long: LongOption = False,
     feed: Annotated[
-        bool, typer.Option(help="Make an address for feed readers (Atom) that shows these events.")
+        bool, Option("Make an address for feed readers (Atom) that shows these events.")
     ] = False,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="With --feed: a name for its token.")
-    ] = "feed",
+    name: Annotated[str, Option("With --feed: a name for its token.", "NAME")] = "feed",
 ) -> Reply | None:
     """List events that concern your site: models downloaded, merged or withdrawn, rounds to join.
 
@@ -144,37 +133,24 @@ def audit(
     *,
     about: Annotated[
         str,
-        typer.Option(
-            metavar="SUBJECT",
-            help="A version ([SITE/]NAME@2), a model with its versions ([SITE/]NAME), or all "
-            "of a site (SITE/).",
+        Option(
+            "A version ([SITE/]NAME@2), a model with its versions ([SITE/]NAME), or all of "
+            "a site (SITE/).",
+            "SUBJECT",
         ),
     ] = "",
     action: Annotated[
-        str,
-        typer.Option(
-            metavar="ACTION", help="An action such as version.withdraw, or a group such as version."
-        ),
+        str, Option("An action such as version.withdraw, or a group such as version.", "ACTION")
     ] = "",
     actor: Annotated[
-        str,
-        typer.Option(metavar="SITE[/TOKEN|/USER]", help="Only what this site, token or user did."),
+        str, Option("Only what this site, token or user did.", "SITE[/TOKEN|/USER]")
     ] = "",
     site: Annotated[
-        str,
-        typer.Option(
-            metavar="SITE", help="Only what this site did, or what was done to its objects."
-        ),
+        str, Option("Only what this site did, or what was done to its objects.", "SITE")
     ] = "",
-    since: Annotated[
-        str, typer.Option(metavar="SPAN|DATE", help="Not before: 12h or 30d ago, or a date (UTC).")
-    ] = "",
-    until: Annotated[
-        str, typer.Option(metavar="SPAN|DATE", help="Not after: 1h ago, or a date (UTC).")
-    ] = "",
-    limit: Annotated[
-        int, typer.Option(min=1, max=100_000, metavar="N", help="Maximum number of lines.")
-    ] = 50,
+    since: Annotated[str, Option("Not before: 12h or 30d ago, or a date (UTC).", "SPAN|DATE")] = "",
+    until: Annotated[str, Option("Not after: 1h ago, or a date (UTC).", "SPAN|DATE")] = "",
+    limit: Annotated[int, Option("Maximum number of lines.", "N", min=1, max=100_000)] = 50,
 ) -> Reply:
     """Show the audit, newest first. Several filters are combined.
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, SiteOption, YesOption, command, group
+from cli.frame.options import Argument, DryRunOption, Option, SiteOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ _SHORTEST_PREFIX = 8
 def create(
     invocation: Invocation,
     site: SiteOption = "",
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Rename the old key and create a new one.")
-    ] = False,
+    replace: Annotated[bool, Option("Rename the old key and create a new one.")] = False,
 ) -> Reply:
     """Create a key pair for your site; later uploads are signed with it.
 
@@ -49,7 +45,7 @@ def create(
 def show(
     invocation: Invocation,
     site: SiteOption = "",
-    pem: Annotated[bool, typer.Option("--pem", help="Print the public key as PEM.")] = False,
+    pem: Annotated[bool, Option("Print the public key as PEM.")] = False,
 ) -> Reply:
     """Show your public key and its fingerprint."""
     with invocation.pool() as pool:
@@ -70,9 +66,7 @@ def show(
 def register(
     invocation: Invocation,
     site: SiteOption = "",
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="A name that others see. Default: the token's name.")
-    ] = "",
+    name: Annotated[str, Option("A name that others see. Default: the token's name.", "NAME")] = "",
 ) -> Reply:
     """Register your public key at the pool."""
     with invocation.pool() as pool:
@@ -87,14 +81,9 @@ def register(
 @command(app, "ls", examples=["keys ls", "keys ls site-b", "keys ls --trusted"])
 def ls(
     invocation: Invocation,
-    site: Annotated[
-        str, typer.Argument(metavar="SITE", help="The site. Default: your own.", show_default=False)
-    ] = "",
+    site: Annotated[str, Argument("The site. Default: your own.", "SITE")] = "",
     trusted: Annotated[
-        bool,
-        typer.Option(
-            "--trusted", help="List the keys trusted on this machine, for all pools and sites."
-        ),
+        bool, Option("List the keys trusted on this machine, for all pools and sites.")
     ] = False,
 ) -> Reply:
     """List the keys of a site at the pool, or all keys trusted on this machine."""
@@ -156,11 +145,11 @@ def _list_trusted() -> Reply:
 )
 def revoke(
     invocation: Invocation,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The fingerprint or its beginning.")],
+    key: Annotated[str, Argument("The fingerprint or its beginning.", "KEY")],
     *,
     reason: Annotated[
         Literal["superseded", "compromised"],
-        typer.Option(help="superseded: earlier signatures stay valid; compromised: they do not."),
+        Option("superseded: earlier signatures stay valid; compromised: they do not."),
     ],
     site: SiteOption = "",
     yes: YesOption = False,
@@ -193,17 +182,12 @@ def revoke(
 )
 def trust_site(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
+    site: Annotated[str, Argument("The site.", "SITE")],
     key: Annotated[
-        str,
-        typer.Argument(
-            metavar="KEY",
-            help="The fingerprint or its beginning. Default: all valid keys.",
-            show_default=False,
-        ),
+        str, Argument("The fingerprint or its beginning. Default: all valid keys.", "KEY")
     ] = "",
     remove: Annotated[
-        bool, typer.Option(help="Trust them no longer; the site's next key is a first one.")
+        bool, Option("Trust them no longer; the site's next key is a first one.")
     ] = False,
     yes: YesOption = False,
 ) -> Reply:
@@ -239,9 +223,7 @@ def trust_site(
 @command(app, "sign", examples=["keys sign site-a/face-68@2"])
 def sign(
     invocation: Invocation,
-    addresses: Annotated[
-        list[str], typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION] of your site.")
-    ],
+    addresses: Annotated[list[str], Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],
 ) -> Reply:
     """Sign published versions that are unsigned, or signed by a revoked key.
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, YesOption, command, group
+from cli.frame.options import Argument, ForceOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.pool.profiles import personal_folder
 
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
 app = group("Show and export what your site keeps of the networks of rounds.")
 
 PartArgument = Annotated[
-    str,
-    typer.Argument(metavar="SERIES|FILE", help="A series of 'personal ls', or a part's own file."),
+    str, Argument("A series of 'personal ls', or a part's own file.", "SERIES|FILE")
 ]
 
 
@@ -86,10 +83,9 @@ def export(
     part: PartArgument,
     *,
     network: Annotated[
-        str,
-        typer.Option(metavar="FILE|ADDRESS", help="The result of the round, which all sites have."),
+        str, Option("The result of the round, which all sites have.", "FILE|ADDRESS")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Your network.")],
+    output: Annotated[Path, Option("Your network.")],
     force: ForceOption = False,
 ) -> Reply:
     """Write your site's whole network: the round's result with your own numbers in it.

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, command, group
+from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import receipt_tables
 from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
@@ -43,50 +41,35 @@ Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
 )
 def probe(
     invocation: Invocation,
-    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="The file that leaves.")],
+    artifact: Annotated[Path, Argument("The file that leaves.", "ARTIFACT")],
     *,
-    data: Annotated[
-        Path, typer.Option(metavar="DATA", help="The faces or gaze data that trained.")
-    ],
-    holdout: Annotated[
-        Path, typer.Option(metavar="DATA", help="The same kind of data, of other persons.")
-    ],
-    mode: Annotated[
-        Mode, typer.Option(help="What the artifact is; of networks, update or secure-sum.")
-    ],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the receipt.")],
-    base: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|ADDRESS",
-            help="The model that a contribution was made to.",
-            show_default=False,
-        ),
-    ] = "",
+    data: Annotated[Path, Option("The faces or gaze data that trained.", "DATA")],
+    holdout: Annotated[Path, Option("The same kind of data, of other persons.", "DATA")],
+    mode: Annotated[Mode, Option("What the artifact is; of networks, update or secure-sum.")],
+    output: Annotated[Path, Option("Folder for the receipt.", "FOLDER")],
+    base: Annotated[str, Option("The model that a contribution was made to.", "FILE|ADDRESS")] = "",
     reference: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DATA",
-            help="Gaze data of public persons that help the attacker; of 8 or more, he also "
+        Option(
+            "Gaze data of public persons that help the attacker; of 8 or more, he also "
             "makes pictures (DualView).",
+            "DATA",
         ),
     ] = None,
     contribution: Annotated[
         Sequence[Path],
-        typer.Option(
-            metavar="FILE", help="Secure sum: a contribution to it, known in trials; repeatable."
-        ),
+        Option("Secure sum: a contribution to it, known in trials; repeatable.", "FILE"),
     ] = (),
     persons: PersonOptions,
     images: ImagesOption = None,
     shadows_trained: Annotated[
         bool,
-        typer.Option(
-            "--long",
-            help="Networks: also train 32 shadow networks, half of them with each sample (LiRA).",
+        Option(
+            "Networks: also train 32 shadow networks, half of them with each sample (LiRA).",
+            name="--long",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of controls and intervals.")] = 0,
+    seed: Annotated[int, Option("Seed of controls and intervals.", min=0)] = 0,
     force: ForceOption = False,
 ) -> Reply:
     """Attack your own artifact, and write a privacy receipt.

@@ -19,9 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from cli.frame.options import command, single
+from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.shell import CommandLine, Shell, program_name
 
@@ -48,16 +46,11 @@ def quickstart(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="A new or empty folder for all files. Default: ./poolctl-quickstart.",
-        ),
+        Option("A new or empty folder for all files. Default: ./poolctl-quickstart.", "FOLDER"),
     ] = None,
-    site_count: Annotated[int, typer.Option(min=2, max=8, help="Number of sites that train.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic persons.")] = 1,
-    gaze: Annotated[
-        bool, typer.Option(help="Show gaze networks instead, trained in rounds.")
-    ] = False,
+    site_count: Annotated[int, Option("Number of sites that train.", min=2, max=8)] = 3,
+    seed: Annotated[int, Option("Seed of the synthetic persons.", min=0)] = 1,
+    gaze: Annotated[bool, Option("Show gaze networks instead, trained in rounds.")] = False,
 ) -> Reply:
     """Run the whole journey as a list of poolctl commands, each shown before it runs.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cli.frame.errors import ConfigurationError, UsageError
-from cli.frame.options import DryRunOption, command, group, single
+from cli.frame.options import DryRunOption, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 db_app = group("Upgrade the schema of a pool's database (for operators).")
 
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A TOML file of settings. Default: POOL_SERVER_CONFIG."),
+    Path | None, Option("A TOML file of settings. Default: POOL_SERVER_CONFIG.")
 ]
 
 
@@ -30,17 +29,13 @@ ConfigOption = Annotated[
 class DatabaseOptions:
     """The database of a pool, for commands that work on it without asking the pool."""
 
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Data folder of a pool on SQLite.", show_default=False),
-    ] = None
+    data: Annotated[Path | None, Option("Data folder of a pool on SQLite.", "FOLDER")] = None
     database_url: Annotated[
         str,
-        typer.Option(
-            metavar="URL",
-            help="postgresql://USER:PASSWORD@HOST/DATABASE. Use POOL_SERVER_DATABASE_URL to "
+        Option(
+            "postgresql://USER:PASSWORD@HOST/DATABASE. Use POOL_SERVER_DATABASE_URL to "
             "keep the password out of the process list.",
-            show_default=False,
+            "URL",
         ),
     ] = ""
     config: ConfigOption = None
@@ -211,26 +206,22 @@ def serve(
     invocation: Invocation,
     *,
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="The pool's data folder; created if missing."),
+        Path | None, Option("The pool's data folder; created if missing.", "FOLDER")
     ] = None,
     host: Annotated[
-        str | None,
-        typer.Option(help="The address to listen on. Default: 127.0.0.1, this machine only."),
+        str | None, Option("The address to listen on. Default: 127.0.0.1, this machine only.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=65535, help="The port to listen on; 0 chooses a free one. Default: 8710."
-        ),
+        Option("The port to listen on; 0 chooses a free one. Default: 8710.", min=0, max=65535),
     ] = None,
     config: ConfigOption = None,
     log_format: Annotated[
         Literal["text", "json"] | None,
-        typer.Option(help="Log lines for people (text) or for programs (json)."),
+        Option("Log lines for people (text) or for programs (json)."),
     ] = None,
     check: Annotated[
-        bool, typer.Option(help="Check the settings, folder, database and storage, and exit.")
+        bool, Option("Check the settings, folder, database and storage, and exit.")
     ] = False,
 ) -> Reply | None:
     """Run a pool on this machine: SQLite and a folder, no other set-up.

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated
 
-import typer
-
 from cli.frame.errors import UsageError
-from cli.frame.options import command, single
+from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 
@@ -40,8 +38,7 @@ _COMMANDS = {
 def settings(
     _invocation: Invocation,
     words: Annotated[
-        Sequence[str],
-        typer.Argument(metavar="COMMAND", help="A command with --settings, such as: train ert."),
+        Sequence[str], Argument("A command with --settings, such as: train ert.", "COMMAND")
     ],
 ) -> Reply:
     """Print a settings file with every setting of a command, its default and what it does.

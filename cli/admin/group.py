@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from cli import server
 from cli.admin import storage, tokens, users
 from cli.admin.tokens import day
 from cli.frame.addresses import SIZE_UNITS, read_quantity, size_words
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, UndoOption, YesOption, command, group
+from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 
 # ``poolctl admin sites``.
 sites_app = group("List, create, change, suspend sites (admin).")
 
-SiteArgument = Annotated[
-    str, typer.Argument(metavar="SITE", help="As 'poolctl admin sites ls' shows it.")
-]
+SiteArgument = Annotated[str, Argument("As 'poolctl admin sites ls' shows it.", "SITE")]
 
 
 @command(sites_app, "ls", examples=["admin sites ls"])
@@ -52,19 +48,11 @@ def ls(invocation: Invocation) -> Reply:
 )
 def create(
     invocation: Invocation,
-    name: Annotated[
-        str,
-        typer.Argument(metavar="SITE", help="A short name for addresses: a-z, 0-9, '.', '_', '-'."),
-    ],
-    display_name: Annotated[str, typer.Option(help="Its full name.")] = "",
-    contact: Annotated[
-        str, typer.Option(help="Whom to contact, for example an e-mail address.")
-    ] = "",
+    name: Annotated[str, Argument("A short name for addresses: a-z, 0-9, '.', '_', '-'.", "SITE")],
+    display_name: Annotated[str, Option("Its full name.")] = "",
+    contact: Annotated[str, Option("Whom to contact, for example an e-mail address.")] = "",
     quota: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE", help="Limit of the site's files, for example 50GB. Default: no limit."
-        ),
+        str, Option("Limit of the site's files, for example 50GB. Default: no limit.", "SIZE")
     ] = "",
 ) -> Reply:
     """Create a site (pool admins only)."""
@@ -92,13 +80,12 @@ def create(
 def change(
     invocation: Invocation,
     name: SiteArgument,
-    display_name: Annotated[str | None, typer.Option(help="Its full name.")] = None,
+    display_name: Annotated[str | None, Option("Its full name.")] = None,
     contact: Annotated[
-        str | None, typer.Option(help="Whom to contact, for example an e-mail address.")
+        str | None, Option("Whom to contact, for example an e-mail address.")
     ] = None,
     quota: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Limit of its files, for example 50GB; or 'none'."),
+        str | None, Option("Limit of its files, for example 50GB; or 'none'.", "SIZE")
     ] = None,
 ) -> Reply:
     """Change a site's name or contact (its admins), or its quota (pool admins only).

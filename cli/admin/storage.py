@@ -9,7 +9,7 @@ import typer
 
 from cli.frame.addresses import count_words, first_lines, size_words
 from cli.frame.errors import VerificationError, goes_on_when_repeated
-from cli.frame.options import FolderArgument, YesOption, command
+from cli.frame.options import Argument, FolderArgument, Option, YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
 from cli.server import DatabaseOptions
 
@@ -32,16 +32,10 @@ def backup(
     folder: FolderArgument,
     *,
     database: DatabaseOptions,
-    verify: Annotated[
-        bool, typer.Option(help="Read the whole snapshot again and verify it.")
-    ] = False,
+    verify: Annotated[bool, Option("Read the whole snapshot again and verify it.")] = False,
     keep: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Delete all but the newest N snapshots once this one is complete.",
-        ),
+        Option("Delete all but the newest N snapshots once this one is complete.", "N", min=1),
     ] = None,
 ) -> Reply:
     """Copy the database and the model files to a folder while the pool keeps serving.
@@ -102,11 +96,9 @@ def backup(
 )
 def restore(
     invocation: Invocation,
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder that 'poolctl admin backup' wrote.")
-    ],
+    folder: Annotated[Path, Argument("A folder that 'poolctl admin backup' wrote.", "FOLDER")],
     *,
-    snapshot: Annotated[str, typer.Option(metavar="NAME", help="Default: the newest.")] = "",
+    snapshot: Annotated[str, Option("Default: the newest.", "NAME")] = "",
     database: DatabaseOptions,
 ) -> Reply:
     """Restore a snapshot into an empty pool whose servers are stopped.
@@ -177,9 +169,7 @@ def fsck(
     invocation: Invocation,
     *,
     database: DatabaseOptions,
-    quick: Annotated[
-        bool, typer.Option(help="Check that the files exist, but not their digests.")
-    ] = False,
+    quick: Annotated[bool, Option("Check that the files exist, but not their digests.")] = False,
 ) -> Reply:
     """Check that every record has its file with the right digest, and every file its record.
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, YesOption, command, group, single
+from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
@@ -20,11 +18,9 @@ app = group("List, create and revoke tokens (admin).")
 
 RoleOption = Annotated[
     Literal["viewer", "contributor", "curator", "admin"],
-    typer.Option(help="Each role includes the ones before it; see 'poolctl admin roles'."),
+    Option("Each role includes the ones before it; see 'poolctl admin roles'."),
 ]
-PoolWideOption = Annotated[
-    bool, typer.Option(help="The role holds for every site (pool admins only).")
-]
+PoolWideOption = Annotated[bool, Option("The role holds for every site (pool admins only).")]
 
 
 @command(app, "ls", examples=["admin tokens ls"])
@@ -62,43 +58,33 @@ def list_tokens(invocation: Invocation) -> Reply:
 )
 def create_token(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
+    site: Annotated[str, Argument("The site.", "SITE")],
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="A name that tells what the token is for, such as laptop."
-        ),
+        str, Argument("A name that tells what the token is for, such as laptop.", "NAME")
     ],
     *,
     role: RoleOption = "contributor",
     pool_wide: PoolWideOption = False,
     scope: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="SCOPE",
-            help="Restrict the token to a scope; repeatable. Default: everything that "
-            "the role allows.",
+        Option(
+            "Restrict the token to a scope; repeatable. Default: everything that the role allows.",
+            "SCOPE",
         ),
     ] = (),
     user: Annotated[
         str,
-        typer.Option(
-            metavar="USER",
-            help="The user who owns the token; it never allows more than that user may "
-            "do. Default: you, if you are a user of the site.",
+        Option(
+            "The user who owns the token; it never allows more than that user may do. "
+            "Default: you, if you are a user of the site.",
+            "USER",
         ),
     ] = "",
     for_machine: Annotated[
-        bool,
-        typer.Option(
-            help="The site owns the token, not a user: it stays valid when you are disabled."
-        ),
+        bool, Option("The site owns the token, not a user: it stays valid when you are disabled.")
     ] = False,
     expires_in_days: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=3660, metavar="DAYS", help="Days until it expires. Default: never."
-        ),
+        int | None, Option("Days until it expires. Default: never.", "DAYS", min=1, max=3660)
     ] = None,
 ) -> Reply:
     """Create a token for a site, and print its secret. It is shown only once."""
@@ -128,9 +114,7 @@ def create_token(
 @command(app, "revoke", examples=["admin tokens revoke TOKEN_ID --yes"])
 def revoke_token(
     invocation: Invocation,
-    token_id: Annotated[
-        str, typer.Argument(metavar="TOKEN_ID", help="As 'poolctl admin tokens ls' shows it.")
-    ],
+    token_id: Annotated[str, Argument("As 'poolctl admin tokens ls' shows it.", "TOKEN_ID")],
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -193,15 +177,14 @@ def list_invitations(invocation: Invocation) -> Reply:
 )
 def create_invitation(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
+    site: Annotated[str, Argument("The site.", "SITE")],
     *,
     role: RoleOption = "contributor",
     pool_wide: PoolWideOption = False,
     email: Annotated[
-        str,
-        typer.Option(help="The person's e-mail address, for your information; nothing is sent."),
+        str, Option("The person's e-mail address, for your information; nothing is sent.")
     ] = "",
-    expires_in_days: Annotated[int, typer.Option(min=1, max=90, metavar="DAYS")] = 7,
+    expires_in_days: Annotated[int, Option("", "DAYS", min=1, max=90)] = 7,
 ) -> Reply:
     """Invite one person, and print the secret to pass on. It is shown only once."""
     with invocation.pool() as pool:
@@ -221,8 +204,7 @@ def create_invitation(
 def revoke_invitation(
     invocation: Invocation,
     invitation_id: Annotated[
-        str,
-        typer.Argument(metavar="INVITATION_ID", help="As 'poolctl admin invitations ls' shows it."),
+        str, Argument("As 'poolctl admin invitations ls' shows it.", "INVITATION_ID")
     ],
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.admin.tokens import day, role_words
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, UndoOption, YesOption, command, group
+from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
 
 app = group("List, change, disable and enable users.")
 
-UserArgument = Annotated[
-    str, typer.Argument(metavar="SITE/USER", help="As 'poolctl admin users ls' shows it.")
-]
+UserArgument = Annotated[str, Argument("As 'poolctl admin users ls' shows it.", "SITE/USER")]
 
 
 def read_user(word: str) -> tuple[str, str]:
@@ -66,17 +62,17 @@ def change(
     invocation: Invocation,
     user: UserArgument,
     *,
-    display_name: Annotated[str | None, typer.Option(help="The user's full name.")] = None,
-    email: Annotated[str | None, typer.Option(help="For people; the pool sends no mail.")] = None,
+    display_name: Annotated[str | None, Option("The user's full name.")] = None,
+    email: Annotated[str | None, Option("For people; the pool sends no mail.")] = None,
     role: Annotated[
         Literal["viewer", "contributor", "curator", "admin"] | None,
-        typer.Option(help="The new role; see 'poolctl admin roles'."),
+        Option("The new role; see 'poolctl admin roles'."),
     ] = None,
     pool_wide: Annotated[
         bool | None,
-        typer.Option(
-            "--pool-wide/--own-site",
-            help="The role holds for every site (pool admins only), or for the user's own.",
+        Option(
+            "The role holds for every site (pool admins only), or for the user's own.",
+            name="--pool-wide/--own-site",
         ),
     ] = None,
 ) -> Reply:

@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
 from cli.blink.review import ReviewedOption, report_place
 from cli.frame.addresses import first_lines, is_address, model_files
 from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
-from cli.frame.options import DryRunOption, command, single
+from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.wording import count_words
 
@@ -40,47 +38,41 @@ def batch(
     invocation: Invocation,
     sessions: Annotated[
         Path,
-        typer.Argument(
-            metavar="SESSIONS",
-            help="A folder of videos (with --landmarks) or traces, or a table (CSV) of sessions.",
-            show_default=False,
+        Argument(
+            "A folder of videos (with --landmarks) or traces, or a table (CSV) of sessions.",
+            "SESSIONS",
         ),
     ],
     *,
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the results.")],
+    output: Annotated[Path, Option("Folder of the results.", "FOLDER")],
     detector: DetectorOption = "",
     landmarks: LandmarksOption = "",
     frame_rate_hz: Annotated[
         float | None,
-        typer.Option(
-            help="Frame rate of traces and of images without timestamps. For videos it "
-            "replaces the timestamps in the files.",
-            show_default=False,
+        Option(
+            "Frame rate of traces and of images without timestamps. For videos it replaces "
+            "the timestamps in the files."
         ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Number of sessions in parallel. Default: one for each core, if memory allows.",
+        Option(
+            "Number of sessions in parallel. Default: one for each core, if memory allows.", min=1
         ),
     ] = None,
     bids: Annotated[
         bool,
-        typer.Option(
-            help="Give files BIDS names (from participant and session_number), and write "
-            "a dataset to STUDY/bids."
+        Option(
+            "Give files BIDS names (from participant and session_number), and write a "
+            "dataset to STUDY/bids."
         ),
     ] = False,
-    redo: Annotated[bool, typer.Option(help="Repeat finished sessions.")] = False,
+    redo: Annotated[bool, Option("Repeat finished sessions.")] = False,
     dry_run: DryRunOption = False,
     files: ExtraFiles,
     reviewed: ReviewedOption = False,
     task: Annotated[
-        str,
-        typer.Option(
-            metavar="LABEL", help="Task in BIDS names; ebc with trials, blink without, by default."
-        ),
+        str, Option("Task in BIDS names; ebc with trials, blink without, by default.", "LABEL")
     ] = "",
     **values: Any,
 ) -> Reply:

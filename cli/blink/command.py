@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.blink import batch, inputs, review
 from cli.blink.inputs import (
     ANALYSIS_SETTINGS,
@@ -21,7 +19,7 @@ from cli.blink.inputs import (
 )
 from cli.frame.app import group_with_default
 from cli.frame.errors import InputMissingError
-from cli.frame.options import command
+from cli.frame.options import Option, command
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -53,26 +51,20 @@ def analyse(
     chosen: BlinkInput,
     *,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the results. Default: VIDEO_blinks."),
+        Path | None, Option("Folder of the results. Default: VIDEO_blinks.", "FOLDER")
     ] = None,
     detector: DetectorOption = "",
     landmarks: LandmarksOption = "",
     trials: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Trials of a conditioning session: a CSV file with trial_type, cs_onset_s and "
-            "us_onset_s, or a log of TTL pulses. Not for a --camera.",
+        Option(
+            "Trials of a conditioning session: a CSV file with trial_type, cs_onset_s and "
+            "us_onset_s, or a log of TTL pulses. Not for a --camera."
         ),
     ] = None,
     files: ExtraFiles,
-    subject: Annotated[
-        str, typer.Option(metavar="LABEL", help="Give the files BIDS names: sub-01_task-ebc_...")
-    ] = "",
-    session: Annotated[
-        str, typer.Option(metavar="LABEL", help="Session in BIDS names: sub-01_ses-02_...")
-    ] = "",
+    subject: Annotated[str, Option("Give the files BIDS names: sub-01_task-ebc_...", "LABEL")] = "",
+    session: Annotated[str, Option("Session in BIDS names: sub-01_ses-02_...", "LABEL")] = "",
     **values: Any,
 ) -> Reply:
     """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.

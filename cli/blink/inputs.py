@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import ModelFile, count_words, model_files
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from site_agent.eyeblink.batch.settings import LEFT_OUT
@@ -24,20 +22,16 @@ if TYPE_CHECKING:
 
 
 DetectorOption = Annotated[
-    str, typer.Option(metavar="FILE|ADDRESS", help="A face detector (.svm). Default: dlib's own.")
+    str, Option("A face detector (.svm). Default: dlib's own.", "FILE|ADDRESS")
 ]
 LandmarksOption = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE|ADDRESS", help="A landmark model of 68 landmarks, or of the eyes only."
-    ),
+    str, Option("A landmark model of 68 landmarks, or of the eyes only.", "FILE|ADDRESS")
 ]
 SessionsArgument = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="STUDY|SESSION...",
-        help="A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
-        show_default=False,
+    Argument(
+        "A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
+        "STUDY|SESSION...",
     ),
 ]
 ANALYSIS_SETTINGS = SettingsOptions(BlinkAnalysisSettings(), "settings blink", leave_out=LEFT_OUT)
@@ -47,10 +41,8 @@ ANALYSIS_SETTINGS = SettingsOptions(BlinkAnalysisSettings(), "settings blink", l
 class ExtraFiles:
     """What an analysis writes besides tables and report."""
 
-    overlay: Annotated[
-        bool, typer.Option(help="Write the video with landmarks and blinks drawn in.")
-    ] = False
-    nwb: Annotated[bool, typer.Option(help="Write a file of Neurodata Without Borders.")] = False
+    overlay: Annotated[bool, Option("Write the video with landmarks and blinks drawn in.")] = False
+    nwb: Annotated[bool, Option("Write a file of Neurodata Without Borders.")] = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -65,49 +57,36 @@ class BlinkInput:
 
     video: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="VIDEO",
-            help="Any video, or a folder of images with a timestamps.csv (file, timestamp_s).",
-            show_default=False,
+        Argument(
+            "Any video, or a folder of images with a timestamps.csv (file, timestamp_s).", "VIDEO"
         ),
     ] = None
     from_trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Start from eye aspect ratios instead of a video."),
+        Path | None, Option("Start from eye aspect ratios instead of a video.")
     ] = None
     frame_rate_hz: Annotated[
         float | None,
-        typer.Option(
-            help="Frame rate of a trace or of images without timestamps. For a video it "
-            "replaces the timestamps in the file, which are wrong for high-speed "
-            "video stored to play slowly.",
-            show_default=False,
+        Option(
+            "Frame rate of a trace or of images without timestamps. For a video it "
+            "replaces the timestamps in the file, which are wrong for high-speed video "
+            "stored to play slowly."
         ),
     ] = None
     timestamps: Annotated[
         Path | None,
-        typer.Option(
-            metavar="CSV",
-            help="A CSV file with the times of the images (file, timestamp_s) or of the "
-            "video's frames (timestamp_s, one row for each frame).",
+        Option(
+            "A CSV file with the times of the images (file, timestamp_s) or of the video's "
+            "frames (timestamp_s, one row for each frame).",
+            "CSV",
         ),
     ] = None
     camera: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|DEVICE", help="Use a camera instead of a video; 0 is the first."
-        ),
+        str | None, Option("Use a camera instead of a video; 0 is the first.", "NUMBER|DEVICE")
     ] = None
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Stop the camera after this many seconds.", show_default=False),
-    ] = None
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the camera's video (.mkv, .mp4).")
-    ] = None
+    seconds: Annotated[float | None, Option("Stop the camera after this many seconds.")] = None
+    record: Annotated[Path | None, Option("Save the camera's video (.mkv, .mp4).")] = None
     all_faces: Annotated[
-        bool,
-        typer.Option(help="Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay."),
+        bool, Option("Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay.")
     ] = False
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
@@ -254,28 +233,25 @@ def compare(
     *,
     criteria: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="CRITERION",
-            help="RULE:THRESHOLD (fec, ur-share, baseline-sd) and settings; repeatable. "
+        Option(
+            "RULE:THRESHOLD (fec, ur-share, baseline-sd) and settings; repeatable. "
             "Default: all usual criteria.",
+            "CRITERION",
         ),
     ] = (),
     question: Annotated[
         Literal["learning", "groups"],
-        typer.Option(
-            help="Does the measure change over sessions (learning), or differ between two "
+        Option(
+            "Does the measure change over sessions (learning), or differ between two "
             "groups (groups)?"
         ),
     ] = "learning",
     measure: Annotated[
-        Literal["cr_percent", "amplitude_all", "amplitude_cr"],
-        typer.Option(help="The measure to compare."),
+        Literal["cr_percent", "amplitude_all", "amplitude_cr"], Option("The measure to compare.")
     ] = "cr_percent",
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder of the results. Default: STUDY, or the folder criteria."
-        ),
+        Option("Folder of the results. Default: STUDY, or the folder criteria.", "FOLDER"),
     ] = None,
 ) -> Reply:
     """Test whether a study's conclusion depends on the definition of a response.

@@ -6,12 +6,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.blink.inputs import SessionsArgument
 from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ app = single()
 
 # ``poolctl blink report``.
 ReviewedOption = Annotated[
-    bool, typer.Option(help="Write report and tables with the reviewed blinks, beside the others.")
+    bool, Option("Write report and tables with the reviewed blinks, beside the others.")
 ]
 
 
@@ -96,61 +94,40 @@ def report_place(
 def review(
     invocation: Invocation,
     results: Annotated[
-        Path,
-        typer.Argument(
-            metavar="OUT",
-            help="Results of 'poolctl blink', or a file of one session in them.",
-            show_default=False,
-        ),
+        Path, Argument("Results of 'poolctl blink', or a file of one session in them.", "OUT")
     ],
     *,
     video: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The video or images, if they are not beside OUT."),
+        Path | None, Option("The video or images, if they are not beside OUT.")
     ] = None,
-    trace_only: Annotated[bool, typer.Option(help="Review the trace without a video.")] = False,
+    trace_only: Annotated[bool, Option("Review the trace without a video.")] = False,
     landmarks: Annotated[
         str,
-        typer.Option(
-            metavar="FILE|ADDRESS",
-            help="Model that places the landmarks to correct. Default: that of the "
-            "analysis, if it came from a pool.",
+        Option(
+            "Model that places the landmarks to correct. Default: that of the analysis, if "
+            "it came from a pool.",
+            "FILE|ADDRESS",
         ),
     ] = "",
     detector: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|ADDRESS", help="Detector for frames without a face. Default: dlib's own."
-        ),
+        str, Option("Detector for frames without a face. Default: dlib's own.", "FILE|ADDRESS")
     ] = "",
     reviewer: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Name saved with every correction. Default: your user name."
-        ),
+        str, Option("Name saved with every correction. Default: your user name.", "NAME")
     ] = "",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free one.")
-    ] = 0,
-    no_browser: Annotated[
-        bool, typer.Option(help="Print the address and do not open a browser.")
-    ] = False,
-    start_over: Annotated[
-        bool, typer.Option(help="Move earlier corrections aside and start again.")
-    ] = False,
+    port: Annotated[int, Option("Port on 127.0.0.1; 0 chooses a free one.", min=0, max=65535)] = 0,
+    no_browser: Annotated[bool, Option("Print the address and do not open a browser.")] = False,
+    start_over: Annotated[bool, Option("Move earlier corrections aside and start again.")] = False,
     export: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FACES.XML", help="Write the chosen frames as a training set, and open no page."
-        ),
+        Option("Write the chosen frames as a training set, and open no page.", "FACES.XML"),
     ] = None,
     export_scale: Annotated[
         int | None,
-        typer.Option(
+        Option(
+            "Factor by which exported frames are enlarged. Default: until eyes are 60 px wide.",
             min=1,
             max=8,
-            help="Factor by which exported frames are enlarged. Default: until eyes are 60 "
-            "px wide.",
         ),
     ] = None,
 ) -> Reply | None:

@@ -8,12 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import (
     BoxMarginOption,
@@ -49,17 +47,16 @@ def split(
     invocation: Invocation,
     datasets: FacesArgument,
     *,
-    site_count: Annotated[int, typer.Option(min=1, help="Number of equal parts.")] = 1,
+    site_count: Annotated[int, Option("Number of equal parts.", min=1)] = 1,
     test_share: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Share of the images for a test set.")
+        float, Option("Share of the images for a test set.", min=0.0, max=0.99)
     ] = 0.0,
     grouping: GroupingOptions,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
+    seed: Annotated[int, Option("Seed of the split.", min=0)] = 0,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder for the results. Default: that of FACES."),
+        Path | None, Option("Folder for the results. Default: that of FACES.", "FOLDER")
     ] = None,
-    copy: Annotated[bool, typer.Option(help="Also copy the images.")] = False,
+    copy: Annotated[bool, Option("Also copy the images.")] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
@@ -125,41 +122,33 @@ def convert(
     invocation: Invocation,
     datasets: FacesArgument,
     *,
-    output: Annotated[
-        Path, typer.Option(metavar="FILE", help="NAME.xml, NAME.json, or a folder for .pts files.")
-    ],
+    output: Annotated[Path, Option("NAME.xml, NAME.json, or a folder for .pts files.")],
     output_format: Annotated[
-        Target | None,
-        typer.Option("--format", help="Format of the output. Default: by its suffix."),
+        Target | None, Option("Format of the output. Default: by its suffix.", name="--format")
     ] = None,
     boxes: Annotated[
         Literal["keep", "points", "detector"] | None,
-        typer.Option(
-            help="Boxes of faces with landmarks. Default: 'points' for .pts files, otherwise "
-            "'keep'."
+        Option(
+            "Boxes of faces with landmarks. Default: 'points' for .pts files, otherwise 'keep'."
         ),
     ] = None,
     detector: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|ADDRESS", help="The detector for --boxes detector. Default: dlib's own."
-        ),
+        Option("The detector for --boxes detector. Default: dlib's own.", "FILE|ADDRESS"),
     ] = None,
     upsample: Annotated[
-        int, typer.Option(min=0, max=4, help="How often images are doubled for the detector.")
+        int, Option("How often images are doubled for the detector.", min=0, max=4)
     ] = 0,
     parts: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Landmarks to keep: names, numbers (36-47), or groups of the 68: eyes, "
-            "mouth, nose, ...",
+        Option(
+            "Landmarks to keep: names, numbers (36-47), or groups of the 68: eyes, mouth, "
+            "nose, ...",
+            "A,B,...",
         ),
     ] = None,
-    renumber: Annotated[
-        bool, typer.Option(help="Rename numbered landmarks: '1' becomes '01'.")
-    ] = False,
-    copy: Annotated[bool, typer.Option(help="Also copy the images.")] = False,
+    renumber: Annotated[bool, Option("Rename numbered landmarks: '1' becomes '01'.")] = False,
+    copy: Annotated[bool, Option("Also copy the images.")] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
     pts_origin: PtsOriginOption = 1.0,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.dataset import gaze
 from cli.dataset.gaze import findings_table
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
-from cli.frame.options import ReportOption, command, single
+from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import (
     ImagesOption,
@@ -30,10 +28,10 @@ app = single()
 
 DataArgument = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="DATA...",
-        help="imglab XML, COCO keypoints JSON, a folder with .pts files, or gaze data (a folder "
-        "with gaze.csv, or MPIIGaze); several are used as one data set.",
+    Argument(
+        "imglab XML, COCO keypoints JSON, a folder with .pts files, or gaze data (a "
+        "folder with gaze.csv, or MPIIGaze); several are used as one data set.",
+        "DATA...",
     ),
 ]
 
@@ -52,26 +50,23 @@ _BARS = " ▁▂▃▄▅▆▇█"
 def check(
     invocation: Invocation,
     datasets: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATA...", help="Annotations or gaze data; several must not share images."
-        ),
+        list[Path], Argument("Annotations or gaze data; several must not share images.", "DATA...")
     ],
     *,
-    strict: Annotated[bool, typer.Option(help="Treat warnings as errors.")] = False,
+    strict: Annotated[bool, Option("Treat warnings as errors.")] = False,
     part_count: Annotated[
-        int | None, typer.Option(min=0, help="Number of landmarks that each face should have.")
+        int | None, Option("Number of landmarks that each face should have.", min=0)
     ] = None,
     target_size_px: Annotated[
-        str, typer.Option(metavar="WIDTHxHEIGHT", help="Window of the detector to be trained.")
+        str, Option("Window of the detector to be trained.", "WIDTHxHEIGHT")
     ] = "80x80",
     upsample: Annotated[
-        int, typer.Option(min=0, max=4, help="Maximum doublings of images in detector training.")
+        int, Option("Maximum doublings of images in detector training.", min=0, max=4)
     ] = 1,
     for_detector: Annotated[
         bool,
-        typer.Option(
-            "--for-detector/--not-for-detector", help="Report boxes that no detector can learn."
+        Option(
+            "Report boxes that no detector can learn.", name="--for-detector/--not-for-detector"
         ),
     ] = True,
     report_file: ReportOption = None,
@@ -187,24 +182,20 @@ def preview(
     datasets: DataArgument,
     *,
     output: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="The picture to write. Default: DATA.png.")
+        Path | None, Option("The picture to write. Default: DATA.png.", "PNG")
     ] = None,
     columns: Annotated[
-        int | None, typer.Option(min=1, max=40, help="Default: 6; of gaze data 10 samples.")
+        int | None, Option("Default: 6; of gaze data 10 samples.", min=1, max=40)
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, max=40, help="Default: 5; of gaze data 30 persons.")
+        int | None, Option("Default: 5; of gaze data 30 persons.", min=1, max=40)
     ] = None,
-    tile_px: Annotated[
-        int, typer.Option(min=40, max=1000, help="Width and height of a tile.")
-    ] = 200,
+    tile_px: Annotated[int, Option("Width and height of a tile.", min=40, max=1000)] = 200,
     pages: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Maximum number of pages; faces are chosen evenly from the data set."
-        ),
+        Option("Maximum number of pages; faces are chosen evenly from the data set.", min=1),
     ] = None,
-    whole_images: Annotated[bool, typer.Option(help="Show whole images instead of faces.")] = False,
+    whole_images: Annotated[bool, Option("Show whole images instead of faces.")] = False,
     images: ImagesOption = None,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.

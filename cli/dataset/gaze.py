@@ -7,12 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs, require_free
-from cli.frame.options import FolderArgument, ForceOption, command, single
+from cli.frame.options import Argument, FolderArgument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -83,9 +81,9 @@ def _errors_first(group: list[Finding]) -> bool:
     return group[0].severity != "error"
 
 
-PersonCountOption = Annotated[int, typer.Option(min=1, help="Number of persons.")]
+PersonCountOption = Annotated[int, Option("Number of persons.", min=1)]
 FirstPersonOption = Annotated[
-    int, typer.Option(min=0, help="Number of the first person; disjoint ranges share no person.")
+    int, Option("Number of the first person; disjoint ranges share no person.", min=0)
 ]
 
 # The commands.
@@ -106,37 +104,25 @@ def synth_eyes(
     folder: FolderArgument,
     *,
     person_count: PersonCountOption = 30,
-    frame_count: Annotated[
-        int, typer.Option(min=1, help="Number of frames of a person, on average.")
-    ] = 1000,
+    frame_count: Annotated[int, Option("Number of frames of a person, on average.", min=1)] = 1000,
     first_person: FirstPersonOption = 0,
-    sessions: Annotated[
-        str, typer.Option(metavar="FEWEST-MOST", help="Number of sessions of a person.")
-    ] = "3-8",
-    both_eyes: Annotated[
-        bool, typer.Option(help="Both eyes of each frame, instead of one of them.")
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same files.")] = 0,
+    sessions: Annotated[str, Option("Number of sessions of a person.", "FEWEST-MOST")] = "3-8",
+    both_eyes: Annotated[bool, Option("Both eyes of each frame, instead of one of them.")] = False,
+    seed: Annotated[int, Option("Seed; the same seed gives the same files.", min=0)] = 0,
     appearance_skew: Annotated[
-        float,
-        typer.Option(
-            min=0, max=2, help="How much looks, light and cameras differ; 1: as in people."
-        ),
+        float, Option("How much looks, light and cameras differ; 1: as in people.", min=0, max=2)
     ] = 1.0,
     gaze_skew: Annotated[
-        float, typer.Option(min=0, max=2, help="How much ranges of gaze and head pose differ.")
+        float, Option("How much ranges of gaze and head pose differ.", min=0, max=2)
     ] = 1.0,
     eyeball_skew: Annotated[
-        float,
-        typer.Option(
-            min=0, max=2, help="How much the angle kappa and the radius of eyeballs differ."
-        ),
+        float, Option("How much the angle kappa and the radius of eyeballs differ.", min=0, max=2)
     ] = 1.0,
     amount_ratio: Annotated[
-        float, typer.Option(min=1, max=1000, help="Most over fewest frames of a person.")
+        float, Option("Most over fewest frames of a person.", min=1, max=1000)
     ] = 20.0,
     glasses_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of persons who wear glasses.")
+        float, Option("Share of persons who wear glasses.", min=0, max=1)
     ] = 0.25,
     force: ForceOption = False,
 ) -> Reply:
@@ -178,22 +164,19 @@ def synth_eyes(
 )
 def synth_egocentric(
     invocation: Invocation,
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.")
-    ],
+    folder: Annotated[Path, Argument("A new folder, or an empty one.", "FOLDER")],
     *,
     person_count: PersonCountOption = 8,
-    video_count: Annotated[int, typer.Option(min=1, help="Videos of each person.")] = 20,
-    seconds: Annotated[float, typer.Option(min=0.5, max=600, help="Of a video.")] = 4.0,
+    video_count: Annotated[int, Option("Videos of each person.", min=1)] = 20,
+    seconds: Annotated[float, Option("Of a video.", min=0.5, max=600)] = 4.0,
     heterogeneity: Annotated[
-        float,
-        typer.Option(min=0, max=2, help="How much persons differ in what they look at; 0: none."),
+        float, Option("How much persons differ in what they look at; 0: none.", min=0, max=2)
     ] = 1.0,
     layout: Annotated[
         Literal["generic", "egtea", "ego4d"],
-        typer.Option(help="Files as this program, EGTEA Gaze+ or Ego4D has them."),
+        Option("Files as this program, EGTEA Gaze+ or Ego4D has them."),
     ] = "generic",
-    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same files.")] = 0,
+    seed: Annotated[int, Option("Seed; the same seed gives the same files.", min=0)] = 0,
 ) -> Reply:
     """Draw clips of head-mounted cameras whose wearers' gaze is known.
 

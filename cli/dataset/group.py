@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from cli.dataset import change, check, gaze
 from cli.dataset.gaze import FirstPersonOption, PersonCountOption
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import FolderArgument, ForceOption, command, group
+from cli.frame.options import Argument, FolderArgument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply
 
-_SizeOption = Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="Size in pixels.")]
+_SizeOption = Annotated[str, Option("Size in pixels.", "WIDTHxHEIGHT")]
 
 app = group("Check, convert, split and show annotations; draw synthetic faces and eyes.")
 
@@ -32,18 +30,16 @@ def synth(
     invocation: Invocation,
     folder: FolderArgument,
     *,
-    image_count: Annotated[int, typer.Option(min=1, help="Number of images.")] = 100,
+    image_count: Annotated[int, Option("Number of images.", min=1)] = 100,
     person_count: PersonCountOption = 50,
     first_person: FirstPersonOption = 0,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed; the same seed gives the same images.")
-    ] = 0,
-    faces_per_image: Annotated[int, typer.Option(min=1, max=16)] = 1,
+    seed: Annotated[int, Option("Seed; the same seed gives the same images.", min=0)] = 0,
+    faces_per_image: Annotated[int, Option("", min=1, max=16)] = 1,
     size: _SizeOption = "320x320",
     style: Annotated[
-        str, typer.Option(help="Style of the images: mixed, adult-lab, infant-lab, ...")
+        str, Option("Style of the images: mixed, adult-lab, infant-lab, ...")
     ] = "mixed",
-    name: Annotated[str, typer.Option(help="Name of the files.")] = "faces",
+    name: Annotated[str, Option("Name of the files.")] = "faces",
     force: ForceOption = False,
 ) -> Reply:
     """Draw an annotated data set of synthetic faces.
@@ -85,31 +81,23 @@ def synth(
 )
 def video(
     invocation: Invocation,
-    path: Annotated[Path, typer.Argument(metavar="VIDEO.mp4", help="The file to write.")],
+    path: Annotated[Path, Argument("The file to write.", "VIDEO.mp4")],
     *,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="Length in seconds. Default: 20.", show_default=False),
-    ] = None,
+    seconds: Annotated[float | None, Option("Length in seconds. Default: 20.", min=0.1)] = None,
     conditioning: Annotated[
         int | None,
-        typer.Option(
+        Option(
+            "Draw a session of eyeblink conditioning with this many trials (6 to 9 s each).",
+            "TRIALS",
             min=1,
-            metavar="TRIALS",
-            help="Draw a session of eyeblink conditioning with this many trials (6 to 9 s each).",
-            show_default=False,
         ),
     ] = None,
-    frame_rate_hz: Annotated[float, typer.Option(min=1, max=1000)] = 30.0,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the person, the blinks and the noise.")
-    ] = 0,
+    frame_rate_hz: Annotated[float, Option("", min=1, max=1000)] = 30.0,
+    seed: Annotated[int, Option("Seed of the person, the blinks and the noise.", min=0)] = 0,
     size: _SizeOption = "640x480",
-    variable_frame_rate: Annotated[
-        bool, typer.Option(help="Vary the intervals between frames.")
-    ] = False,
+    variable_frame_rate: Annotated[bool, Option("Vary the intervals between frames.")] = False,
     lost_frames: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of frames that the camera drops.")
+        float, Option("Share of frames that the camera drops.", min=0, max=0.5)
     ] = 0.0,
     force: ForceOption = False,
 ) -> Reply:

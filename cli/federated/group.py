@@ -9,12 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.federated import live
 from cli.frame.errors import UsageError, goes_on_when_repeated
 from cli.frame.existing_files import place_for_model
-from cli.frame.options import DryRunOption, ForceOption, command, group, key_value_pairs
+from cli.frame.options import (
+    Argument,
+    DryRunOption,
+    ForceOption,
+    Option,
+    command,
+    group,
+    key_value_pairs,
+)
 from cli.frame.output import Invocation, Reply, Report, TableText
 
 if TYPE_CHECKING:
@@ -32,10 +38,11 @@ app.add_typer(live.app)
 DEFAULT_ARCHITECTURE = "gaze-lenet"
 ArchitectureOption = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; without labels "
-        "cross-encoder-small or cross-encoder; for clips glc-tiny, glc-small, glc-8 or glc-paper.",
+    Option(
+        "Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; without "
+        "labels cross-encoder-small or cross-encoder; for clips glc-tiny, glc-small, "
+        "glc-8 or glc-paper.",
+        "NAME",
     ),
 ]
 
@@ -52,8 +59,8 @@ def init(
     _invocation: Invocation,
     *,
     architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random parameters.")] = 0,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the network.")],
+    seed: Annotated[int, Option("Seed of the random parameters.", min=0)] = 0,
+    output: Annotated[Path, Option("Where to write the network.")],
     force: ForceOption = False,
 ) -> Reply:
     """Write a new network as a base for rounds.
@@ -92,55 +99,36 @@ PLOT_NAME = "scores.png"
 )
 def simulate(
     invocation: Invocation,
-    dataset: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA", help="Eye patches with gaze, or egocentric clips.", show_default=False
-        ),
-    ],
+    dataset: Annotated[Path, Argument("Eye patches with gaze, or egocentric clips.", "DATA")],
     *,
     method: Annotated[
-        Sequence[str],
-        typer.Option(
-            help="How updates are combined, such as fedavg or fedadam; repeatable.",
-            show_default=False,
-        ),
+        Sequence[str], Option("How updates are combined, such as fedavg or fedadam; repeatable.")
     ],
-    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the simulation.")],
+    rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)],
+    output: Annotated[Path, Option("Folder of the simulation.", "FOLDER")],
     site_count: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="Deal the persons to so many sites. Default: each is one.",
-            show_default=False,
-        ),
+        int | None, Option("Deal the persons to so many sites. Default: each is one.", min=2)
     ] = None,
-    base: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Begin with this network, not with a new one."),
-    ] = None,
+    base: Annotated[Path | None, Option("Begin with this network, not with a new one.")] = None,
     architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
     option: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="An option of the method (eta=0.003) or of training (epochs=2); repeatable.",
+        Option(
+            "An option of the method (eta=0.003) or of training (epochs=2); repeatable.",
+            "KEY=VALUE",
         ),
     ] = (),
     cohort: Annotated[
-        float, typer.Option(min=0.001, max=1.0, help="Share of the sites that train in a round.")
+        float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
     ] = 1.0,
     holdout: Annotated[
         Literal["sessions", "persons", "none"],
-        typer.Option(
-            help="What no site trains with, to score on: sessions (of clips: the test clips), "
+        Option(
+            "What no site trains with, to score on: sessions (of clips: the test clips), "
             "or a fifth of the persons."
         ),
     ] = "sessions",
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the network, of training and of cohorts.")
-    ] = 0,
+    seed: Annotated[int, Option("Seed of the network, of training and of cohorts.", min=0)] = 0,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Hold the rounds of several sites on this machine, to choose a method before a federation.

@@ -10,11 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import count_words, is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.options import command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.methods import LeastOthersOption, MaxHoursOption, MethodOption, method_options
 from cli.options.versions import model_address
@@ -28,9 +26,7 @@ if TYPE_CHECKING:
 
 app = single()
 
-KitArgument = Annotated[
-    Path, typer.Argument(metavar="KIT", help="The folder that 'provision' made for it.")
-]
+KitArgument = Annotated[Path, Argument("The folder that 'provision' made for it.", "KIT")]
 
 
 @command(
@@ -44,17 +40,9 @@ KitArgument = Annotated[
 def provision(
     _invocation: Invocation,
     *,
-    server: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT", help="Where all sites reach the server.", show_default=False
-        ),
-    ],
-    site: Annotated[
-        Sequence[str],
-        typer.Option(metavar="SITE", help="A site that takes part.", show_default=False),
-    ],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the kits.")],
+    server: Annotated[str, Option("Where all sites reach the server.", "HOST:PORT")],
+    site: Annotated[Sequence[str], Option("A site that takes part.", "SITE")],
+    output: Annotated[Path, Option("Where to write the kits.", "FOLDER")],
 ) -> Reply:
     """Make the start-up kits of a federation: certificates, and rules that refuse code.
 
@@ -98,27 +86,17 @@ def site(
     invocation: Invocation,
     kit: KitArgument,
     *,
-    data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER",
-            help="The site's gaze data. They stay on this machine.",
-            show_default=False,
-        ),
-    ],
+    data: Annotated[Path, Option("The site's gaze data. They stay on this machine.", "FOLDER")],
     base: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="FILE|ADDRESS",
-            help="A network with which rounds may begin, or its SHA-256 (repeatable). One in the "
-            "pool has to be made of models of your own and of sites that you trust ('poolctl "
-            "rounds trust').",
-            show_default=False,
+        Option(
+            "A network with which rounds may begin, or its SHA-256 (repeatable). One in "
+            "the pool has to be made of models of your own and of sites that you trust "
+            "('poolctl rounds trust').",
+            "FILE|ADDRESS",
         ),
     ],
-    persons: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Only these persons. Default: all.")
-    ] = "",
+    persons: Annotated[str, Option("Only these persons. Default: all.", "A,B,...")] = "",
     least_others: LeastOthersOption = 2,
     max_hours: MaxHoursOption = 4.0,
 ) -> Reply:
@@ -211,29 +189,23 @@ def submit(
     invocation: Invocation,
     kit: KitArgument,
     *,
-    base: Annotated[
-        str,
-        typer.Option(metavar="FILE|ADDRESS", help="The network to begin with.", show_default=False),
-    ],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the networks go.")],
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="How updates are combined, such as fedadam.")
-    ] = "fedavg",
-    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")] = 10,
+    base: Annotated[str, Option("The network to begin with.", "FILE|ADDRESS")],
+    output: Annotated[Path, Option("Where the networks go.", "FOLDER")],
+    method: Annotated[str, Option("How updates are combined, such as fedadam.", "NAME")] = "fedavg",
+    rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)] = 10,
     option: MethodOption = (),
     cohort: Annotated[
-        float, typer.Option(min=0.001, max=1.0, help="Share of the sites that train in a round.")
+        float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
     ] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of training and of cohorts.")] = 0,
+    seed: Annotated[int, Option("Seed of training and of cohorts.", min=0)] = 0,
     block_rounds: Annotated[
-        int, typer.Option(min=1, max=100, help="A site that comes back waits for at most so many.")
+        int, Option("A site that comes back waits for at most so many.", min=1, max=100)
     ] = 5,
     round_limit_s: Annotated[
-        float, typer.Option(min=1, help="How long a site may train in a round, in seconds.")
+        float, Option("How long a site may train in a round, in seconds.", min=1)
     ] = 600.0,
     upload: Annotated[
-        str | None,
-        typer.Option(metavar="[SITE/]NAME", help="Upload each round's network as a version."),
+        str | None, Option("Upload each round's network as a version.", "[SITE/]NAME")
     ] = None,
 ) -> Reply:
     """Hold rounds with the sites of a federation that are connected.

@@ -46,31 +46,40 @@ class _ConventionOptions:
     """The options that every command has."""
 
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="One JSON object on standard output.", rich_help_panel=_PANEL),
+        bool, Option("One JSON object on standard output.", name="--json", panel=_PANEL)
     ] = False
-    quiet: Annotated[
-        bool, typer.Option(help="Print identifiers or paths only.", rich_help_panel=_PANEL)
-    ] = False
-    no_progress: Annotated[bool, typer.Option(help="No progress bars.", rich_help_panel=_PANEL)] = (
-        False
-    )
+    quiet: Annotated[bool, Option("Print identifiers or paths only.", panel=_PANEL)] = False
+    no_progress: Annotated[bool, Option("No progress bars.", panel=_PANEL)] = False
     profile: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="The login to use (see 'poolctl auth switch').",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        str, Option("The login to use (see 'poolctl auth switch').", "NAME", panel=_PANEL)
     ] = ""
-    debug: Annotated[
-        bool, typer.Option(help="Show the traceback of errors.", rich_help_panel=_PANEL)
-    ] = False
+    debug: Annotated[bool, Option("Show the traceback of errors.", panel=_PANEL)] = False
 
     def conventions(self) -> Conventions:
         """Return them as an `Invocation` needs them."""
         return Conventions(self.as_json, self.quiet, not self.no_progress, self.profile, self.debug)
+
+
+def Option(  # noqa: N802
+    text: str,
+    metavar: str | None = None,
+    *,
+    name: str | None = None,
+    min: float | None = None,  # noqa: A002
+    max: float | None = None,  # noqa: A002
+    panel: str | None = None,
+) -> Any:
+    """Declare an option in an `Annotated` type: ``Annotated[int, Option("Seed.", "N", min=0)]``.
+
+    It is named like its parameter unless `name` says otherwise; paths are ``FILE`` by default.
+    """
+    names = () if name is None else (name,)
+    return typer.Option(*names, metavar=metavar, help=text, min=min, max=max, rich_help_panel=panel)
+
+
+def Argument(text: str, metavar: str | None = None) -> Any:  # noqa: N802
+    """Declare an argument in an `Annotated` type."""
+    return typer.Argument(metavar=metavar, help=text)
 
 
 def command(
@@ -146,6 +155,8 @@ def _for_typer(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     # typer gives every switch a second name --no-NAME; only what is on by default needs one.
     if notes and not (kind is bool and default is True):
         notes = [_named(name, each) for each in notes]
+    if kind in (Path, Path | None):
+        notes = [_with(each, metavar=each.metavar or "FILE") for each in notes]
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -159,9 +170,13 @@ def _named(name: str, note: Any) -> Any:
     if not isinstance(note, OptionInfo) or note.param_decls or note.default is not ...:
         return note
     flag = f"--{name.rstrip('_').replace('_', '-')}"
-    named = copy(note)
-    named.param_decls = (flag, _LETTERS[flag]) if flag in _LETTERS else (flag,)
-    return named
+    return _with(note, param_decls=(flag, _LETTERS[flag]) if flag in _LETTERS else (flag,))
+
+
+def _with(note: Any, **changes: Any) -> Any:
+    changed = copy(note)
+    vars(changed).update(changes)
+    return changed
 
 
 def _take(group_type: Any, arguments: dict[str, Any]) -> Any:
@@ -205,44 +220,32 @@ def single() -> typer.Typer:
     )
 
 
-SiteOption = Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")]
+SiteOption = Annotated[str, Option("The site. Default: your own.", "SITE")]
 NewestArgument = Annotated[
-    str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one.")
+    str, Argument("[SITE/]NAME[@VERSION]. Default: the newest one.", "ADDRESS")
 ]
-VersionArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")]
-FolderArgument = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")
-]
+VersionArgument = Annotated[str, Argument("[SITE/]NAME@VERSION.", "ADDRESS")]
+FolderArgument = Annotated[Path, Argument("A folder; created if missing.", "FOLDER")]
 ReportOption = Annotated[
-    Path | None,
-    typer.Option("--report", metavar="FILE", help="Write all findings to this JSON file."),
+    Path | None, Option("Write all findings to this JSON file.", name="--report")
 ]
-ProcessesOption = Annotated[
-    int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
-]
+ProcessesOption = Annotated[int, Option("Number of processes; 0: one for each core.", min=0)]
 FormatOption = Annotated[
-    str,
-    typer.Option("--format", metavar="NAME", help="Format of the output. Default: by its suffix."),
+    str, Option("Format of the output. Default: by its suffix.", "NAME", name="--format")
 ]
 DespiteWithdrawalOption = Annotated[
-    bool, typer.Option(help="Go on although something that goes into the result was withdrawn.")
+    bool, Option("Go on although something that goes into the result was withdrawn.")
 ]
-YesOption = Annotated[bool, typer.Option(help="Do not ask for confirmation.")]
-UndoOption = Annotated[bool, typer.Option(help="Undo it: let in again what was kept out.")]
-DryRunOption = Annotated[bool, typer.Option(help="Show what would be done, and do nothing.")]
-ForceOption = Annotated[bool, typer.Option(help="Replace an existing file.")]
-LimitOption = Annotated[
-    int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
-]
-LongOption = Annotated[
-    bool, typer.Option(help="Show more columns; lines may be longer than 100 characters.")
-]
+YesOption = Annotated[bool, Option("Do not ask for confirmation.")]
+UndoOption = Annotated[bool, Option("Undo it: let in again what was kept out.")]
+DryRunOption = Annotated[bool, Option("Show what would be done, and do nothing.")]
+ForceOption = Annotated[bool, Option("Replace an existing file.")]
+LimitOption = Annotated[int, Option("Maximum number of lines.", "N", min=1, max=10_000)]
+LongOption = Annotated[bool, Option("Show more columns; lines may be longer than 100 characters.")]
 LabelOption = Annotated[
-    Sequence[str], typer.Option(metavar="KEY=VALUE", help="A label, for example population=infant.")
+    Sequence[str], Option("A label, for example population=infant.", "KEY=VALUE")
 ]
-OutputFileOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Where to write the result.")
-]
+OutputFileOption = Annotated[Path | None, Option("Where to write the result.")]
 
 
 def key_value_pairs(words: Sequence[str], option: str) -> dict[str, str]:

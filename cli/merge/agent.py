@@ -9,12 +9,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from aggregators.whole_file import write_whole
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
-from cli.frame.options import DryRunOption, ForceOption, command, group
+from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -25,17 +23,14 @@ app = group("Merge and refine automatically with the pool.")
 _DEFAULT_FILE = Path("agent.toml")
 
 _ConfigOption = Annotated[
-    Path,
-    typer.Option(metavar="FILE", help="The configuration; 'poolctl agent init' writes an example."),
+    Path, Option("The configuration; 'poolctl agent init' writes an example.")
 ]
 
 
 @command(app, "init", examples=["agent init", "agent init lab/agent.toml"])
 def init(
     _invocation: Invocation,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file to write.")
-    ] = _DEFAULT_FILE,
+    file: Annotated[Path, Argument("The file to write.")] = _DEFAULT_FILE,
     *,
     force: ForceOption = False,
 ) -> Reply:
@@ -58,9 +53,9 @@ def run(
     invocation: Invocation,
     *,
     config: _ConfigOption = _DEFAULT_FILE,
-    once: Annotated[bool, typer.Option(help="Run one cycle and exit, for cron.")] = False,
+    once: Annotated[bool, Option("Run one cycle and exit, for cron.")] = False,
     list_events: Annotated[
-        bool, typer.Option(help="List the events that the agent logs, with their keys, and exit.")
+        bool, Option("List the events that the agent logs, with their keys, and exit.")
     ] = False,
     dry_run: DryRunOption = False,
 ) -> Reply | None:

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address
 from cli.frame.errors import MergeFailedError, UsageError
-from cli.frame.options import DryRunOption, LimitOption, command, group
+from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge.replaying import digests_to_leave_out, find_recipe, refinement_lines
 from cli.options.methods import MergeOptions
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
 
 app = group("Have the pool merge models, in the background.")
 
-_MergeArgument = Annotated[
-    str, typer.Argument(metavar="MERGE", help="As 'poolctl merges ls' shows it.")
-]
+_MergeArgument = Annotated[str, Argument("As 'poolctl merges ls' shows it.", "MERGE")]
 _MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
 
 
@@ -50,20 +46,16 @@ def start(
     invocation: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="METHOD ADDRESS",
-            help="A method, for example wba-cascade or median; then addresses in the pool.",
-            show_default=False,
+        Argument(
+            "A method, for example wba-cascade or median; then addresses in the pool.",
+            "METHOD ADDRESS",
         ),
     ] = None,
     *,
-    name: Annotated[
-        str,
-        typer.Option(metavar="[SITE/]NAME", help="Name of the merged model.", show_default=False),
-    ],
+    name: Annotated[str, Option("Name of the merged model.", "[SITE/]NAME")],
     how: MergeOptions,
     version: NewVersionOptions,
-    wait: Annotated[bool, typer.Option(help="Wait for the result.")] = False,
+    wait: Annotated[bool, Option("Wait for the result.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Merge models on the pool; the result has the same bytes as that of 'poolctl merge'.
@@ -103,7 +95,7 @@ def ls(
     *,
     state: Annotated[
         Literal["queued", "running", "finished", "failed", "cancelled"] | None,
-        typer.Option(help="Only merges in this state."),
+        Option("Only merges in this state."),
     ] = None,
     limit: LimitOption = 50,
 ) -> Reply:

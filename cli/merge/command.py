@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from cli.frame.addresses import ModelFile, count_words, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.options import (
+    Argument,
     DespiteWithdrawalOption,
     DryRunOption,
     ForceOption,
     FormatOption,
+    Option,
     command,
     single,
 )
@@ -42,27 +42,22 @@ def merge(
     invocation: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="METHOD INPUT",
-            help="A method, for example mwma, wba-cascade, fedavg or median; then files or "
+        Argument(
+            "A method, for example mwma, wba-cascade, fedavg or median; then files or "
             "addresses. With --replay: files or addresses to search for inputs.",
-            show_default=False,
+            "METHOD INPUT",
         ),
     ] = None,
     *,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file to write. Default: merged.SUFFIX.")
-    ] = None,
+    output: Annotated[Path | None, Option("The file to write. Default: merged.SUFFIX.")] = None,
     how: MergeOptions,
     weight_by: Annotated[
-        str,
-        typer.Option(metavar="LABEL", help="Take the weights from a label, for example images."),
+        str, Option("Take the weights from a label, for example images.", "LABEL")
     ] = "",
     output_format: FormatOption = "",
     purpose: PurposeOption = (),
     despite_terms: Annotated[
-        bool,
-        typer.Option(help="Merge although terms of use forbid it; the pool refuses the result."),
+        bool, Option("Merge although terms of use forbid it; the pool refuses the result.")
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
     force: ForceOption = False,

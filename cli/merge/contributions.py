@@ -9,13 +9,13 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.frame.addresses import count_words, size_words
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import (
+    Argument,
     DespiteWithdrawalOption,
     DryRunOption,
+    Option,
     SiteOption,
     YesOption,
     command,
@@ -49,9 +49,7 @@ the purpose makes these sums say how bright single pixels of single faces are: w
 contribution can then put together the pictures and the landmarks. No check of this program finds
 a base that was built with care. Approve a base only if you know who made it and how."""
 
-RoundArgument = Annotated[
-    str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
-]
+RoundArgument = Annotated[str, Argument("As 'poolctl rounds ls' shows it.", "ROUND")]
 
 
 @command(
@@ -70,67 +68,48 @@ def contribute(
     *,
     data: Annotated[
         Sequence[Path],
-        typer.Option(
-            metavar="DATA",
-            help="Your annotated faces (repeatable, and then used as one data set); for networks "
-            "a folder with gaze data.",
-            show_default=False,
+        Option(
+            "Your annotated faces (repeatable, and then used as one data set); for "
+            "networks a folder with gaze data.",
+            "DATA",
         ),
     ],
     site: SiteOption = "",
     parts: PartsOption = "",
     persons: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Persons of the gaze data. Default: all of them.")
+        str, Option("Persons of the gaze data. Default: all of them.", "A,B,...")
     ] = "",
     approve_base: Annotated[
-        str,
-        typer.Option(
-            metavar="SITE/NAME@N|SHA256",
-            help="Accept this base although it cannot be accounted for.",
-        ),
+        str, Option("Accept this base although it cannot be accounted for.", "SITE/NAME@N|SHA256")
     ] = "",
     min_starts: Annotated[
-        int, typer.Option(min=1, help="Refuse rounds with fewer starting shapes for each face.")
+        int, Option("Refuse rounds with fewer starting shapes for each face.", min=1)
     ] = 5,
-    min_faces: Annotated[
-        int, typer.Option(min=1, help="Refuse rounds that send sums over fewer faces.")
-    ] = 5,
+    min_faces: Annotated[int, Option("Refuse rounds that send sums over fewer faces.", min=1)] = 5,
     faces_per_leaf: Annotated[
-        float,
-        typer.Option(min=0.0, help="Send nothing if you have fewer faces for each leaf of a tree."),
+        float, Option("Send nothing if you have fewer faces for each leaf of a tree.", min=0.0)
     ] = 2.0,
-    secure_only: Annotated[
-        bool, typer.Option("--secure-only", help="Refuse rounds that are not summed securely.")
-    ] = False,
+    secure_only: Annotated[bool, Option("Refuse rounds that are not summed securely.")] = False,
     least_others: LeastOthersOption = 2,
     max_hours: MaxHoursOption = 4.0,
     insist_on: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,...", help="Labs without which no secure sum holds your contribution."
-        ),
+        str, Option("Labs without which no secure sum holds your contribution.", "A,B,...")
     ] = "",
     full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="Add a secure sum up again here; its servers are not believed."
-        ),
+        bool, Option("Add a secure sum up again here; its servers are not believed.")
     ] = False,
     clip_norm: Annotated[
-        float | None,
-        typer.Option(min=1e-9, help="Shorten a network's update to this Euclidean norm."),
+        float | None, Option("Shorten a network's update to this Euclidean norm.", min=1e-9)
     ] = None,
     most_epsilon: Annotated[
         float | None,
-        typer.Option(
-            min=1e-6, help="Budget: what your persons' data may spend of differential privacy."
-        ),
+        Option("Budget: what your persons' data may spend of differential privacy.", min=1e-6),
     ] = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
     wait: Annotated[
-        bool, typer.Option(help="In a secure round, wait for the others until it is summed.")
+        bool, Option("In a secure round, wait for the others until it is summed.")
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
     yes: YesOption = False,
@@ -214,11 +193,9 @@ def contribute(
 @command(app, "trust", examples=["rounds trust", "rounds trust site-b site-c"])
 def trust(
     invocation: Invocation,
-    sites: Annotated[
-        Sequence[str], typer.Argument(metavar="SITE...", help="Sites to trust.", show_default=False)
-    ] = (),
+    sites: Annotated[Sequence[str], Argument("Sites to trust.", "SITE...")] = (),
     *,
-    remove: Annotated[bool, typer.Option(help="Trust these sites no longer.")] = False,
+    remove: Annotated[bool, Option("Trust these sites no longer.")] = False,
 ) -> Reply:
     """List or extend the sites whose trained models may be in a base that you contribute to.
 

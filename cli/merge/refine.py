@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from aggregators.methods.refitting import RefitSettings
 from cli.frame.addresses import count_words, model_files, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import Argument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import ImagesOption, PartsOption, part_words, read_face_file, reading_from
@@ -30,10 +28,10 @@ REFINEMENT_SETTINGS = SettingsOptions(
     RefitSettings(), "settings refine", ("starts", "thin"), leave_out=("level", "seed")
 )
 ThinOption = Annotated[
-    int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
+    int | None, Option("First reduce each level to this number of trees.", min=1)
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the starting shapes.")]
-ThreadsOption = Annotated[int, typer.Option(min=0, help="Number of threads; 0: one for each core.")]
+SeedOption = Annotated[int, Option("Seed of the starting shapes.", min=0)]
+ThreadsOption = Annotated[int, Option("Number of threads; 0: one for each core.", min=0)]
 
 
 @command(
@@ -49,43 +47,31 @@ ThreadsOption = Annotated[int, typer.Option(min=0, help="Number of threads; 0: o
 )
 def refine(
     invocation: Invocation,
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FACES...", help="Annotations, one data set for each site.", show_default=False
-        ),
-    ],
+    files: Annotated[list[Path], Argument("Annotations, one data set for each site.", "FACES...")],
     *,
-    base: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="The merged model.", show_default=False)
-    ],
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The refined model (.dat, .forest).")
-    ] = None,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=100, help="Number of exchanges of contributions.")
-    ] = 1,
+    base: Annotated[str, Option("The merged model.", "FILE|ADDRESS")],
+    output: Annotated[Path | None, Option("The refined model (.dat, .forest).")] = None,
+    rounds: Annotated[int, Option("Number of exchanges of contributions.", min=1, max=100)] = 1,
     parts: PartsOption = "",
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     test: Annotated[
-        Path | None,
-        typer.Option(metavar="FACES", help="Show the error on these faces before and after."),
+        Path | None, Option("Show the error on these faces before and after.", "FACES")
     ] = None,
     contributions: Annotated[
         Path | None,
-        typer.Option(
-            "--write-contributions",
-            metavar="FOLDER",
-            help="Folder for what each site would send. Default: OUTPUT.contributions.",
+        Option(
+            "Folder for what each site would send. Default: OUTPUT.contributions.",
+            "FOLDER",
+            name="--write-contributions",
         ),
     ] = None,
     drop: Annotated[
         bool,
-        typer.Option(
-            "--drop-contributions",
-            help="Delete them afterwards: each is as large as the model, but nobody can replay "
+        Option(
+            "Delete them afterwards: each is as large as the model, but nobody can replay "
             "the merge without them.",
+            name="--drop-contributions",
         ),
     ] = False,
     force: ForceOption = False,

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import age_words, count_words, read_moment, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import (
     DespiteWithdrawalOption,
     DryRunOption,
     LimitOption,
+    Option,
     SiteOption,
     YesOption,
     command,
@@ -46,66 +45,48 @@ app = group("Refine or train a model together with other sites.")
 def start(
     invocation: Invocation,
     *,
-    base: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The model to train.", show_default=False)
-    ],
-    sites: Annotated[
-        Sequence[str],
-        typer.Option(
-            metavar="A,B,C", help="The sites of the round, including your own.", show_default=False
-        ),
-    ],
+    base: Annotated[str, Option("The model to train.", "ADDRESS")],
+    sites: Annotated[Sequence[str], Option("The sites of the round, including your own.", "A,B,C")],
     deadline: Annotated[
-        str,
-        typer.Option(
-            metavar="SPAN|DATE",
-            help="Time to contribute: 7d, 12h, or the last day (UTC).",
-            show_default=False,
-        ),
+        str, Option("Time to contribute: 7d, 12h, or the last day (UTC).", "SPAN|DATE")
     ],
-    method: Annotated[
-        str, typer.Option(help="The method that combines the contributions.")
-    ] = "leaf-refit",
-    mode: Annotated[str, typer.Option(help="The mode of the method.")] = "one-shot",
+    method: Annotated[str, Option("The method that combines the contributions.")] = "leaf-refit",
+    mode: Annotated[str, Option("The mode of the method.")] = "one-shot",
     rounds: Annotated[
-        int,
-        typer.Option(min=1, max=100, help="Number of rounds; each finished round opens the next."),
+        int, Option("Number of rounds; each finished round opens the next.", min=1, max=100)
     ] = 1,
-    starts: Annotated[
-        int | None, typer.Option(min=1, help="Number of starting shapes for each face.")
-    ] = None,
+    starts: Annotated[int | None, Option("Number of starting shapes for each face.", min=1)] = None,
     nu: Annotated[
-        float | None, typer.Option(help="Share of the error that each tree corrects, up to 1.")
+        float | None, Option("Share of the error that each tree corrects, up to 1.")
     ] = None,
     thin: ThinOption = None,
     min_faces: Annotated[
-        int | None,
-        typer.Option(min=1, help="Minimum faces of a site in a leaf; other leaves are not sent."),
+        int | None, Option("Minimum faces of a site in a leaf; other leaves are not sent.", min=1)
     ] = None,
     dp_epsilon: Annotated[
         float | None,
-        typer.Option(
-            min=1e-3,
-            help="Train the base's last layer with differential privacy: epsilon of all rounds "
+        Option(
+            "Train the base's last layer with differential privacy: epsilon of all rounds "
             "together. More: --option dp_unit=person, dp_delta, dp_clip, dp_layers=all.",
+            min=1e-3,
         ),
     ] = None,
     least_others: Annotated[
         int,
-        typer.Option(
+        Option(
+            "Combine each contribution with so many others; a site may ask for more.",
             min=1,
             max=199,
-            help="Combine each contribution with so many others; a site may ask for more.",
         ),
     ] = 1,
     option: MethodOption = (),
-    description: Annotated[str, typer.Option(help="A description.")] = "",
+    description: Annotated[str, Option("A description.")] = "",
     secure: Annotated[
         Path | None,
-        typer.Option(
-            metavar="CHARTER",
-            help="Have the servers of this charter (a file that all of you accepted) sum the "
+        Option(
+            "Have the servers of this charter (a file that all of you accepted) sum the "
             "changes up, so that nobody sees those of one site.",
+            "CHARTER",
         ),
     ] = None,
     dry_run: DryRunOption = False,
@@ -172,7 +153,7 @@ def ls(
     *,
     state: Annotated[
         Literal["open", "closed", "finished", "expired", "cancelled"] | None,
-        typer.Option(help="Only rounds in this state."),
+        Option("Only rounds in this state."),
     ] = None,
     limit: LimitOption = 50,
 ) -> Reply:
@@ -239,17 +220,14 @@ def finish(
     *,
     name: Annotated[
         str,
-        typer.Option(
-            metavar="[SITE/]NAME",
-            help="Name of the result. Default: the site that started the round, and the name of "
+        Option(
+            "Name of the result. Default: the site that started the round, and the name of "
             "the base, so that a series keeps one address.",
+            "[SITE/]NAME",
         ),
     ] = "",
     early: Annotated[
-        bool,
-        typer.Option(
-            help="Do not wait for missing sites (only for the site that started the round)."
-        ),
+        bool, Option("Do not wait for missing sites (only for the site that started the round).")
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
 ) -> Reply:

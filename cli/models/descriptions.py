@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import (
+    Argument,
     ForceOption,
     LabelOption,
     NewestArgument,
+    Option,
     OutputFileOption,
     command,
     key_value_pairs,
@@ -41,11 +41,9 @@ app = single()
 def alias(
     invocation: Invocation,
     address: NewestArgument,
-    name: Annotated[
-        str, typer.Argument(metavar="ALIAS", help="The alias; it begins with a letter.")
-    ],
+    name: Annotated[str, Argument("The alias; it begins with a letter.", "ALIAS")],
     *,
-    remove: Annotated[bool, typer.Option(help="Remove the alias.")] = False,
+    remove: Annotated[bool, Option("Remove the alias.")] = False,
 ) -> Reply:
     """Name a version SITE/NAME@ALIAS; an existing alias moves to it."""
     from site_agent.pool.client import parse_address
@@ -74,16 +72,10 @@ def change(
     address: NewestArgument,
     *,
     label: LabelOption = (),
-    remove_label: Annotated[
-        Sequence[str], typer.Option(metavar="KEY", help="Remove this label.")
-    ] = (),
+    remove_label: Annotated[Sequence[str], Option("Remove this label.", "KEY")] = (),
     metric: MetricOption = (),
-    remove_metric: Annotated[
-        Sequence[str], typer.Option(metavar="KEY", help="Remove this score.")
-    ] = (),
-    description: Annotated[
-        str | None, typer.Option(help="The new description.", show_default=False)
-    ] = None,
+    remove_metric: Annotated[Sequence[str], Option("Remove this score.", "KEY")] = (),
+    description: Annotated[str | None, Option("The new description.")] = None,
 ) -> Reply:
     """Correct labels, scores or the description of a version of your own.
 
@@ -137,11 +129,9 @@ def _changed(
 )
 def card(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")],
+    address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
     *,
-    edit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Replace the card by this file.")
-    ] = None,
+    edit: Annotated[Path | None, Option("Replace the card by this file.")] = None,
     output: OutputFileOption = None,
     force: ForceOption = False,
 ) -> Reply:
@@ -175,9 +165,7 @@ def card(
 def vocabulary(
     invocation: Invocation,
     *,
-    terms: Annotated[
-        bool, typer.Option(help="List the terms of use instead of the labels.")
-    ] = False,
+    terms: Annotated[bool, Option("List the terms of use instead of the labels.")] = False,
 ) -> Reply:
     """List the labels with a common meaning at every site, and their values.
 

@@ -10,11 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.frame.addresses import age_words, count_words, is_address, size_words
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import LimitOption, LongOption, command, group
+from cli.frame.options import Argument, LimitOption, LongOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
 from cli.models import records, sharing, withdrawals
@@ -51,51 +49,40 @@ MOST_EVALUATIONS = 100
 def ls(
     invocation: Invocation,
     text: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TEXT",
-            help="Words in the name, site, description or labels.",
-            show_default=False,
-        ),
+        list[str] | None, Argument("Words in the name, site, description or labels.", "TEXT")
     ] = None,
     *,
     kind: KindOption = None,
     label: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="KEY[=VALUE]",
-            help="Has this label, or a label within a bound such as 'images>=500'; repeatable.",
+        Option(
+            "Has this label, or a label within a bound such as 'images>=500'; repeatable.",
+            "KEY[=VALUE]",
         ),
     ] = (),
     metric: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="BOUND", help='Has a score within this bound, for example "mean_error<0.1".'
-        ),
+        Option('Has a score within this bound, for example "mean_error<0.1".', "BOUND"),
     ] = (),
-    site: Annotated[str, typer.Option(metavar="SITE", help="Only models of this site.")] = "",
-    name: Annotated[str, typer.Option(metavar="NAME", help="Only models with this name.")] = "",
+    site: Annotated[str, Option("Only models of this site.", "SITE")] = "",
+    name: Annotated[str, Option("Only models with this name.", "NAME")] = "",
     mergeable_with: Annotated[
-        str,
-        typer.Option(metavar="FILE|ADDRESS", help="Only models that can be merged with this one."),
+        str, Option("Only models that can be merged with this one.", "FILE|ADDRESS")
     ] = "",
     state: Annotated[
         Literal["draft", "available", "quarantined", "withdrawn", "any"] | None,
-        typer.Option(help="State of the versions. Default: available ones, and your own drafts."),
+        Option("State of the versions. Default: available ones, and your own drafts."),
     ] = None,
-    latest: Annotated[bool, typer.Option(help="Only the newest version of each model.")] = False,
+    latest: Annotated[bool, Option("Only the newest version of each model.")] = False,
     sort: Annotated[
         str,
-        typer.Option(
-            metavar="ORDER",
-            help="created, name or metric.NAME; a leading - reverses the order. Default: "
-            "newest first.",
+        Option(
+            "created, name or metric.NAME; a leading - reverses the order. Default: newest first.",
+            "ORDER",
         ),
     ] = "",
     limit: LimitOption = 50,
-    facets: Annotated[
-        bool, typer.Option(help="Show counts by property instead of models.")
-    ] = False,
+    facets: Annotated[bool, Option("Show counts by property instead of models.")] = False,
     long: LongOption = False,
 ) -> Reply:
     """List models. Several filters are combined.
@@ -226,8 +213,7 @@ def _long_row(version: ModelVersionResponse) -> list[str]:
 
 @command(app, "info", examples=["models info site-a/face-68", "models info site-a/face-68@2"])
 def info(
-    invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")],
+    invocation: Invocation, address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")]
 ) -> Reply:
     """Show everything that the pool knows about a version."""
     from site_agent.pool.profiles import is_offline
@@ -307,13 +293,9 @@ def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, st
 )
 def lineage(
     invocation: Invocation,
-    address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION], or sha256:DIGEST.")
-    ],
+    address: Annotated[str, Argument("[SITE/]NAME[@VERSION], or sha256:DIGEST.", "ADDRESS")],
     *,
-    recipes: Annotated[
-        bool, typer.Option(help="With --json: include the recipe of every model.")
-    ] = False,
+    recipes: Annotated[bool, Option("With --json: include the recipe of every model.")] = False,
 ) -> Reply:
     """Show the inputs of a merged model, and the models merged from it.
 

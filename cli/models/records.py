@@ -6,10 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.frame.errors import UsageError
-from cli.frame.options import command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from pool_server.wire.models import ROUND_FILES
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 KindOption = Annotated[
     Literal["hog-svm", "ert", "network"] | None,
-    typer.Option(help="Face detectors, landmark models or networks."),
+    Option("Face detectors, landmark models or networks."),
 ]
 
 
@@ -142,32 +140,19 @@ _SCORE_OF_KIND = {"hog-svm": "average_precision", "ert": "mean_error"}
 def evaluations(
     invocation: Invocation,
     address: Annotated[
-        str | None, typer.Argument(metavar="ADDRESS", help="Show all evaluations of this version.")
+        str | None, Argument("Show all evaluations of this version.", "ADDRESS")
     ] = None,
     *,
     score: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="The score. Default: mean_error or average_precision.",
-            show_default=False,
-        ),
+        str, Option("The score. Default: mean_error or average_precision.", "NAME")
     ] = "",
     kind: KindOption = None,
-    site: Annotated[str, typer.Option(metavar="SITE", help="Models of this site only.")] = "",
-    name: Annotated[str, typer.Option(metavar="NAME", help="Models of this name only.")] = "",
-    measured_by: Annotated[
-        str, typer.Option(metavar="SITE", help="Only evaluations by this site.")
-    ] = "",
-    protocol: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only evaluations by this protocol.")
-    ] = "",
-    history: Annotated[
-        bool, typer.Option(help="With ADDRESS: include earlier evaluations.")
-    ] = False,
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of models.")
-    ] = 50,
+    site: Annotated[str, Option("Models of this site only.", "SITE")] = "",
+    name: Annotated[str, Option("Models of this name only.", "NAME")] = "",
+    measured_by: Annotated[str, Option("Only evaluations by this site.", "SITE")] = "",
+    protocol: Annotated[str, Option("Only evaluations by this protocol.", "TEXT")] = "",
+    history: Annotated[bool, Option("With ADDRESS: include earlier evaluations.")] = False,
+    limit: Annotated[int, Option("Maximum number of models.", "N", min=1, max=10_000)] = 50,
 ) -> Reply:
     """Compare models on the private data of the sites: one score, models by sites.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.options import (
+    Argument,
     DryRunOption,
     LimitOption,
     NewestArgument,
+    Option,
     UndoOption,
     VersionArgument,
     YesOption,
@@ -51,22 +51,21 @@ _AUDIENCES = {
 )
 def share(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME of your site.")],
+    address: Annotated[str, Argument("[SITE/]NAME of your site.", "ADDRESS")],
     *,
     visibility: VisibilityOption = None,
     with_site: Annotated[
         Sequence[str],
-        typer.Option(
-            "--with",
-            metavar="SITE[=RIGHTS]",
-            help="Share with this site; repeatable. Other sites see nothing.",
+        Option(
+            "Share with this site; repeatable. Other sites see nothing.",
+            "SITE[=RIGHTS]",
+            name="--with",
         ),
     ] = (),
     rights: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B",
-            help="Rights of everyone who sees it: download, merge, redistribute; '' for none.",
+        Option(
+            "Rights of everyone who sees it: download, merge, redistribute; '' for none.", "A,B"
         ),
     ] = None,
     dry_run: DryRunOption = False,
@@ -95,9 +94,7 @@ def share(
 @command(app, "usage", examples=["models usage site-a/face-68", "models usage site-a/face-68@2"])
 def usage(
     invocation: Invocation,
-    address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION] of your site.")
-    ],
+    address: Annotated[str, Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],
 ) -> Reply:
     """List the sites that downloaded, merged or handed on a model of your site, newest first.
 
@@ -211,7 +208,7 @@ def quarantine(
     invocation: Invocation,
     address: NewestArgument,
     *,
-    reason: Annotated[str, typer.Option(help="The reason.", show_default=False)] = "",
+    reason: Annotated[str, Option("The reason.")] = "",
     undo: UndoOption = False,
 ) -> Reply:
     """Hide a version from other sites until it is checked, or release it (curators only)."""
@@ -231,10 +228,10 @@ def rm(
     address: VersionArgument,
     *,
     all_versions: Annotated[
-        bool, typer.Option(help="Delete the whole model; give ADDRESS without a version.")
+        bool, Option("Delete the whole model; give ADDRESS without a version.")
     ] = False,
     despite_descendants: Annotated[
-        bool, typer.Option(help="Delete it although other models were made from it.")
+        bool, Option("Delete it although other models were made from it.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import count_words
 from cli.frame.errors import InputMissingError, WithdrawnFilesError
 from cli.frame.options import (
+    Argument,
     DryRunOption,
     LimitOption,
+    Option,
     ReportOption,
     VersionArgument,
     YesOption,
@@ -47,17 +47,14 @@ def withdraw(
     *,
     reason: Annotated[
         Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
-        typer.Option(
-            help="The first three stop all downloads of the file; the others add a "
-            "warning. A version in quarantine is never given out.",
-            show_default=False,
+        Option(
+            "The first three stop all downloads of the file; the others add a warning. A "
+            "version in quarantine is never given out."
         ),
     ],
-    explanation: Annotated[str, typer.Option(help="An explanation for everyone who used it.")] = "",
-    refuse: Annotated[bool, typer.Option(help="Stop all downloads, whatever the reason.")] = False,
-    successor: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The version to use instead.")
-    ] = "",
+    explanation: Annotated[str, Option("An explanation for everyone who used it.")] = "",
+    refuse: Annotated[bool, Option("Stop all downloads, whatever the reason.")] = False,
+    successor: Annotated[str, Option("The version to use instead.", "ADDRESS")] = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -98,12 +95,7 @@ def replace(
     invocation: Invocation,
     address: VersionArgument,
     *,
-    successor: Annotated[
-        str,
-        typer.Option(
-            "--by", metavar="ADDRESS", help="The version to use instead.", show_default=False
-        ),
-    ],
+    successor: Annotated[str, Option("The version to use instead.", "ADDRESS", name="--by")],
 ) -> Reply:
     """Name the version that replaces one of your own; it can be of any site.
 
@@ -122,7 +114,7 @@ def replace(
 def withdrawals(
     invocation: Invocation,
     *,
-    site: Annotated[str, typer.Option(metavar="SITE", help="Only models of this site.")] = "",
+    site: Annotated[str, Option("Only models of this site.", "SITE")] = "",
     limit: LimitOption = 50,
 ) -> Reply:
     """List withdrawn versions, newest first, with reasons and replacements."""
@@ -157,8 +149,7 @@ def withdrawals(
 def check(
     invocation: Invocation,
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE...", help="Model files; by default those in the cache."),
+        list[Path] | None, Argument("Model files; by default those in the cache.", "FILE...")
     ] = None,
     *,
     report_file: ReportOption = None,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.options import Argument, Option
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
@@ -18,34 +17,31 @@ if TYPE_CHECKING:
 
 FacesArgument = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="FACES...",
-        help="imglab XML, COCO keypoints JSON, or a folder with .pts files; several are used as "
-        "one data set.",
+    Argument(
+        "imglab XML, COCO keypoints JSON, or a folder with .pts files; several are "
+        "used as one data set.",
+        "FACES...",
     ),
 ]
 PtsOriginOption = Annotated[
-    float,
-    typer.Option(help="Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0."),
+    float, Option("Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0.")
 ]
 BoxMarginOption = Annotated[
     float,
-    typer.Option(
+    Option(
+        "Margin of the boxes around the landmarks of .pts files, as a share of their extent.",
         min=-0.4,
         max=2.0,
-        help="Margin of the boxes around the landmarks of .pts files, as a share of their extent.",
     ),
 ]
-ImagesOption = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Folder with the images of a COCO file.")
-]
+ImagesOption = Annotated[Path | None, Option("Folder with the images of a COCO file.", "FOLDER")]
 
 PartsOption = Annotated[
     str,
-    typer.Option(
-        metavar="A,B,...",
-        help="The model's landmarks if the faces have more: eyes, mouth ..., 36-47, or "
+    Option(
+        "The model's landmarks if the faces have more: eyes, mouth ..., 36-47, or "
         "names. Default: recognised by the model's mean shape.",
+        "A,B,...",
     ),
 ]
 
@@ -56,13 +52,10 @@ class PersonOptions:
 
     person_pattern: Annotated[
         str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="The first group of this pattern, applied to file names, is the person.",
-        ),
+        Option("The first group of this pattern, applied to file names, is the person.", "REGEX"),
     ] = None
     persons: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
+        Path | None, Option("Table with the columns 'file' and 'person'.", "CSV")
     ] = None
 
     @property
@@ -88,7 +81,7 @@ class GroupingOptions(PersonOptions):
 
     together: Annotated[
         Literal["image", "person", "folder"],
-        typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
+        Option("What must stay in one part: the images of a folder, or of a person."),
     ] = "image"
 
     def group_of(self, faces: FaceDataset) -> GroupOf | None:

@@ -7,26 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
-
 from cli.frame.errors import UsageError
-from cli.frame.options import key_value_pairs, numbers
+from cli.frame.options import Option, key_value_pairs, numbers
 
-MethodOption = Annotated[
-    Sequence[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
-]
+MethodOption = Annotated[Sequence[str], Option("Any other option of the method.", "KEY=VALUE")]
 
 LeastOthersOption = Annotated[
     int,
-    typer.Option(
+    Option(
+        "Contribute only with so many other sites: those who know all others can "
+        "compute your contribution.",
         min=1,
         max=199,
-        help="Contribute only with so many other sites: those who know all others can compute "
-        "your contribution.",
     ),
 ]
 MaxHoursOption = Annotated[
-    float, typer.Option(min=0.0, help="Refuse to train a network for longer than so many hours.")
+    float, Option("Refuse to train a network for longer than so many hours.", min=0.0)
 ]
 
 
@@ -35,28 +31,27 @@ class MergeOptions:
     """How models are merged, here or on the pool: by a method, or as another merge was."""
 
     weight: Annotated[
-        str,
-        typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal."),
+        str, Option("One number for each input: 1.5,1,1. Default: equal.", "NUMBERS")
     ] = ""
     step: Annotated[
-        float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
+        float | None, Option("wba-cascade: factor on every update; 1.1 is a good value.")
     ] = None
-    thin: Annotated[
-        int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
-    ] = None
+    thin: Annotated[int | None, Option("wba-cascade: number of trees to keep in each level.")] = (
+        None
+    )
     option: MethodOption = ()
     replay: Annotated[
         str,
-        typer.Option(
-            metavar="RECIPE|ADDRESS",
-            help="Repeat a merge from this recipe file, or from the recipe of this model.",
+        Option(
+            "Repeat a merge from this recipe file, or from the recipe of this model.",
+            "RECIPE|ADDRESS",
         ),
     ] = ""
     without: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="DIGEST|ADDRESS",
-            help="With --replay: leave this model out, also from inputs that contain it.",
+        Option(
+            "With --replay: leave this model out, also from inputs that contain it.",
+            "DIGEST|ADDRESS",
         ),
     ] = ()
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import first_lines
 from cli.frame.errors import StudyIncompleteError, UsageError
-from cli.frame.options import DryRunOption
+from cli.frame.options import DryRunOption, Option
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 class StudyOptions:
     """Where a study is kept."""
 
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the study.")]
+    output: Annotated[Path, Option("Folder of the study.", "FOLDER")]
     dry_run: DryRunOption = False
 
 
@@ -32,9 +30,9 @@ class RunOptions:
     """How the runs of a study are done."""
 
     workers: Annotated[
-        int, typer.Option(min=0, help="Number of parallel runs; 0: as many as suit the machine.")
+        int, Option("Number of parallel runs; 0: as many as suit the machine.", min=0)
     ] = 0
-    redo: Annotated[bool, typer.Option(help="Repeat finished runs.")] = False
+    redo: Annotated[bool, Option("Repeat finished runs.")] = False
 
 
 @contextmanager

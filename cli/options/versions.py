@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-import typer
-
 from aggregators.whole_file import write_whole
 from cli.frame.addresses import ModelFile, known_version
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import DespiteWithdrawalOption, LabelOption, key_value_pairs
+from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option, key_value_pairs
 from cli.frame.output import Invocation
 
 if TYPE_CHECKING:
@@ -28,21 +26,19 @@ if TYPE_CHECKING:
 
 PurposeOption = Annotated[
     Sequence[str],
-    typer.Option(
-        metavar="WORD",
-        help="Purpose of the merge: research, health, ancestry, methods, clinical, "
+    Option(
+        "Purpose of the merge: research, health, ancestry, methods, clinical, "
         "commercial, or disease=NAME. The merge is refused if the terms of an input "
         "exclude it.",
+        "WORD",
     ),
 ]
 VisibilityOption = Annotated[
     Literal["private", "sites", "consortium"] | None,
-    typer.Option(help="Who sees it: your own site, listed sites, or all sites."),
+    Option("Who sees it: your own site, listed sites, or all sites."),
 ]
 
-MetricOption = Annotated[
-    Sequence[str], typer.Option(metavar="KEY=NUMBER", help="A score that you measured.")
-]
+MetricOption = Annotated[Sequence[str], Option("A score that you measured.", "KEY=NUMBER")]
 
 
 @dataclass(frozen=True)
@@ -50,17 +46,16 @@ class NewVersionOptions:
     """What is said of a version when it is made: by an upload, or by a merge on the pool."""
 
     label: LabelOption = ()
-    description: Annotated[str, typer.Option(help="A description.")] = ""
+    description: Annotated[str, Option("A description.")] = ""
     term: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="CODE[=DETAIL]",
-            help="A term of use, for example DUO:0000042 or MOR=2027-01-31; repeatable.",
+        Option(
+            "A term of use, for example DUO:0000042 or MOR=2027-01-31; repeatable.", "CODE[=DETAIL]"
         ),
     ] = ()
     purpose: PurposeOption = ()
     draft: Annotated[
-        bool, typer.Option(help="Show it only to your own site until 'poolctl models publish'.")
+        bool, Option("Show it only to your own site until 'poolctl models publish'.")
     ] = False
     visibility: VisibilityOption = None
     despite_withdrawal: DespiteWithdrawalOption = False

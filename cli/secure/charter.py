@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, command, group, key_value_pairs
+from cli.frame.options import Argument, ForceOption, Option, command, group, key_value_pairs
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -20,17 +18,12 @@ if TYPE_CHECKING:
 
 FolderOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Folder of your key, charters and ledger. Default: 'secure' beside the logins.",
+    Option(
+        "Folder of your key, charters and ledger. Default: 'secure' beside the logins.", "FOLDER"
     ),
 ]
-SiteOption = Annotated[
-    str, typer.Option(metavar="SITE", help="The lab or server. Default: your own site.")
-]
-SessionArgument = Annotated[
-    str, typer.Argument(metavar="SESSION", help="As 'poolctl secure status' shows it.")
-]
+SiteOption = Annotated[str, Option("The lab or server. Default: your own site.", "SITE")]
+SessionArgument = Annotated[str, Argument("As 'poolctl secure status' shows it.", "SESSION")]
 
 
 def party_folder(folder: Path | None) -> Path:
@@ -101,9 +94,7 @@ def review(pool: PoolClient, folder: Path, session: str) -> Session:
 # ``poolctl secure charter``.
 app = group("Agree on the labs, servers and rules of secure sums.")
 
-_FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The charter.", show_default=False)
-]
+_FileArgument = Annotated[Path, Argument("The charter.")]
 
 
 @command(
@@ -116,18 +107,12 @@ _FileArgument = Annotated[
 )
 def create(
     _invocation: Invocation,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for the charter.")],
+    name: Annotated[str, Argument("A name for the charter.", "NAME")],
     *,
-    server: Annotated[
-        Sequence[str], typer.Option(metavar="SITE=KEY", help="An aggregation server; at least 2.")
-    ],
-    lab: Annotated[Sequence[str], typer.Option(metavar="SITE=KEY", help="A lab; at least 3.")],
-    rule: Annotated[
-        Sequence[str], typer.Option(metavar="NAME=NUMBER", help="A rule, for example lab_hours=12.")
-    ] = (),
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path(
-        "charter.toml"
-    ),
+    server: Annotated[Sequence[str], Option("An aggregation server; at least 2.", "SITE=KEY")],
+    lab: Annotated[Sequence[str], Option("A lab; at least 3.", "SITE=KEY")],
+    rule: Annotated[Sequence[str], Option("A rule, for example lab_hours=12.", "NAME=NUMBER")] = (),
+    output: Annotated[Path, Option("The file to write.")] = Path("charter.toml"),
     force: ForceOption = False,
 ) -> Reply:
     """Write a charter from the keys that 'poolctl secure keygen' printed at each lab and server.
@@ -167,12 +152,7 @@ def accept(
     file: _FileArgument,
     *,
     digest: Annotated[
-        str,
-        typer.Option(
-            metavar="DIGEST",
-            help="What the others read out: all 64 digits, or the 16 words.",
-            show_default=False,
-        ),
+        str, Option("What the others read out: all 64 digits, or the 16 words.", "DIGEST")
     ],
     folder: FolderOption = None,
 ) -> Reply:

@@ -9,12 +9,19 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import size_words
 from cli.frame.errors import VerificationError
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, LimitOption, YesOption, command, group, single
+from cli.frame.options import (
+    Argument,
+    ForceOption,
+    LimitOption,
+    Option,
+    YesOption,
+    command,
+    group,
+    single,
+)
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.pool_process import pool_process
 from cli.secure import charter as charters
@@ -48,14 +55,12 @@ _LARGEST_DIFFERENCE = 1e-7
 def try_out(
     invocation: Invocation,
     *,
-    servers: Annotated[int, typer.Option(min=2, max=16, help="Number of servers.")] = 3,
-    sites: Annotated[int, typer.Option(min=3, max=32, help="Number of labs.", metavar="N")] = 5,
+    servers: Annotated[int, Option("Number of servers.", min=2, max=16)] = 3,
+    sites: Annotated[int, Option("Number of labs.", "N", min=3, max=32)] = 5,
     parameters: Annotated[
-        int, typer.Option(min=1, max=50_000_000, help="Length of each lab's vector.")
+        int, Option("Length of each lab's vector.", min=1, max=50_000_000)
     ] = 1_000_000,
-    full: Annotated[
-        bool, typer.Option(help="Have the labs add up all openings themselves.")
-    ] = False,
+    full: Annotated[bool, Option("Have the labs add up all openings themselves.")] = False,
 ) -> Reply:
     """Sum up vectors of several labs on this machine, and check the result.
 
@@ -166,15 +171,13 @@ def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOptio
 def serve(
     invocation: Invocation,
     *,
-    charter: Annotated[
-        str, typer.Option(metavar="SHA256", help="The accepted charter. Default: the only one.")
-    ] = "",
+    charter: Annotated[str, Option("The accepted charter. Default: the only one.", "SHA256")] = "",
     site: SiteOption = "",
     folder: FolderOption = None,
     poll_seconds: Annotated[
-        float, typer.Option(min=0.05, max=3600, help="Time between two looks at the pool.")
+        float, Option("Time between two looks at the pool.", min=0.05, max=3600)
     ] = 5.0,
-    unit: Annotated[bool, typer.Option(help="Print a systemd unit, and do nothing else.")] = False,
+    unit: Annotated[bool, Option("Print a systemd unit, and do nothing else.")] = False,
 ) -> Reply | None:
     """Run an aggregation server until stopped: at an institution of its own, never at the pool's.
 
@@ -219,9 +222,7 @@ def serve(
 @command(app, "status", examples=["secure status", "secure status 4f1d2c3b4a59"])
 def status(
     invocation: Invocation,
-    session: Annotated[
-        str, typer.Argument(metavar="SESSION", help="Only this session.", show_default=False)
-    ] = "",
+    session: Annotated[str, Argument("Only this session.", "SESSION")] = "",
     *,
     folder: FolderOption = None,
     limit: LimitOption = 20,
@@ -268,11 +269,9 @@ def verify(
     session: SessionArgument,
     *,
     full: Annotated[
-        bool, typer.Option(help="Add up all openings, and trust no server; fetches more.")
+        bool, Option("Add up all openings, and trust no server; fetches more.")
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write the verified sum.")
-    ] = None,
+    output: Annotated[Path | None, Option("Where to write the verified sum.")] = None,
     force: ForceOption = False,
     folder: FolderOption = None,
 ) -> Reply:
@@ -316,7 +315,7 @@ def void(
     invocation: Invocation,
     session: SessionArgument,
     *,
-    reason: Annotated[str, typer.Option(help="Why, for all to read.", show_default=False)],
+    reason: Annotated[str, Option("Why, for all to read.")],
     site: SiteOption = "",
     folder: FolderOption = None,
     yes: YesOption = False,

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import Argument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -33,31 +31,23 @@ _RESULTS = "inversion.json"
 )
 def attack(
     invocation: Invocation,
-    network: Annotated[
-        str, typer.Argument(metavar="FILE|ADDRESS", help="The whole network.", show_default=False)
-    ],
+    network: Annotated[str, Argument("The whole network.", "FILE|ADDRESS")],
     *,
-    data: Annotated[Path, typer.Option(metavar="DATA", help="Gaze data of the victims: yours.")],
+    data: Annotated[Path, Option("Gaze data of the victims: yours.", "DATA")],
     reference: Annotated[
-        Path,
-        typer.Option(metavar="DATA", help="Gaze data of other persons that help the attacker."),
+        Path, Option("Gaze data of other persons that help the attacker.", "DATA")
     ],
-    cut: Annotated[
-        str, typer.Option(metavar="NAME", help="Where the network is cut ('split cuts').")
-    ] = "pool1",
+    cut: Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")] = "pool1",
     noise: Annotated[
-        Literal["laplace", "gaussian"], typer.Option(help="On smashed data, with --noise-level.")
+        Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")
     ] = "laplace",
     noise_level: Annotated[
-        Sequence[float],
-        typer.Option(help="Noise in units of the sensitivity; repeatable. Default: none."),
+        Sequence[float], Option("Noise in units of the sensitivity; repeatable. Default: none.")
     ] = (),
-    releases: Annotated[
-        int, typer.Option(min=1, help="How often an image's smashed data are sent.")
-    ] = 10,
-    passes: Annotated[int, typer.Option(min=1, help="Passes of the attackers' training.")] = 12,
-    seed: Annotated[int, typer.Option(min=0, help="Of noise and decoders.")] = 0,
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for sheets and scores.")],
+    releases: Annotated[int, Option("How often an image's smashed data are sent.", min=1)] = 10,
+    passes: Annotated[int, Option("Passes of the attackers' training.", min=1)] = 12,
+    seed: Annotated[int, Option("Of noise and decoders.", min=0)] = 0,
+    output: Annotated[Path, Option("Folder for sheets and scores.", "FOLDER")],
     force: ForceOption = False,
 ) -> Reply:
     """Turn smashed data back into eyes, and score what comes out.

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from cli.frame.options import command, group
+from cli.frame.options import Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.split import attack, live
 
@@ -21,23 +19,16 @@ app.add_typer(live.app)
 app.add_typer(attack.app)
 
 ArchitectureOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18."
-    ),
+    str, Option("Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.", "NAME")
 ]
-CutOption = Annotated[
-    str, typer.Option(metavar="NAME", help="Where the network is cut ('split cuts').")
-]
+CutOption = Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")]
 
 
 @command(app, "cuts", examples=["split cuts", "split cuts --architecture gaze-resnet18"])
 def cuts(
     _invocation: Invocation,
     *,
-    architecture: Annotated[
-        str, typer.Option(metavar="NAME", help="Only of this architecture. Default: all.")
-    ] = "",
+    architecture: Annotated[str, Option("Only of this architecture. Default: all.", "NAME")] = "",
 ) -> Reply:
     """List where networks can be cut, and what the client has of them.
 
@@ -91,10 +82,10 @@ def cost(
     *,
     architecture: ArchitectureOption = "gaze-lenet-wide",
     cut: CutOption = "pool1",
-    sites: Annotated[int, typer.Option(metavar="N", min=1, help="Number of sites.")] = 14,
-    images_each: Annotated[int, typer.Option(min=1, help="Images of each site.")] = 3000,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 10,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes of a site in a round.")] = 1,
+    sites: Annotated[int, Option("Number of sites.", "N", min=1)] = 14,
+    images_each: Annotated[int, Option("Images of each site.", min=1)] = 3000,
+    rounds: Annotated[int, Option("Number of rounds.", min=1)] = 10,
+    epochs: Annotated[int, Option("Passes of a site in a round.", min=1)] = 1,
 ) -> Reply:
     """Show what a training would move, beside FedAvg and the images themselves.
 

@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.federated.live import terminated_as_interrupted
 from cli.frame.addresses import size_words
 from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, command, single
+from cli.frame.options import Argument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.methods import MethodOption, method_options
 
@@ -25,18 +23,11 @@ if TYPE_CHECKING:
 
 app = single()
 
-KitArgument = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that 'provision' made.")]
+KitArgument = Annotated[Path, Argument("A folder that 'provision' made.", "KIT")]
 GazeDataOption = Annotated[
-    Path,
-    typer.Option(
-        metavar="FOLDER",
-        help="The site's gaze data. They stay on this machine.",
-        show_default=False,
-    ),
+    Path, Option("The site's gaze data. They stay on this machine.", "FOLDER")
 ]
-PersonsOption = Annotated[
-    str, typer.Option(metavar="A,B,...", help="Only these persons. Default: all.")
-]
+PersonsOption = Annotated[str, Option("Only these persons. Default: all.", "A,B,...")]
 
 
 @dataclass(frozen=True)
@@ -44,42 +35,34 @@ class PlanOptions:
     """What is trained, and how."""
 
     architecture: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18."
-        ),
+        str, Option("Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.", "NAME")
     ] = "gaze-lenet"
-    cut: Annotated[
-        str, typer.Option(metavar="NAME", help="Where the network is cut ('split cuts').")
-    ] = "pool1"
+    cut: Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")] = "pool1"
     variant: Annotated[
         Literal["v1", "v2", "frozen-client"],
-        typer.Option(
-            help="A server part for each site, averaged; one for all, in turns; or smashed data "
+        Option(
+            "A server part for each site, averaged; one for all, in turns; or smashed data "
             "sent once, with a client part that stays as it is."
         ),
     ] = "v1"
-    optimiser: Annotated[Literal["sgd", "adam"], typer.Option(help="Of both parts.")] = "sgd"
-    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")] = 5
+    optimiser: Annotated[Literal["sgd", "adam"], Option("Of both parts.")] = "sgd"
+    rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)] = 5
     dp_covers: Annotated[
         Literal["client", "whole"],
-        typer.Option(
-            help="With --option dp_epsilon=E: noise on the client part only, as in the thesis, or "
-            "on both parts."
+        Option(
+            "With --option dp_epsilon=E: noise on the client part only, as in the thesis, "
+            "or on both parts."
         ),
     ] = "client"
     noise: Annotated[
-        Literal["laplace", "gaussian"], typer.Option(help="On smashed data, with --noise-level.")
+        Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")
     ] = "laplace"
     noise_level: Annotated[
-        float, typer.Option(min=0, help="Noise on smashed data, in units of the sensitivity.")
+        float, Option("Noise on smashed data, in units of the sensitivity.", min=0)
     ] = 0.0
-    base: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Begin with this network, not with a new one."),
-    ] = None
+    base: Annotated[Path | None, Option("Begin with this network, not with a new one.")] = None
     option: MethodOption = ()
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the network and of training.")] = 0
+    seed: Annotated[int, Option("Seed of the network and of training.", min=0)] = 0
 
     def plan(self) -> SplitPlan:
         """Return the plan; options are those of the sites' training, and ``mean``."""
@@ -108,32 +91,17 @@ class PlanOptions:
 def provision(
     _invocation: Invocation,
     *,
-    server: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT", help="Where all sites reach the main server.", show_default=False
-        ),
-    ],
+    server: Annotated[str, Option("Where all sites reach the main server.", "HOST:PORT")],
     aggregator: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where all reach the part aggregator, at another institution.",
-            show_default=False,
-        ),
+        str, Option("Where all reach the part aggregator, at another institution.", "HOST:PORT")
     ],
-    site: Annotated[
-        Sequence[str],
-        typer.Option(metavar="SITE", help="A site that takes part.", show_default=False),
-    ],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the kits.")],
+    site: Annotated[Sequence[str], Option("A site that takes part.", "SITE")],
+    output: Annotated[Path, Option("Where to write the kits.", "FOLDER")],
     plan: PlanOptions,
     round_limit_s: Annotated[
-        float, typer.Option(min=1, help="After it a round ends without sites that are not done.")
+        float, Option("After it a round ends without sites that are not done.", min=1)
     ] = 600.0,
-    token_days: Annotated[
-        float, typer.Option(min=0.001, help="How long the sites' tokens are valid.")
-    ] = 90.0,
+    token_days: Annotated[float, Option("How long the sites' tokens are valid.", min=0.001)] = 90.0,
 ) -> Reply:
     """Make the kits of a split training: certificates, tokens, the plan and the first parts.
 
@@ -196,11 +164,10 @@ def client(
     data: GazeDataOption,
     persons: PersonsOption = "",
     patience_s: Annotated[
-        float, typer.Option(min=0, help="For so long a silent service is called again.")
+        float, Option("For so long a silent service is called again.", min=0)
     ] = 120.0,
     most_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Release nothing that would take your data's epsilon beyond this."),
+        float | None, Option("Release nothing that would take your data's epsilon beyond this.")
     ] = None,
 ) -> Reply:
     """Take part in a split training until its last round has ended.
@@ -279,12 +246,10 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
 )
 def assemble(
     _invocation: Invocation,
-    server: Annotated[Path, typer.Argument(metavar="SERVER_KIT", help="The main server's.")],
-    aggregator: Annotated[
-        Path, typer.Argument(metavar="AGGREGATOR_KIT", help="The part aggregator's.")
-    ],
+    server: Annotated[Path, Argument("The main server's.", "SERVER_KIT")],
+    aggregator: Annotated[Path, Argument("The part aggregator's.", "AGGREGATOR_KIT")],
     *,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the network.")],
+    output: Annotated[Path, Option("Where to write the network.")],
     force: ForceOption = False,
 ) -> Reply:
     """Join the parts of the newest round to one network, with a statement of how it was made."""
@@ -330,17 +295,15 @@ def evaluate(
 )
 def train(
     invocation: Invocation,
-    dataset: Annotated[
-        Path, typer.Argument(metavar="GAZE", help="Eye patches with gaze.", show_default=False)
-    ],
+    dataset: Annotated[Path, Argument("Eye patches with gaze.", "GAZE")],
     *,
-    sites: Annotated[int, typer.Option(metavar="N", min=3, max=64, help="Number of sites.")] = 5,
+    sites: Annotated[int, Option("Number of sites.", "N", min=3, max=64)] = 5,
     plan: PlanOptions,
     holdout: Annotated[
         Literal["persons", "none"],
-        typer.Option(help="What no site trains with, to score on: a fifth of the persons."),
+        Option("What no site trains with, to score on: a fifth of the persons."),
     ] = "persons",
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the training.")],
+    output: Annotated[Path, Option("Folder of the training.", "FOLDER")],
 ) -> Reply:
     """Hold a split training on this machine: main server, aggregator and sites as processes.
 

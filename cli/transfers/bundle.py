@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from cli.frame.addresses import size_words
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.existing_files import require_free
-from cli.frame.options import DryRunOption, ForceOption, command, group, key_value_pairs
+from cli.frame.options import (
+    Argument,
+    DryRunOption,
+    ForceOption,
+    Option,
+    command,
+    group,
+    key_value_pairs,
+)
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
 app = group("Move models between pools in one file.")
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
+FileArgument = Annotated[Path, Argument("A bundle.")]
 
 
 @command(
@@ -32,17 +38,11 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
 )
 def export(
     invocation: Invocation,
-    addresses: Annotated[
-        list[str], typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")
-    ],
+    addresses: Annotated[list[str], Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
     *,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
-    with_parents: Annotated[
-        bool, typer.Option(help="Include everything that they were merged from.")
-    ] = False,
-    evaluations: Annotated[
-        bool, typer.Option(help="Include the evaluations of all sites.")
-    ] = False,
+    output: Annotated[Path, Option("The file to write.")],
+    with_parents: Annotated[bool, Option("Include everything that they were merged from.")] = False,
+    evaluations: Annotated[bool, Option("Include the evaluations of all sites.")] = False,
     force: ForceOption = False,
 ) -> Reply:
     """Write models to one file, with labels, terms, cards, recipes and signatures.
@@ -100,14 +100,11 @@ def import_file(
     *,
     site_map: Annotated[
         Sequence[str],
-        typer.Option(
-            metavar="THERE=HERE",
-            help="The site here for a site there; repeatable. Default: the same name.",
-        ),
+        Option("The site here for a site there; repeatable. Default: the same name.", "THERE=HERE"),
     ] = (),
     visibility: Annotated[
         Literal["private", "sites", "consortium"] | None,
-        typer.Option(help="Who sees new models. Default: the pool's setting."),
+        Option("Who sees new models. Default: the pool's setting."),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> Reply:

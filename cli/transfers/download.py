@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.frame.addresses import (
     SIZE_UNITS,
     count_words,
@@ -20,7 +18,16 @@ from cli.frame.addresses import (
     warn_of_standing,
 )
 from cli.frame.errors import InputMissingError, OutputExistsError, UsageError, VerificationError
-from cli.frame.options import DryRunOption, ForceOption, YesOption, command, group, single
+from cli.frame.options import (
+    Argument,
+    DryRunOption,
+    ForceOption,
+    Option,
+    YesOption,
+    command,
+    group,
+    single,
+)
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -43,17 +50,9 @@ app = single()
 )
 def download(
     invocation: Invocation,
-    addresses: Annotated[
-        list[str], typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION|@sha256:DIGEST].")
-    ],
+    addresses: Annotated[list[str], Argument("[SITE/]NAME[@VERSION|@sha256:DIGEST].", "ADDRESS")],
     output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE|FOLDER",
-            help="File or folder to write. Default: SITE--NAME--vN, here.",
-        ),
+        str, Option("File or folder to write. Default: SITE--NAME--vN, here.", "FILE|FOLDER")
     ] = "",
     force: ForceOption = False,
     dry_run: DryRunOption = False,
@@ -210,20 +209,18 @@ def ls(_invocation: Invocation) -> Reply:
 def rm(
     invocation: Invocation,
     models: Annotated[
-        Sequence[str],
-        typer.Argument(metavar="DIGEST|ADDRESS", help="A digest, its first digits, or an address."),
+        Sequence[str], Argument("A digest, its first digits, or an address.", "DIGEST|ADDRESS")
     ] = (),
     *,
     max_size: Annotated[
         str,
-        typer.Option(
-            metavar="SIZE",
-            help="Remove the longest unused models until the cache is this small, for "
-            "example 10GB.",
+        Option(
+            "Remove the longest unused models until the cache is this small, for example 10GB.",
+            "SIZE",
         ),
     ] = "",
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Remove models not used for this time: 12h, 30d, 8w.")
+        str, Option("Remove models not used for this time: 12h, 30d, 8w.", "AGE")
     ] = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -246,8 +243,7 @@ def rm(
 
 @command(cache_app, "verify", examples=["cache verify", "cache verify --remove"])
 def verify(
-    invocation: Invocation,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove damaged files.")] = False,
+    invocation: Invocation, remove: Annotated[bool, Option("Remove damaged files.")] = False
 ) -> Reply:
     """Verify the digest of every cached model."""
     cache = _cache()

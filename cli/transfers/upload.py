@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import size_words, warn_of_standing
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.options import DryRunOption, LimitOption, command, single
+from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
 from cli.options.versions import (
@@ -64,31 +62,22 @@ class _Description:
 )
 def upload(
     invocation: Invocation,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The model file.")],
+    file: Annotated[Path, Argument("The model file.")],
     *,
-    name: Annotated[str, typer.Option(metavar="[SITE/]NAME", help="The site. Default: your own.")],
+    name: Annotated[str, Option("The site. Default: your own.", "[SITE/]NAME")],
     version: NewVersionOptions,
     metric: MetricOption = (),
-    card: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The model card: Markdown with YAML front matter."),
-    ] = None,
-    receipt: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A receipt that 'poolctl privacy probe' wrote."),
-    ] = None,
+    card: Annotated[Path | None, Option("The model card: Markdown with YAML front matter.")] = None,
+    receipt: Annotated[Path | None, Option("A receipt that 'poolctl privacy probe' wrote.")] = None,
     sidecars_read: Annotated[
         bool,
-        typer.Option(
-            "--sidecars/--no-sidecars",
-            help="Read the files beside the model: its recipe (FILE.recipe.json), labels and "
+        Option(
+            "Read the files beside the model: its recipe (FILE.recipe.json), labels and "
             "scores, and terms of use (FILE.terms, one a line).",
+            name="--sidecars/--no-sidecars",
         ),
     ] = True,
-    sign: Annotated[
-        bool,
-        typer.Option("--sign/--no-sign", help="Sign the version if you have a key for the site."),
-    ] = True,
+    sign: Annotated[bool, Option("Sign the version if you have a key for the site.")] = True,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Upload a model file to the pool as the next version of a model.
@@ -274,14 +263,10 @@ def uploads(
     invocation: Invocation,
     *,
     site: Annotated[
-        str,
-        typer.Option(
-            metavar="SITE", help="Uploads of this site. Default: your site; for pool admins, all."
-        ),
+        str, Option("Uploads of this site. Default: your site; for pool admins, all.", "SITE")
     ] = "",
     abort: Annotated[
-        Sequence[str],
-        typer.Option(metavar="UPLOAD", help="Cancel this upload, delete its parts; repeatable."),
+        Sequence[str], Option("Cancel this upload, delete its parts; repeatable.", "UPLOAD")
     ] = (),
     limit: LimitOption = 100,
 ) -> Reply:

@@ -6,15 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import ModelFile, model_file, size_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
 from cli.frame.options import (
+    Argument,
     DryRunOption,
     ForceOption,
     FormatOption,
+    Option,
     OutputFileOption,
     command,
     numbers,
@@ -44,29 +44,20 @@ app = single()
 )
 def convert(
     invocation: Invocation,
-    model: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A model of any format.")],
+    model: Annotated[str, Argument("A model of any format.", "FILE|ADDRESS")],
     *,
-    output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="The file to write; its suffix selects the format.",
-            show_default=False,
-        ),
-    ],
+    output: Annotated[Path, Option("The file to write; its suffix selects the format.")],
     output_format: FormatOption = "",
     detector_kind: Annotated[
         Literal["object_detector", "simple_object_detector"] | None,
-        typer.Option(
-            help="Detectors: the form for C++ or for Python programs. Default: unchanged."
-        ),
+        Option("Detectors: the form for C++ or for Python programs. Default: unchanged."),
     ] = None,
     upsample: Annotated[
         int | None,
-        typer.Option(
+        Option(
+            "simple_object_detector: how often images are doubled. Default: unchanged.",
             min=0,
             max=16,
-            help="simple_object_detector: how often images are doubled. Default: unchanged.",
         ),
     ] = None,
     force: ForceOption = False,
@@ -168,32 +159,22 @@ _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
 )
 def prune(
     invocation: Invocation,
-    network: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A network.")],
+    network: Annotated[str, Argument("A network.", "FILE|ADDRESS")],
     *,
     fraction: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Of the weights that become zero.", show_default=False),
+        float | None, Option("Of the weights that become zero.", min=0, max=1)
     ] = None,
     output: OutputFileOption = None,
     table: Annotated[
         str,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Compare these fractions, for example 0,0.9,0.99, and write no network.",
-        ),
+        Option("Compare these fractions, for example 0,0.9,0.99, and write no network.", "NUMBERS"),
     ] = "",
     test: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="GAZE",
-            help="With --table: also the mean angular error on this gaze data.",
-            show_default=False,
-        ),
+        Path | None, Option("With --table: also the mean angular error on this gaze data.", "GAZE")
     ] = None,
-    layers: Annotated[Layers, typer.Option(help="The layers to prune.")] = "linear",
+    layers: Annotated[Layers, Option("The layers to prune.")] = "linear",
     over_all: Annotated[
-        bool,
-        typer.Option("--global", help="Prune the fraction of all layers together, not of each."),
+        bool, Option("Prune the fraction of all layers together, not of each.", name="--global")
     ] = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,

@@ -7,11 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
-from cli.frame.options import ProcessesOption, command, single
+from cli.frame.options import Argument, Option, ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import versions
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
@@ -66,79 +64,67 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     invocation: Invocation,
     words: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MODEL... DATA...",
-            help="Models (files or addresses), then annotations (imglab XML, COCO JSON, "
-            "or a folder of .pts files; several are used as one data set), gaze data or clips.",
+        Argument(
+            "Models (files or addresses), then annotations (imglab XML, COCO JSON, or a "
+            "folder of .pts files; several are used as one data set), gaze data or clips.",
+            "MODEL... DATA...",
         ),
     ],
     *,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write JSON, CSV, Markdown and plots to this folder."),
+        Path | None, Option("Write JSON, CSV, Markdown and plots to this folder.", "FOLDER")
     ] = None,
     upsample: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=4,
-            help="Detectors: how often images are doubled. Default: as stored in the file.",
+        Option(
+            "Detectors: how often images are doubled. Default: as stored in the file.", min=0, max=4
         ),
     ] = None,
     threshold: Annotated[
-        float, typer.Option(help="Detectors: added to the score that a detection needs.")
+        float, Option("Detectors: added to the score that a detection needs.")
     ] = 0.0,
     normaliser: Annotated[
         str | None,
-        typer.Option(
-            help="Landmarks: errors are divided by inter-ocular, outer-corners, box, "
-            "none, or the distance between two groups of landmarks: 36,39/42,45.",
-            show_default=False,
+        Option(
+            "Landmarks: errors are divided by inter-ocular, outer-corners, box, none, or "
+            "the distance between two groups of landmarks: 36,39/42,45."
         ),
     ] = None,
     parts: Annotated[
         str,
-        typer.Option(
-            metavar="A,B,...",
-            help="Landmarks to compare: eyes, mouth ..., 36-47, or names. Default: all "
-            "that a model places.",
+        Option(
+            "Landmarks to compare: eyes, mouth ..., 36-47, or names. Default: all that a "
+            "model places.",
+            "A,B,...",
         ),
     ] = "",
     resamples: Annotated[
         int,
-        typer.Option(
-            min=0,
-            max=100_000,
-            help="Number of bootstrap samples for the intervals; 0: no intervals.",
+        Option(
+            "Number of bootstrap samples for the intervals; 0: no intervals.", min=0, max=100_000
         ),
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, Option("Seed of the bootstrap.", min=0)] = 0,
     workers: ProcessesOption = 0,
     per_image: Annotated[
-        bool, typer.Option(help="With --json and --output: also list each image or face.")
+        bool, Option("With --json and --output: also list each image or face.")
     ] = False,
     save: Annotated[
-        bool, typer.Option(help="Save the scores beside the model; 'poolctl upload' sends them.")
+        bool, Option("Save the scores beside the model; 'poolctl upload' sends them.")
     ] = False,
-    post: Annotated[
-        bool, typer.Option(help="Send the scores (never the data) to the pool.")
-    ] = False,
+    post: Annotated[bool, Option("Send the scores (never the data) to the pool.")] = False,
     despite_overlap: Annotated[
         bool,
-        typer.Option(
-            help="With --post: also send scores on pictures that a model learned from, marked "
+        Option(
+            "With --post: also send scores on pictures that a model learned from, marked "
             "training-data."
         ),
     ] = False,
     dataset_name: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="With --post: a name for your data. Default: from its digest."
-        ),
+        str, Option("With --post: a name for your data. Default: from its digest.", "NAME")
     ] = "",
     split: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="With --post: the part of the data, for example test."),
+        str, Option("With --post: the part of the data, for example test.", "NAME")
     ] = "",
     images: ImagesOption = None,
     persons: PersonsOption = "",

@@ -7,11 +7,10 @@ from math import degrees
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import count_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
+from cli.frame.options import Option
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import holds_gaze, part_words
 
@@ -32,14 +31,12 @@ _SHOWN = (
     "person_sd_deg",
 )
 
-PersonsOption = Annotated[
-    str, typer.Option(metavar="A,B,...", help="Gaze data: only these persons.")
-]
+PersonsOption = Annotated[str, Option("Gaze data: only these persons.", "A,B,...")]
 SessionsOption = Annotated[
     str,
-    typer.Option(
-        metavar="A,B,...",
-        help="Gaze data: only these sessions; held-out: those that 'poolctl train gaze' holds out.",
+    Option(
+        "Gaze data: only these sessions; held-out: those that 'poolctl train gaze' holds out.",
+        "A,B,...",
     ),
 ]
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import count_words, model_file, size_words
 from cli.frame.errors import UsageError
-from cli.frame.options import command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import versions
 
@@ -30,10 +28,9 @@ app = single()
 )
 def inspect(
     invocation: Invocation,
-    model: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A model of any format.")],
+    model: Annotated[str, Argument("A model of any format.", "FILE|ADDRESS")],
     picture: Annotated[
-        Path | None,
-        typer.Option(metavar="PNG", help="Draw the HOG weights or the mean shape to this file."),
+        Path | None, Option("Draw the HOG weights or the mean shape to this file.", "PNG")
     ] = None,
 ) -> Reply:
     """Describe a model file: format, fingerprint, and methods that can merge it.

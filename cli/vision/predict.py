@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.frame.addresses import count_words, model_file, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
-from cli.frame.options import ForceOption, ProcessesOption, command, single
+from cli.frame.options import Argument, ForceOption, Option, ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import ImagesOption, read_joined_faces, reading_from
 from cli.vision.clips import predict_looks
@@ -38,51 +36,42 @@ def predict(
     invocation: Invocation,
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="IMAGE|FOLDER|DATA",
-            help="Images, folders, annotations of any format, gaze data; videos or clips.",
+        Argument(
+            "Images, folders, annotations of any format, gaze data; videos or clips.",
+            "IMAGE|FOLDER|DATA",
         ),
     ],
     *,
     detector: Annotated[
         str,
-        typer.Option(
-            metavar="FILE|ADDRESS",
-            help="Model that finds the faces; 'stock' is dlib's own. Default: the boxes "
-            "of the annotations.",
+        Option(
+            "Model that finds the faces; 'stock' is dlib's own. Default: the boxes of the "
+            "annotations.",
+            "FILE|ADDRESS",
         ),
     ] = "",
-    landmarks: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="Model that places the landmarks.")
-    ] = "",
+    landmarks: Annotated[str, Option("Model that places the landmarks.", "FILE|ADDRESS")] = "",
     network: Annotated[
         str,
-        typer.Option(
-            metavar="FILE|ADDRESS",
-            help="Network that finds the gaze in gaze data, or in pictures of left eyes (60 x 36 "
-            "pixels) of heads that face the camera; or where a person looks in videos or clips.",
+        Option(
+            "Network that finds the gaze in gaze data, or in pictures of left eyes (60 x "
+            "36 pixels) of heads that face the camera; or where a person looks in videos "
+            "or clips.",
+            "FILE|ADDRESS",
         ),
     ] = "",
     upsample: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=4, help="How often images are doubled. Default: as stored in the file."
-        ),
+        Option("How often images are doubled. Default: as stored in the file.", min=0, max=4),
     ] = None,
-    threshold: Annotated[
-        float, typer.Option(help="Added to the score that a detection needs.")
-    ] = 0.0,
+    threshold: Annotated[float, Option("Added to the score that a detection needs.")] = 0.0,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the faces as imglab annotations, or the gaze as CSV."
-        ),
+        Path | None, Option("Write the faces as imglab annotations, or the gaze as CSV.")
     ] = None,
     pictures: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Draw the faces on copies of the images, gaze as arrows, maps over videos.",
+        Option(
+            "Draw the faces on copies of the images, gaze as arrows, maps over videos.", "FOLDER"
         ),
     ] = None,
     workers: ProcessesOption = 0,

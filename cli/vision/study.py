@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import first_lines
 from cli.frame.errors import StudyIncompleteError, UsageError
-from cli.frame.options import command, group
+from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
@@ -63,40 +61,21 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
     def study(
         invocation: Invocation,
         dataset: Annotated[
-            list[Path],
-            typer.Argument(
-                metavar="FACES...",
-                help="One data set, which is split, or one for each part.",
-                show_default=False,
-            ),
+            list[Path], Argument("One data set, which is split, or one for each part.", "FACES...")
         ],
         *,
-        test: Annotated[
-            Path,
-            typer.Option(metavar="FACES", help="The test set for all models.", show_default=False),
-        ],
+        test: Annotated[Path, Option("The test set for all models.", "FACES")],
         place: StudyOptions,
         site_count: Annotated[
-            int | None,
-            typer.Option(
-                min=2,
-                max=50,
-                help="Number of parts of one data set. Default: 6.",
-                show_default=False,
-            ),
+            int | None, Option("Number of parts of one data set. Default: 6.", min=2, max=50)
         ] = None,
         grouping: GroupingOptions,
         dataset_name: Annotated[
-            str,
-            typer.Option(
-                metavar="NAME", help="Name of the data in the table. Default: that of FACES."
-            ),
+            str, Option("Name of the data in the table. Default: that of FACES.", "NAME")
         ] = "",
         seed: Annotated[
             int,
-            typer.Option(
-                min=0, help="Seed of the split, the orders, the starting shapes and the intervals."
-            ),
+            Option("Seed of the split, the orders, the starting shapes and the intervals.", min=0),
         ] = 0,
         runs: RunOptions,
         images: ImagesOption = None,

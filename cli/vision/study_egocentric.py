@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from cli.frame.options import Argument, Option
 from cli.frame.output import Invocation, Reply
 from cli.options.data import part_words
 from cli.options.studies import (
@@ -30,24 +29,17 @@ EXAMPLES = [
 def study_egocentric(
     invocation: Invocation,
     dataset: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[CLIPS]", help="Egocentric clips of several persons.", show_default=False
-        ),
+        Path | None, Argument("Egocentric clips of several persons.", "[CLIPS]")
     ] = None,
     *,
     study: StudyOptions,
     drawn: Annotated[
-        bool, typer.Option(help="Draw persons who look alike, and of their own, instead of CLIPS.")
+        bool, Option("Draw persons who look alike, and of their own, instead of CLIPS.")
     ] = False,
-    quick: Annotated[
-        bool, typer.Option(help="A smaller study, of at most 90 minutes on two cores.")
-    ] = False,
-    methods: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Only these methods. Default: all.")
-    ] = "",
+    quick: Annotated[bool, Option("A smaller study, of at most 90 minutes on two cores.")] = False,
+    methods: Annotated[str, Option("Only these methods. Default: all.", "A,B,...")] = "",
     seeds: Annotated[
-        int, typer.Option(min=0, help="Repetitions with other persons and starts; 0: the default.")
+        int, Option("Repetitions with other persons and starts; 0: the default.", min=0)
     ] = 0,
     runs: RunOptions,
 ) -> Reply:

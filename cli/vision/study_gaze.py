@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
+from cli.frame.options import Argument, Option
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 from cli.options.studies import (
@@ -20,12 +19,9 @@ from cli.options.studies import (
 )
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 
-GazeStudyData = Annotated[
-    Path | None,
-    typer.Argument(metavar="[DATA]", help="Gaze data in any layout.", show_default=False),
-]
+GazeStudyData = Annotated[Path | None, Argument("Gaze data in any layout.", "[DATA]")]
 
-DrawnOption = Annotated[bool, typer.Option(help="Draw the eyes, instead of DATA.")]
+DrawnOption = Annotated[bool, Option("Draw the eyes, instead of DATA.")]
 
 GAZE_SETTINGS = SettingsOptions(
     GazeStudySettings(), "settings study gaze", ("protocols", "seeds", "folds", "passes", "secure")
@@ -45,15 +41,13 @@ def study_gaze(
     *,
     study: StudyOptions,
     drawn: DrawnOption = False,
-    quick: Annotated[
-        bool, typer.Option(help="A smaller study, of less than an hour on two cores.")
-    ] = False,
+    quick: Annotated[bool, Option("A smaller study, of less than an hour on two cores.")] = False,
     preset: Annotated[
         Literal["paper", "tuned"],
-        typer.Option(help="How methods train: as the paper says, or as tuned for --quick."),
+        Option("How methods train: as the paper says, or as tuned for --quick."),
     ] = "tuned",
     tune: Annotated[
-        bool, typer.Option(help="Compare candidates for tuned settings instead, with other seeds.")
+        bool, Option("Compare candidates for tuned settings instead, with other seeds.")
     ] = False,
     runs: RunOptions,
     **settings: Any,
@@ -98,9 +92,7 @@ def study_privacy(
     *,
     study: StudyOptions,
     drawn: DrawnOption = False,
-    quick: Annotated[
-        bool, typer.Option(help="A smaller study, of some minutes on two cores.")
-    ] = False,
+    quick: Annotated[bool, Option("A smaller study, of some minutes on two cores.")] = False,
     runs: RunOptions,
 ) -> Reply:
     """Attack what federated training leaks: single updates, sums, the final network, nothing.

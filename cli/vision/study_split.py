@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from cli.frame.options import Option
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 from cli.options.studies import (
@@ -39,9 +38,7 @@ def study_split(
     *,
     study: StudyOptions,
     drawn: DrawnOption = False,
-    quick: Annotated[
-        bool, typer.Option(help="A smaller study, of some minutes on one core.")
-    ] = False,
+    quick: Annotated[bool, Option("A smaller study, of some minutes on one core.")] = False,
     runs: RunOptions,
     **settings: Any,
 ) -> Reply:

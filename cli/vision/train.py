@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from cli.frame.addresses import size_words
 from cli.frame.existing_files import require_free
-from cli.frame.options import DryRunOption, ForceOption, command, group
+from cli.frame.options import DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options import versions
@@ -65,19 +63,12 @@ _MANY_FACES = 1000
 class FaceTrainingOptions(TrainingOptions):
     """How a model of faces is trained and tested, besides its settings."""
 
-    training_scores: Annotated[
-        bool,
-        typer.Option(
-            "--training-scores/--no-training-scores",
-            help="Score the model on its training data at the end.",
-        ),
-    ] = True
+    training_scores: Annotated[bool, Option("Score the model on its training data at the end.")] = (
+        True
+    )
     test: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FACES",
-            help="Score the model on these annotations, and save the scores beside it.",
-        ),
+        Option("Score the model on these annotations, and save the scores beside it.", "FACES"),
     ] = None
     dry_run: DryRunOption = False
     images: ImagesOption = None
@@ -140,9 +131,9 @@ def ert(
     training: FaceTrainingOptions,
     purpose: Annotated[
         Literal["blinks"] | None,
-        typer.Option(
-            "--for",
-            help="blinks: train the landmarks of the eyes, with settings that suit the lids.",
+        Option(
+            "blinks: train the landmarks of the eyes, with settings that suit the lids.",
+            name="--for",
         ),
     ] = None,
     **settings: Any,
@@ -180,10 +171,8 @@ def ert(
 def starter(
     invocation: Invocation,
     *,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The model to write.")] = Path(
-        "eyes.dat"
-    ),
-    image_count: Annotated[int, typer.Option(min=20, help="Number of faces to draw.")] = 250,
+    output: Annotated[Path, Option("The model to write.")] = Path("eyes.dat"),
+    image_count: Annotated[int, Option("Number of faces to draw.", min=20)] = 250,
     force: ForceOption = False,
 ) -> Reply:
     """Train a landmark model of the eyes on drawn faces, for a first look at your own video.

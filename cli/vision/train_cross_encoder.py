@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
-
 from cli.frame.addresses import count_words, model_file
 from cli.frame.errors import goes_on_when_repeated
 from cli.frame.existing_files import refuse_inputs
-from cli.frame.options import command, single
+from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.train_gaze import (
@@ -98,10 +96,7 @@ def gaze_head(
     dataset: GazeArgument,
     *,
     encoder: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|ADDRESS", help="As 'train cross-encoder' or rounds made it; not changed."
-        ),
+        str, Option("As 'train cross-encoder' or rounds made it; not changed.", "FILE|ADDRESS")
     ],
     training: TrainingOptions,
     **settings: Any,

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cli.frame.addresses import count_words, model_file, size_words
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.existing_files import refuse_inputs, require_free
-from cli.frame.options import DryRunOption, ForceOption, command, single
+from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import read_face_file
@@ -30,15 +28,12 @@ if TYPE_CHECKING:
 class TrainingOptions:
     """Where a trained model goes."""
 
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The model to write. Default: named like the data."),
-    ] = None
+    output: Annotated[Path | None, Option("The model to write. Default: named like the data.")] = (
+        None
+    )
     upload: Annotated[
         str | None,
-        typer.Option(
-            metavar="[SITE/]NAME", help="Upload the model with labels and scores, never the images."
-        ),
+        Option("Upload the model with labels and scores, never the images.", "[SITE/]NAME"),
     ] = None
     force: ForceOption = False
 
@@ -123,9 +118,7 @@ GAZE_SETTINGS = SettingsOptions(
     ("architecture", "persons", "epochs", "learning_rate", "seed", "device", "threads"),
 )
 
-GazeArgument = Annotated[
-    Path, typer.Argument(metavar="DATA", help="A folder with gaze.csv, its table, or MPIIGaze.")
-]
+GazeArgument = Annotated[Path, Argument("A folder with gaze.csv, its table, or MPIIGaze.", "DATA")]
 
 
 @command(
@@ -143,9 +136,7 @@ def gaze(
     dataset: GazeArgument,
     *,
     training: TrainingOptions,
-    base: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="The network to go on from.")
-    ] = "",
+    base: Annotated[str, Option("The network to go on from.", "FILE|ADDRESS")] = "",
     dry_run: DryRunOption = False,
     **settings: Any,
 ) -> Reply:

@@ -7,11 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from cli.frame.addresses import count_words
 from cli.frame.errors import InputMissingError, goes_on_when_repeated
-from cli.frame.options import command, single
+from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.clips import score_table
@@ -45,10 +43,7 @@ SALIENCY_SETTINGS = SettingsOptions(
 def saliency(
     invocation: Invocation,
     dataset: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CLIPS", help="A folder with clips.csv, or as EGTEA Gaze+ or Ego4D has it."
-        ),
+        Path, Argument("A folder with clips.csv, or as EGTEA Gaze+ or Ego4D has it.", "CLIPS")
     ],
     *,
     training: TrainingOptions,
