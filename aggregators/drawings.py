@@ -31,10 +31,7 @@ _LINE, _DOT, _GREY = "#5f87b8", "#d0453f", "#808080"
 def draw_model(model: Model, size: str) -> tuple[str, bytes]:
     """Return the media type and the bytes of a drawing.
 
-    Parameters
-    ----------
-    size : str
-        ``thumb``, or ``large``: with numbers at up to 20 landmarks.
+    `size`: ``thumb``, or ``large``: with numbers at up to 20 landmarks.
     """
     if isinstance(model, FhogDetector):
         return "image/png", draw_detector(model, CELL_PX[size])

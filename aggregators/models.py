@@ -210,12 +210,8 @@ class ShapePredictor(_Described):
 class ForestEnsemble(_Described):
     """Several landmark models whose results are averaged (WBA, final form).
 
-    Attributes
-    ----------
-    members : tuple of ShapePredictor
-        All with the same number of parts and the same initial shape.
-    weights : float64, shape (members,)
-        Finite and positive; normalised when used.
+    `members`: all with the same number of parts and the same initial shape. `weights`, float64 of
+    shape (members,): finite and positive; normalised when used.
     """
 
     members: tuple[ShapePredictor, ...]

@@ -47,11 +47,6 @@ def prune(
     scope : str
         Whether each entry loses this fraction, or all entries together.
 
-    Raises
-    ------
-    OptionError
-        The fraction is out of range, or the network has no such floating-point entry.
-
     Notes
     -----
     Source: chapter 4 of the thesis on efficient federated gaze estimation; Li et al. 2017,

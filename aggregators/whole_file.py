@@ -22,10 +22,7 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     The bytes are on disk before the file is renamed, so a reader sees the old file or the new
     one. When the block raises, the old file stays.
 
-    Parameters
-    ----------
-    mode : int
-        Permissions, less the umask.
+    `mode`: permissions, less the umask.
     """
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.partial")
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)

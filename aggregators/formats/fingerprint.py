@@ -39,10 +39,7 @@ def model_kind(model: Model) -> ModelKind:
 def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
     """Describe a model by its sizes and settings, without its parameters.
 
-    Parameters
-    ----------
-    format_name : str, optional
-        Format of the model's file; by default the one it would be written in.
+    `format_name`: format of the model's file; by default the one it would be written in.
 
     Returns
     -------
@@ -60,11 +57,6 @@ def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
         network
             ``tensors`` (name to [type, shape]), ``parameters`` (their number),
             ``architecture`` and ``architecture_version`` (from the file's metadata, or None).
-
-    Raises
-    ------
-    FormatError
-        The description would be larger than a pool takes (`MOST_BYTES`).
     """
     head: Fingerprint = {
         "kind": model_kind(model),

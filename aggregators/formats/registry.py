@@ -99,13 +99,7 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
 
 
 def decode_model(data: Buffer) -> Model:
-    """Read a model from the bytes of a file of any known format.
-
-    Raises
-    ------
-    FormatError
-        As `read_model`, without a file name.
-    """
+    """Read a model from the bytes of a file of any known format."""
     view = view_bytes(data)
     model: Model = _recognise_head(bytes(view[:HEAD_BYTES]), "").decode(data)
     return model
@@ -114,15 +108,7 @@ def decode_model(data: Buffer) -> Model:
 def encode_model(model: Model, format_name: str | None = None) -> bytes:
     """Return the bytes of a model's file.
 
-    Parameters
-    ----------
-    format_name : str, optional
-        A name of `FORMATS`; by default the first format that holds the model.
-
-    Raises
-    ------
-    ConversionError
-        The format is unknown or cannot hold the model.
+    `format_name`: a name of `FORMATS`; by default the first format that holds the model.
     """
     chosen = default_format(model) if format_name is None else format_for(model, format_name)
     return b"".join(view_bytes(piece) for piece in chosen.encode(model))
@@ -162,13 +148,7 @@ def default_format(model: Model) -> ModelFormat[Any]:
 
 
 def format_for(model: Model, name: str, prefix: str = "") -> ModelFormat[Any]:
-    """Return the format of this name, if it can hold the model.
-
-    Raises
-    ------
-    ConversionError
-        The format is unknown or cannot hold the model; begins with `prefix`.
-    """
+    """Return the format of this name, if it can hold the model."""
     if name not in FORMATS:
         raise ConversionError(f"format: found {name!r}, expected one of {', '.join(FORMATS)}")
     if not FORMATS[name].holds(model):
@@ -275,10 +255,7 @@ _PART_OF_ROUND = re.compile(
 def describe_unknown_file(head: bytes) -> tuple[str, str]:
     """Return what a file seems to be, and what to use instead (may be empty).
 
-    Parameters
-    ----------
-    head : bytes
-        First bytes of a file that no format recognises.
+    `head`: first bytes of a file that no format recognises.
     """
     if len(head) < 9:
         return f"only {len(head)} bytes", "a model file; the download may be incomplete"

@@ -290,13 +290,7 @@ def _check_coverage(entries: Mapping[str, Entry], base: int, size: int) -> None:
 def lay_out(
     infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]
 ) -> tuple[bytes, list[str]]:
-    """Return the header (its length included) and the tensors' names in file order.
-
-    Raises
-    ------
-    ConversionError
-        An unknown type, or a name or header that is too long.
-    """
+    """Return the header (its length included) and the tensors' names in file order."""
     for name, info in infos.items():
         if len(name) > MOST_NAME_CHARACTERS:
             raise ConversionError(
@@ -410,13 +404,7 @@ def _encode_laid_out(model: StateDict, header: bytes, names: list[str]) -> Itera
 
 
 def tensor_bytes(name: str, array: NDArray[np.generic], info: TensorInfo) -> NDArray[np.uint8]:
-    """Return the bytes of an entry as they are stored, shape (bytes,).
-
-    Raises
-    ------
-    ConversionError
-        The array is not of the type and shape of `info`.
-    """
+    """Return the bytes of an entry as they are stored, shape (bytes,)."""
     wanted = np.dtype(np.float32 if info.dtype == "BF16" else NUMPY_TYPES.get(info.dtype, np.void))
     if array.dtype != wanted or array.shape != info.shape:
         raise ConversionError(

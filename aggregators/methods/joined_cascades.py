@@ -205,12 +205,8 @@ def distribute_trees(trees: Sequence[int], weights: Sequence[float], kept: int) 
 class Thinned:
     """The kept trees of a level.
 
-    Attributes
-    ----------
-    trees : int64, shape (kept,)
-        Their indices in the level, ascending.
-    factors : float64, shape (kept,)
-        Factors of their leaves.
+    `trees`, int64 of shape (kept,): their indices in the level, ascending. `factors`, float64 of
+    shape (kept,): factors of their leaves.
     """
 
     trees: Int64
@@ -230,10 +226,7 @@ def thin_level(level: CascadeLevel, kept: int) -> Thinned:
     equal factors; 3.7 with every fourth tree unscaled; 0.67 with the first trees only; 0.31 with
     all trees.
 
-    Parameters
-    ----------
-    kept : int
-        At least 1 and less than the number of trees.
+    `kept`: at least 1 and less than the number of trees.
     """
     sizes = measure_trees(level)
     starts = _find_stretches(sizes, kept)

@@ -66,13 +66,9 @@ def refine(
 ) -> ShapePredictor:
     """Return the base with the weighted mean of the contributions added to its leaves.
 
-    Parameters
-    ----------
-    contributions : sequence of SubModel
-        Of one round, all fitted to `base`; summed in this order.
-    weight_cap : float
-        A site whose samples in all leaves are more than so many times the median counts as if it
-        had that many.
+    `contributions`: of one round, all fitted to `base`; summed in this order. `weight_cap`: a site
+    whose samples in all leaves are more than so many times the median counts as if it had that
+    many.
     """
     require_equal(
         contributions,

@@ -74,13 +74,7 @@ _DECODERS: Mapping[str, Callable[[Buffer], MergeInput]] = {
 
 
 def read_input(path: Path) -> MergeInput:
-    """Read a model file, a contribution or an optimiser state.
-
-    Raises
-    ------
-    FormatError
-        As `read_model`.
-    """
+    """Read a model file, a contribution or an optimiser state."""
     if not path.is_file():
         return read_model(path)
     with path.open("rb") as file:
@@ -277,13 +271,7 @@ def _shares_something(given: MergeInput) -> bool:
 def choose_output_format(
     method: AggregationMethod[Any], output: Path | None, output_format: str | None
 ) -> str:
-    """Return the format to write: the one asked for, else by suffix, else the method's first.
-
-    Raises
-    ------
-    ConversionError
-        The format cannot hold the method's results.
-    """
+    """Return the format to write: the one asked for, else by suffix, else the method's first."""
     if output_format is not None:
         wanted, because = output_format, f"the format {output_format!r}"
     elif output is not None and (by_suffix := format_of_suffix(output)) is not None:

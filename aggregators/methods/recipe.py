@@ -156,13 +156,7 @@ def parse_recipe(content: bytes | str, *, subject: str = "recipe") -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe file.
-
-    Raises
-    ------
-    RecipeError
-        The file cannot be read, or is not a recipe.
-    """
+    """Read a recipe file."""
     try:
         with path.open("rb") as file:
             # One byte more than allowed shows that a file is too large, without reading it whole.

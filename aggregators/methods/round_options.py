@@ -97,12 +97,7 @@ class LocalTraining(MethodOptions):
 class RoundOptions:
     """The options of a round, taken apart.
 
-    Attributes
-    ----------
-    own : MethodOptions
-        What `aggregators.merge` takes.
-    training : LocalTraining
-        What every site takes.
+    `own`: what `aggregators.merge` takes. `training`: what every site takes.
     """
 
     own: MethodOptions
@@ -114,14 +109,7 @@ class RoundOptions:
 
 
 def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
-    """Take the options of a round apart, and add the defaults.
-
-    Raises
-    ------
-    UnknownMethodError
-    OptionError
-        The method is not for networks, or an option is unknown or invalid.
-    """
+    """Take the options of a round apart, and add the defaults."""
     chosen = find_method(method)
     if chosen.kind != "network":
         known = ", ".join(each.name for each in METHODS.values() if each.kind == "network")

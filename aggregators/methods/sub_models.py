@@ -61,12 +61,8 @@ class SubModel(Generic[ModelT_co]):
 class SubModels(Generic[ModelT_co]):
     """The distinct inputs of a merge.
 
-    Attributes
-    ----------
-    given : tuple of SubModel
-        In the order given.
-    in_sum_order : tuple of SubModel
-        Sorted by digest, so that sums do not depend on the order given.
+    `given`: in the order given. `in_sum_order`: sorted by digest, so that sums do not depend on the
+    order given.
     """
 
     given: tuple[SubModel[ModelT_co], ...]
@@ -127,11 +123,6 @@ def collect_sub_models(
     """Check the weights, join copies, and sort by digest.
 
     Weights are scaled by a power of two, which is exact and prevents overflow.
-
-    Raises
-    ------
-    WeightError
-        No inputs, or a weight that is missing, not finite, not positive or too small.
     """
     # Ratios alone count. Near the limits of float64, sums and products of unscaled weights would
     # overflow or vanish.
@@ -194,12 +185,7 @@ def check_weights(weights: Sequence[float] | None, names: Sequence[str]) -> tupl
 def cap_samples(samples: Sequence[int], cap: float) -> float:
     """Return the most samples that one site counts with.
 
-    Parameters
-    ----------
-    samples : sequence of int
-        As the sites of a round state them.
-    cap : float
-        Multiple of their median; of an even number, of the lower middle, so that of two sites the
-        smaller one decides.
+    `samples`: as the sites of a round state them. `cap`: multiple of their median; of an even
+    number, of the lower middle, so that of two sites the smaller one decides.
     """
     return cap * sorted(samples)[(len(samples) - 1) // 2]

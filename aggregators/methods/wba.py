@@ -139,11 +139,7 @@ class WbaFinal(AggregationMethod[NoOptions]):
 class Member:
     """One cascade in a merge.
 
-    Attributes
-    ----------
-    weight : float
-        The weight of its input, divided among the members of an ensemble.
-    name : str
+    `weight`: the weight of its input, divided among the members of an ensemble.
     """
 
     predictor: ShapePredictor
@@ -224,11 +220,7 @@ def reanchor_members(landmarks: SubModels[LandmarkModel]) -> tuple[Member, ...]:
 def mean_initial_shape(shapes: Sequence[Float32], copies: Sequence[int]) -> Float32:
     """Return the mean of initial shapes, each counted `copies` times, computed in float64.
 
-    Parameters
-    ----------
-    shapes : sequence of float32, shape (parts, 2)
-        In box coordinates.
-    copies : sequence of int
+    `shapes`, sequence of float32 of shape (parts, 2): in box coordinates.
     """
     total: Float64 = np.zeros(shapes[0].shape, dtype=np.float64)
     for shape, count in zip(shapes, copies, strict=True):
@@ -244,10 +236,7 @@ def reanchor(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredicto
     the nearest landmark of the new shape. The trees are shared with the original. A predictor
     that already has this initial shape is returned unchanged.
 
-    Parameters
-    ----------
-    initial_shape : float32, shape (parts, 2)
-        In box coordinates.
+    `initial_shape`, float32 of shape (parts, 2): in box coordinates.
     """
     if np.array_equal(predictor.initial_shape, initial_shape):
         return predictor

@@ -28,15 +28,7 @@ class DlibCompatiblePredictor:
     def __call__(self, image: NDArray[np.uint8], box: dlib.rectangle) -> dlib.full_object_detection:
         """Place the landmarks of one face.
 
-        Parameters
-        ----------
-        image : uint8, shape (height, width) or (height, width, 3)
-            Grey or RGB.
-
-        Raises
-        ------
-        ImageArrayError, FaceBoxError
-            As `LandmarkPredictor.predict`.
+        `image`, uint8 of shape (height, width) or (height, width, 3): grey or RGB.
         """
         import dlib
 

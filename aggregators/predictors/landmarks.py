@@ -15,20 +15,12 @@ from aggregators.models import Float32, Float64, ForestEnsemble, ShapePredictor,
 def to_grey(image: NDArray[Any]) -> UInt8:
     """Return a grey image, computed as in dlib: ``(red + green + blue) // 3``.
 
-    Parameters
-    ----------
-    image : uint8, shape (height, width) or (height, width, 3)
-        Grey, or RGB.
+    `image`, uint8 of shape (height, width) or (height, width, 3): grey, or RGB.
 
     Returns
     -------
     uint8, shape (height, width)
         C-contiguous; the same array if it needs no change.
-
-    Raises
-    ------
-    ImageArrayError
-        Another type or shape.
     """
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         found = f"{image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
@@ -51,11 +43,6 @@ class LandmarkPredictor:
 
     The arithmetic is that of dlib's ``shape_predictor``, but coordinates are not rounded.
     Several threads may use an instance at once, and run in parallel.
-
-    Raises
-    ------
-    InconsistentModelError
-        The model was not read from a file and its arrays are inconsistent.
 
     Examples
     --------
@@ -121,12 +108,8 @@ class LandmarkPredictor:
     ) -> Float64:
         """Place landmarks as `predict`, from other starting shapes.
 
-        Parameters
-        ----------
-        grey, boxes
-            As in `predict`.
-        starting_shapes : float, shape (faces, parts, 2)
-            In box coordinates: (0, 0) top left corner, (1, 1) bottom right corner.
+        `grey` and `boxes`: as in `predict`. `starting_shapes`, float of shape (faces, parts, 2): in
+        box coordinates: (0, 0) top left corner, (1, 1) bottom right corner.
         """
         image, checked = to_grey(grey), check_boxes(boxes)
         starts = np.asarray(starting_shapes, dtype=np.float32)

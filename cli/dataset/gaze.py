@@ -22,13 +22,7 @@ _LINES_SHOWN = 5
 
 
 def findings_table(findings: list[Finding], report_file: Path | None, *, strict: bool) -> TableText:
-    """Write the report, refuse errors, and return a table of the warnings.
-
-    Raises
-    ------
-    VerificationError
-        There are errors, or with `strict` any findings.
-    """
+    """Write the report, refuse errors, and return a table of the warnings."""
     if report_file is not None:
         _write_report(report_file, findings)
     bad = [finding for finding in findings if strict or finding.severity == "error"]

@@ -77,12 +77,8 @@ def check_datasets(
     A model scored on pictures that it was trained on looks better than it is. Pictures are
     compared by their pixels, so that a renamed or converted copy is found, too.
 
-    Parameters
-    ----------
-    datasets : sequence of FaceDataset
-        Such as training and test data.
-    expected_parts : int, optional
-        How many landmarks faces should have.
+    `datasets`: such as training and test data. `expected_parts`: how many landmarks faces should
+    have.
     """
     findings: list[Finding] = []
     seen: dict[str, tuple[int, AnnotatedImage]] = {}

@@ -29,14 +29,9 @@ from site_agent.errors import AnnotationFileError, DatasetEditError
 class ReadingOptions:
     """What the files themselves do not say.
 
-    Attributes
-    ----------
-    pts_origin : float
-        Coordinates of the centre of the upper left pixel in ``.pts`` files.
-    box_margin : float
-        How far boxes around the landmarks of ``.pts`` files go beyond them, in their sizes.
-    images : Path or None
-        Folder to which file names in COCO files are relative.
+    `pts_origin`: coordinates of the centre of the upper left pixel in ``.pts`` files. `box_margin`:
+    how far boxes around the landmarks of ``.pts`` files go beyond them, in their sizes. `images`:
+    folder to which file names in COCO files are relative.
     """
 
     pts_origin: float = DEFAULT_ORIGIN
@@ -77,13 +72,7 @@ ANNOTATION_FORMATS: dict[str, AnnotationFormat] = {
 
 
 def recognise_annotations(path: Path | str) -> AnnotationFormat:
-    """Return the format of a folder, or of a file by the ending of its name.
-
-    Raises
-    ------
-    AnnotationFileError
-        The ending is that of no format.
-    """
+    """Return the format of a folder, or of a file by the ending of its name."""
     path = Path(path)
     if path.is_dir():
         return ANNOTATION_FORMATS["pts"]
@@ -99,13 +88,7 @@ def recognise_annotations(path: Path | str) -> AnnotationFormat:
 
 
 def read_faces(path: Path | str, options: ReadingOptions | None = None) -> FaceDataset:
-    """Read annotated faces of any known format.
-
-    Raises
-    ------
-    AnnotationFileError
-        Naming the file and, where it is known, the line.
-    """
+    """Read annotated faces of any known format."""
     path = Path(path)
     return recognise_annotations(path).read(path, options or ReadingOptions())
 
@@ -168,11 +151,6 @@ def copy_images(
 
     Names are kept; of several files of the same name the later ones get a number. What is there
     under these names (`copy_places`) is replaced.
-
-    Raises
-    ------
-    AnnotationFileError
-        An image cannot be read, or not be written.
     """
     places = copy_places(dataset, folder)
     copied: dict[Path, Path] = {}
@@ -209,11 +187,6 @@ def renumber_parts(dataset: FaceDataset) -> FaceDataset:
 
     '1', '2', ... '10' become '01', '02', ... '10', and so do 'p1', 'p2', ... 'p10'; the numbers
     themselves stay.
-
-    Raises
-    ------
-    DatasetEditError
-        When names are no numbers, or two of them are the same number.
     """
     names = part_names(dataset)
     bare = dict(zip(names, without_prefix(names), strict=True))
@@ -258,11 +231,6 @@ def rebox_dataset(
     Landmark models start from the box, so they should be trained on boxes as they will get them.
     Faces that the detector does not find get the median offset and size of those it finds.
     Boxes marked `ignore` and boxes without landmarks stay as they are.
-
-    Raises
-    ------
-    DatasetEditError
-        When no face at all is found.
     """
     names = part_names(dataset)
     detected: list[list[Sequence[float] | None]] = []

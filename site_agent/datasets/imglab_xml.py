@@ -71,11 +71,6 @@ def write_imglab_xml(dataset: FaceDataset, path: Path | str) -> None:
 
     Landmarks are rounded to whole pixels, because dlib reads no others. File names are written
     relative to the folder of `path`; the file takes its place only when it is complete.
-
-    Raises
-    ------
-    AnnotationFileError
-        When the file cannot be written, or the name of an image is not UTF-8.
     """
     path = Path(path)
     head = (

@@ -141,10 +141,8 @@ EYE_POINTS = 12
 def eye_aspect_ratio(eye: NDArray[np.floating]) -> Float64:
     """Return height over width of eyes.
 
-    Parameters
-    ----------
-    eye : float, shape (..., 6, 2)
-        Corner, two points of the upper lid, other corner, two points of the lower lid.
+    `eye`, float of shape (..., 6, 2): corner, two points of the upper lid, other corner, two points
+    of the lower lid.
 
     Returns
     -------
@@ -167,10 +165,8 @@ def eye_aspect_ratio(eye: NDArray[np.floating]) -> Float64:
 def eyes_of(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
     """Return the points (left, right) of both eyes, each of shape (..., 6, 2).
 
-    Parameters
-    ----------
-    landmarks : float, shape (..., 68, 2) or (..., 12, 2)
-        All landmarks of the iBUG scheme, or those of the eyes alone (37 to 48).
+    `landmarks`, float of shape (..., 68, 2) or (..., 12, 2): all landmarks of the iBUG scheme, or
+    those of the eyes alone (37 to 48).
     """
     points = np.asarray(landmarks, dtype=np.float64)
     if points.shape[-2] == EYE_POINTS:

@@ -13,13 +13,7 @@ NetworkData = GazeDataset | EgocentricDataset
 
 
 def open_network_data(path: Path) -> NetworkData:
-    """Open whichever a folder holds.
-
-    Raises
-    ------
-    AnnotationFileError
-        The data are damaged, or of no known layout.
-    """
+    """Open whichever a folder holds."""
     return open_egocentric(path) if is_egocentric(path) else open_gaze(path)
 
 

@@ -50,11 +50,6 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
     float64, shape (points, 2)
         (x, y) in pixels from the centre of the upper left pixel; NaN where a landmark is not
         marked.
-
-    Raises
-    ------
-    AnnotationFileError
-        Naming the file and the line.
     """
     path = Path(path)
     try:
@@ -79,13 +74,7 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
 
 
 def write_pts(points: Float64, path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> None:
-    """Write one face, shape (points, 2), in the convention of `read_pts`.
-
-    Raises
-    ------
-    AnnotationFileError
-        When the file cannot be written.
-    """
+    """Write one face, shape (points, 2), in the convention of `read_pts`."""
     path = Path(path)
     lines = [f"{x:.6f} {y:.6f}" for x, y in np.asarray(points) + origin]
     text = "\n".join(["version: 1", f"n_points: {len(lines)}", "{", *lines, "}", ""])
@@ -112,11 +101,6 @@ def read_pts_folder(
     the order of the file.
 
     Boxes go around the landmarks, and `margin` of their width and height beyond on each side.
-
-    Raises
-    ------
-    AnnotationFileError
-        No ``.pts`` files; two images of the same name; a file that cannot be read.
     """
     path = Path(path)
     files = sorted(find_pts(path)) if path.is_dir() else [path]
@@ -168,24 +152,14 @@ def write_pts_folder(
     The second face of ``one.jpg`` becomes ``one_2.pts`` with ``one_2.jpg``: a file holds one face.
     What is there under these names (`pts_places`) is replaced.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-        Boxes without landmarks and ignored ones are left out.
-    names : iterable of str
-        The landmarks, in the order to be written; those a face lacks become ``nan nan``.
-    folder : Path or str
-        Where they go, flat; made where absent.
+    `dataset`: boxes without landmarks and ignored ones are left out. `names`: the landmarks, in the
+    order to be written; those a face lacks become ``nan nan``. `folder`: where they go, flat; made
+    where absent.
 
     Returns
     -------
     list of Path
         The ``.pts`` files.
-
-    Raises
-    ------
-    AnnotationFileError
-        When an image cannot be copied or a file not be written.
     """
     folder, names = Path(folder), list(names)
     absent = (math.nan, math.nan)

@@ -136,11 +136,6 @@ def dataset_digest(dataset: FaceDataset) -> str:
     copy in another place has the same one. It changes with every byte of an image, coordinate
     and mark. The images cannot be recovered from it; who holds exactly the same files can
     recognise them.
-
-    Raises
-    ------
-    AnnotationFileError
-        When an image cannot be read; names the annotation file and the line.
     """
     require_images(dataset)
     images = sorted(_image_digest(dataset, image) for image in dataset.images)
@@ -152,11 +147,6 @@ def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
 
     Two data sets with a common mark share an image, whatever was annotated in it. A mark is a
     part of a hash; the image cannot be recovered from it.
-
-    Raises
-    ------
-    AnnotationFileError
-        As `dataset_digest`.
     """
     return tuple(
         _digest_of(["poolctl-image/1", _content_digest(dataset, image)])[:_MARK_DIGITS]
@@ -191,13 +181,7 @@ def _digest_of(value: object) -> str:
 
 
 def require_images(dataset: FaceDataset) -> None:
-    """Refuse a data set with missing images, before any is read.
-
-    Raises
-    ------
-    AnnotationFileError
-        Names the folder and how many are missing.
-    """
+    """Refuse a data set with missing images, before any is read."""
     missing = [image for image in dataset.images if not image.path.is_file()]
     if not missing:
         return

@@ -63,21 +63,9 @@ def write_contact_sheets(
 
     Boxes are yellow, ignored ones red; the caption of each tile is the file and the line.
 
-    Parameters
-    ----------
-    output : Path or str
-        PNG file; further pages are called ``name-2.png`` ..., as `sheet_paths` says.
-    most_pages : int, optional
-        Not more; the faces shown are then spread evenly over the data set.
-    whole_images : bool
-        A tile for each image, not for each face.
-
-    Raises
-    ------
-    DatasetEditError
-        Nothing to show, or a page cannot be written.
-    AnnotationFileError
-        An image cannot be read; names the annotation file and the line.
+    `output`: PNG file; further pages are called ``name-2.png`` ..., as `sheet_paths` says.
+    `most_pages`: not more; the faces shown are then spread evenly over the data set.
+    `whole_images`: a tile for each image, not for each face.
     """
     shown = _shown(dataset, whole_images=whole_images)
     if not shown:

@@ -30,11 +30,6 @@ def site_shares(sites: int, test: float = 0.0) -> dict[str, float]:
     """Return equal shares for ``site-1``, ``site-2`` ..., after a part for ``test``.
 
     With one site the parts are ``train`` and ``test``.
-
-    Raises
-    ------
-    DatasetEditError
-        Fewer than two parts in all, or no part left to train on.
     """
     if not 0.0 <= test < 1.0:
         raise DatasetEditError(f"the test part is {test:g} of the data; expected 0 to below 1")
@@ -59,14 +54,9 @@ def split_dataset(
 ) -> dict[str, FaceDataset]:
     """Cut a data set into parts.
 
-    Parameters
-    ----------
-    shares : mapping of str to float
-        Names of the parts, and what part of the images each gets; above 0.
-    group_of : callable, optional
-        What an image belongs to. Files of the same content belong together in any case.
-    seed : int
-        The same gives the same parts, whatever the order of the images in the file.
+    `shares`: names of the parts, and what part of the images each gets; above 0. `group_of`: what
+    an image belongs to. Files of the same content belong together in any case. `seed`: the same
+    gives the same parts, whatever the order of the images in the file.
 
     Returns
     -------
@@ -120,11 +110,6 @@ def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
 
     Names are relative to the folder of the data set, with ``/`` between folders. The group is
     the match of the expression's group called ``person``, or of its first group, or all of it.
-
-    Raises
-    ------
-    DatasetEditError
-        When the expression is invalid, or the name of an image does not match.
     """
     try:
         expression = re.compile(pattern)
@@ -148,13 +133,6 @@ def by_table(dataset: FaceDataset, table: Path | str) -> GroupOf:
 
     Files are named relative to the folder of the data set, or by their names alone where these
     are unique.
-
-    Raises
-    ------
-    AnnotationFileError
-        When the table cannot be read or lacks a column.
-    DatasetEditError
-        When an image is not in the table.
     """
     table = Path(table)
     rows = _rows(table, "person", "file")

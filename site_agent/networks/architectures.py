@@ -143,13 +143,7 @@ def require_kind(name: str, kind: str, where: str) -> None:
 
 
 def find_architecture(name: str, version: str | int | None = None) -> Architecture:
-    """Return the architecture of this name, and of this version if one is given.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no such architecture, or this program has another version of it.
-    """
+    """Return the architecture of this name, and of this version if one is given."""
     if name not in _ARCHITECTURES:
         raise InvalidInputError(
             f"unknown architecture {name!r}; expected one of {', '.join(_ARCHITECTURES)}"

@@ -54,15 +54,7 @@ def from_module(
 def to_module(network: StateDict, name: str = "the network") -> nn.Module:
     """Return the torch module of a network, in evaluation mode, on the CPU.
 
-    Parameters
-    ----------
-    name : str
-        How errors call the network.
-
-    Raises
-    ------
-    InvalidInputError
-        The metadata name no known architecture, or the entries do not fit it.
+    `name`: how errors call the network.
     """
     import torch
 
@@ -102,13 +94,7 @@ def last_layer(module: nn.Module) -> frozenset[str]:
 
 
 def read_network(path: Path | str) -> StateDict:
-    """Read a network file.
-
-    Raises
-    ------
-    InvalidInputError
-        The file holds no network.
-    """
+    """Read a network file."""
     path = Path(path)
     try:
         network = read_model(path)
@@ -129,9 +115,7 @@ def to_inputs(patches: NDArray[np.uint8]) -> torch.Tensor:
 
     Scaling each patch removes most of what differs between lights and cameras.
 
-    Parameters
-    ----------
-    patches : uint8, shape (n, 36, 60)
+    `patches`, uint8 of shape (n, 36, 60).
 
     Returns
     -------
@@ -150,14 +134,9 @@ def predict_gaze(
 ) -> NDArray[np.float64]:
     """Return the gaze in each patch.
 
-    Parameters
-    ----------
-    module : torch module
-        As `to_module` returns it; left in evaluation mode on `device`.
-    patches : uint8, shape (n, 36, 60)
-        Left eyes, or right eyes mirrored.
-    head : float, shape (n, 2)
-        Yaw and pitch of the head in radians.
+    `module`: as `to_module` returns it; left in evaluation mode on `device`. `patches`, uint8 of
+    shape (n, 36, 60): left eyes, or right eyes mirrored. `head`, float of shape (n, 2): yaw and
+    pitch of the head in radians.
 
     Returns
     -------
@@ -180,12 +159,8 @@ def predict_gaze(
 def encode_gaze(module: nn.Module, patches: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Return the gaze feature of each patch.
 
-    Parameters
-    ----------
-    module : CrossEncoder
-        As `to_module` returns it.
-    patches : uint8, shape (n, 36, 60)
-        Left eyes, or right eyes mirrored.
+    `module`: as `to_module` returns it. `patches`, uint8 of shape (n, 36, 60): left eyes, or right
+    eyes mirrored.
 
     Returns
     -------
@@ -218,11 +193,7 @@ def clip_inputs(frames: torch.Tensor) -> torch.Tensor:
 def predict_maps(module: nn.Module, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return where a person looks: a map of each frame that sums to 1.
 
-    Parameters
-    ----------
-    module : torch module
-        Of a saliency network.
-    frames : uint8, shape (n, frames, size, size, 3)
+    `module`: of a saliency network. `frames`, uint8 of shape (n, frames, size, size, 3).
 
     Returns
     -------

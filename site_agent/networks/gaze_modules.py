@@ -19,13 +19,8 @@ from torch.nn import functional
 class Stage:
     """One step of a network.
 
-    Attributes
-    ----------
-    layers : tuple of str
-        The modules whose parameters it uses, such as ``layer1.0``.
-    run : callable
-        Takes the module, what the stage before returned, and the head angles; returns tensors of
-        shape (n, ...).
+    `layers`: the modules whose parameters it uses, such as ``layer1.0``. `run`: takes the module,
+    what the stage before returned, and the head angles; returns tensors of shape (n, ...).
     """
 
     name: str
@@ -49,12 +44,8 @@ class StagedNetwork(nn.Module):
     def forward(self, patches: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
         """Return yaw and pitch.
 
-        Parameters
-        ----------
-        patches : float32, shape (n, 1, 36, 60)
-            As `site_agent.networks.files.to_inputs` scales them.
-        head : float32, shape (n, 2)
-            Yaw and pitch of the head in radians.
+        `patches`, float32 of shape (n, 1, 36, 60): as `site_agent.networks.files.to_inputs` scales
+        them. `head`, float32 of shape (n, 2): yaw and pitch of the head in radians.
         """
         return self.run_stages(self.stages, patches, head)
 

@@ -166,11 +166,6 @@ def list_images(path: Path | str) -> list[Path]:
     """Return the images of a folder in the order of their names, or the one file given.
 
     Hidden files are left out.
-
-    Raises
-    ------
-    ImageFileError
-        When the path does not exist, or the folder has no image.
     """
     path = Path(path)
     if path.is_file():

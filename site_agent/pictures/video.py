@@ -23,10 +23,8 @@ _QUALITY_CRF = "23"
 def write_video(path: Path, pictures: Iterator[tuple[float, NDArray[np.uint8]]]) -> None:
     """Write an mp4 file; each picture keeps its own time.
 
-    Parameters
-    ----------
-    pictures : iterator of (time in seconds, uint8 of shape (height, width, 3))
-        All of one size, with even sides.
+    `pictures`, iterator of (time in seconds, uint8 of shape (height, width, 3)): all of one size,
+    with even sides.
 
     Raises
     ------

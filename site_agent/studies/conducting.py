@@ -35,10 +35,7 @@ from site_agent.studies.table import StudyTable
 class StudyOutcome:
     """What a study has left.
 
-    Attributes
-    ----------
-    leftovers : tuple of str
-        Models in the folder that an earlier run made and that are not of this study.
+    `leftovers`: models in the folder that an earlier run made and that are not of this study.
     """
 
     run: StudyRun

@@ -38,10 +38,7 @@ from site_agent.training import ErtSettings
 class StepOutcome:
     """What became of a step.
 
-    Attributes
-    ----------
-    state : str
-        ``done``, ``kept`` from an earlier run, ``failed``, ``left out``.
+    `state`: ``done``, ``kept`` from an earlier run, ``failed``, ``left out``.
     """
 
     step: Step
@@ -58,10 +55,7 @@ class StepOutcome:
 class StudyRun:
     """What a run has left.
 
-    Attributes
-    ----------
-    outcomes : mapping of str to StepOutcome
-        By key; what parts sent in refinement is not among them once it was combined.
+    `outcomes`: by key; what parts sent in refinement is not among them once it was combined.
     """
 
     folder: StudyFolder
@@ -84,13 +78,7 @@ class StudyRun:
 
 
 def landmarks_of(data: StudyData, settings: StudySettings) -> tuple[str, ...]:
-    """Return the names of the landmarks that the models place; none for detectors.
-
-    Raises
-    ------
-    InvalidInputError
-        Parts without landmarks, or test data that lack some.
-    """
+    """Return the names of the landmarks that the models place; none for detectors."""
     if settings.kind == "detectors":
         return ()
     wanted = getattr(settings.training, "parts", ())
@@ -171,11 +159,6 @@ def run_study(
         Called with every step that ends.
     progress : callable, optional
         Called with the fraction done and a text; an exception that it raises stops the study.
-
-    Raises
-    ------
-    InvalidInputError
-        The study cannot be done as asked.
     """
     settings = with_named_landmarks(data, settings)
     protocol = plan_study(data, settings)

@@ -34,10 +34,7 @@ def describe_study(
 ) -> None:  # fmt: skip
     """Write ``study.json``: all that is needed to repeat a study.
 
-    Parameters
-    ----------
-    repeat : sequence of str
-        The words of the command that repeats it from the parts that lie in the folder.
+    `repeat`: the words of the command that repeats it from the parts that lie in the folder.
     """
     content = {
         "schema": SCHEMA,

@@ -31,12 +31,8 @@ from site_agent.wording import count_words
 class StudyPart:
     """One part of a study, or its test data.
 
-    Attributes
-    ----------
-    file : Path
-        Its annotations. Landmarks of the parts are in whole pixels, as training takes them.
-    digest : str
-        `site_agent.datasets.dataset_digest`.
+    `file`: its annotations. Landmarks of the parts are in whole pixels, as training takes them.
+    `digest`: `site_agent.datasets.dataset_digest`.
     """
 
     name: str
@@ -65,12 +61,8 @@ class StudyPart:
 class StudyData:
     """All data of a study.
 
-    Attributes
-    ----------
-    landmarks : tuple of str
-        Names of the landmarks of the parts, empty where they have none.
-    remarks : tuple of str
-        Pictures that are in more than one part, or in the test data as well.
+    `landmarks`: names of the landmarks of the parts, empty where they have none. `remarks`:
+    pictures that are in more than one part, or in the test data as well.
     """
 
     name: str
@@ -93,15 +85,7 @@ class StudyData:
 def split_into_parts(
     dataset: FaceDataset, sites: int, *, group_of: GroupOf | None = None, seed: int = 0
 ) -> dict[str, FaceDataset]:
-    """Cut a data set into parts P1, P2, ... of about equal size; see `split_dataset`.
-
-    Raises
-    ------
-    InvalidInputError
-        Fewer than two sites.
-    DatasetEditError
-        Fewer images, or groups of them, than sites.
-    """
+    """Cut a data set into parts P1, P2, ... of about equal size; see `split_dataset`."""
     if sites < 2:
         raise InvalidInputError(f"{sites} sites; expected at least 2 parts to merge")
     shares = dict.fromkeys(_part_names(sites), 1.0)
@@ -123,19 +107,8 @@ def describe_parts(
 ) -> StudyData:
     """Look at the parts and the test data of a study; nothing is written.
 
-    Parameters
-    ----------
-    folder : Path
-        Where `write_parts` will write the parts' annotations.
-    parts : mapping of str to FaceDataset
-        With landmarks as `whole_pixels` gives them.
-
-    Raises
-    ------
-    InvalidInputError
-        The test data are no file, or a part or the test data have no faces.
-    AnnotationFileError
-        A picture that cannot be read.
+    `folder`: where `write_parts` will write the parts' annotations. `parts`: with landmarks as
+    `whole_pixels` gives them.
     """
     if test.path is None:
         raise InvalidInputError("the test data come from no file")
@@ -154,13 +127,7 @@ def describe_parts(
 
 
 def write_parts(data: StudyData, parts: Mapping[str, FaceDataset]) -> None:
-    """Write the parts' annotations where `data` says; pictures stay where they are.
-
-    Raises
-    ------
-    AnnotationFileError
-        A file that cannot be written.
-    """
+    """Write the parts' annotations where `data` says; pictures stay where they are."""
     for part in data.parts:
         dataset = replace(parts[part.name], name=f"{data.name} {part.name}")
         write_imglab_xml(dataset, part.file)

@@ -109,12 +109,8 @@ class StudySettings(Settings, error=TrainingSettingsError):
 class Row:
     """One line of the study's table: a model and its scores.
 
-    Attributes
-    ----------
-    key : str
-        Of the step that makes the model, and of its files.
-    parts : int
-        How many parts' data went into the model.
+    `key`: of the step that makes the model, and of its files. `parts`: how many parts' data went
+    into the model.
     """
 
     key: str
@@ -143,15 +139,7 @@ def plan_protocol(
 ) -> Protocol:
     """Plan a study.
 
-    Parameters
-    ----------
-    landmarks : sequence of str
-        Names of those that landmark models place.
-
-    Raises
-    ------
-    InvalidInputError
-        Too few or too many parts, or settings that do not suit their number.
+    `landmarks`: names of those that landmark models place.
     """
     if not FEWEST_PARTS <= len(parts) <= MOST_PARTS:
         raise InvalidInputError(f"{len(parts)} parts; expected {FEWEST_PARTS} to {MOST_PARTS}")

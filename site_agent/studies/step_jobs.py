@@ -20,12 +20,8 @@ _READING = 0.1
 class StepJob:
     """A step with all that it takes.
 
-    Attributes
-    ----------
-    inputs : mapping of str to Path
-        Results of the steps that it takes, by key.
-    threads : int
-        That it may use; the result does not depend on it.
+    `inputs`: results of the steps that it takes, by key. `threads`: that it may use; the result
+    does not depend on it.
     """
 
     step: Step

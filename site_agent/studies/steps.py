@@ -36,10 +36,7 @@ SCHEMA = "poolctl-study-step/1"
 class Train:
     """Train a model on the union of some parts.
 
-    Attributes
-    ----------
-    key : str
-        What the result is called: the name of its file, without the ending.
+    `key`: what the result is called: the name of its file, without the ending.
     """
 
     verb: ClassVar[str] = "train"
@@ -66,12 +63,8 @@ class Train:
 class Merge:
     """Merge the results of other steps.
 
-    Attributes
-    ----------
-    inputs : tuple of str
-        Keys of steps, in the order in which they are merged; one may stand there twice.
-    weights : tuple of float
-        Equal where empty.
+    `inputs`: keys of steps, in the order in which they are merged; one may stand there twice.
+    `weights`: equal where empty.
     """
 
     verb: ClassVar[str] = "merge"
@@ -94,10 +87,7 @@ class Merge:
 class Contribute:
     """Fit the leaves of a merged model to the faces of one part, as a site does in a round.
 
-    Attributes
-    ----------
-    base : str
-        Key of the step that makes the model.
+    `base`: key of the step that makes the model.
     """
 
     verb: ClassVar[str] = "refit"
@@ -124,10 +114,7 @@ class Contribute:
 class Score:
     """Score the result of another step on the test data.
 
-    Attributes
-    ----------
-    landmarks : tuple of str
-        Names of the model's landmarks; empty for detectors.
+    `landmarks`: names of the model's landmarks; empty for detectors.
     """
 
     verb: ClassVar[str] = "score"
@@ -168,14 +155,9 @@ def step_digests(
 ) -> dict[str, str]:
     """Return what tells whether a step's earlier result may be used, by its key.
 
-    Parameters
-    ----------
-    steps : sequence of Step
-        Every step after those whose results it takes.
-    part_digests : mapping of str to str
-        `site_agent.datasets.dataset_digest` of each part, and of the test data.
-    versions : mapping of str to str
-        Of the programs whose results may differ.
+    `steps`: every step after those whose results it takes. `part_digests`:
+    `site_agent.datasets.dataset_digest` of each part, and of the test data. `versions`: of the
+    programs whose results may differ.
     """
     digests: dict[str, str] = {}
     for step in steps:
@@ -196,10 +178,7 @@ def step_digests(
 class StepFile:
     """A file that a step made; `size` and `mtime_ns` save reading it again.
 
-    Attributes
-    ----------
-    path : str
-        Relative to the study's folder.
+    `path`: relative to the study's folder.
     """
 
     path: str
@@ -223,12 +202,8 @@ class StepFile:
 class StepRecord:
     """A finished step.
 
-    Attributes
-    ----------
-    digest : str
-        `site_agent.studies.steps.step_digests`.
-    files : tuple of StepFile
-        Its result first, then what lies beside it.
+    `digest`: `site_agent.studies.steps.step_digests`. `files`: its result first, then what lies
+    beside it.
     """
 
     key: str
@@ -253,13 +228,7 @@ class StudyFolder:
         self.work = self.hidden / "work"
 
     def prepare(self) -> None:
-        """Make the folders, and remove what an interrupted run left under way.
-
-        Raises
-        ------
-        InvalidInputError
-            The folder is a file or cannot be written.
-        """
+        """Make the folders, and remove what an interrupted run left under way."""
         if self.path.exists() and not self.path.is_dir():
             raise InvalidInputError(f"{self.path}: is a file, expected a folder for the study")
         try:
@@ -297,10 +266,7 @@ class StudyFolder:
     ) -> StepRecord:
         """Move what a step made to where it belongs, and then write its record.
 
-        Parameters
-        ----------
-        made : Path
-            Folder with the step's files; is gone afterwards.
+        `made`: folder with the step's files; is gone afterwards.
 
         Raises
         ------

@@ -32,12 +32,8 @@ HEADLINE: Mapping[StudyKind, tuple[str, ...]] = {
 class TableLine:
     """One line of the table.
 
-    Attributes
-    ----------
-    model : str
-        The model's file, relative to the study's folder; empty where there is none.
-    reason : str
-        Why there is no model, or why it has no scores.
+    `model`: the model's file, relative to the study's folder; empty where there is none. `reason`:
+    why there is no model, or why it has no scores.
     """
 
     row: Row
@@ -58,10 +54,7 @@ class TableLine:
 class StudyTable:
     """The table of a study.
 
-    Attributes
-    ----------
-    remarks : tuple of str
-        What the numbers say, and what to keep in mind about them.
+    `remarks`: what the numbers say, and what to keep in mind about them.
     """
 
     kind: StudyKind
@@ -122,11 +115,6 @@ def read_scores(path: Path) -> Scores:
     """Read what `write_scores` wrote.
 
     Of landmark models the error of each face is there, not that of each of its landmarks.
-
-    Raises
-    ------
-    InvalidInputError
-        The file cannot be read, or is something else.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -125,13 +125,7 @@ class DetectorPlan:
 
 
 def plan_detector(dataset: FaceDataset, settings: HogSvmSettings) -> DetectorPlan:
-    """Work out window, doublings and usable boxes before dlib is asked.
-
-    Raises
-    ------
-    TrainingDataError
-        No boxes, or boxes that no window can cover (unless these are to be ignored).
-    """
+    """Work out window, doublings and usable boxes before dlib is asked."""
     faces = [[box for box in image.boxes if not box.ignore] for image in dataset.images]
     if not any(faces):
         raise TrainingDataError(

@@ -241,13 +241,7 @@ def with_named_parts(dataset: FaceDataset, settings: ErtSettings) -> ErtSettings
 
 
 def checked_parts(dataset: FaceDataset, settings: ErtSettings) -> tuple[str, ...]:
-    """Names of the landmarks to train on, after checking every box.
-
-    Raises
-    ------
-    TrainingDataError
-        Naming each box that cannot be used, with its line.
-    """
+    """Names of the landmarks to train on, after checking every box."""
     boxes = [box for _, box in dataset.boxes()]
     if len(boxes) < _FEWEST_FACES:
         found = f"has {len(boxes)} boxes to train on, at least {_FEWEST_FACES} are needed"

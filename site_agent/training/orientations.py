@@ -23,10 +23,7 @@ from site_agent.training.windows import picked_window
 class OrientationView:
     """What one detector is trained on.
 
-    Attributes
-    ----------
-    dataset : FaceDataset
-        The boxes of other labels are marked `ignore`.
+    `dataset`: the boxes of other labels are marked `ignore`.
     """
 
     label: str
@@ -38,11 +35,6 @@ def plan_views(dataset: FaceDataset, settings: HogSvmSettings) -> list[Orientati
     """Work out what is trained: one detector, or with `by_label` one for each label.
 
     All get the same window, so that they can be put into one file.
-
-    Raises
-    ------
-    TrainingDataError
-        Boxes without a label, or what `plan_detector` raises.
     """
     if not settings.by_label:
         return [OrientationView("", dataset, plan_detector(dataset, settings))]

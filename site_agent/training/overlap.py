@@ -23,10 +23,7 @@ _DEEPEST = 8
 class TrainingOverlap:
     """Pictures of a test that a model, or one that it was merged from, has learned.
 
-    Attributes
-    ----------
-    learned_by : tuple of str
-        Names of the model files that were trained on them.
+    `learned_by`: names of the model files that were trained on them.
     """
 
     images: int
@@ -138,10 +135,7 @@ def gaze_overlap(
 ) -> GazeOverlap | None:
     """Compare a test with what the records beside a network say of its training.
 
-    Parameters
-    ----------
-    digests : mapping of str to str
-        Digest of all samples of each person, tested or not.
+    `digests`: digest of all samples of each person, tested or not.
     """
     marks = sample_marks(samples)
     learned = np.zeros(len(samples), dtype=np.bool_)

@@ -31,12 +31,8 @@ _FARTHEST = 50.0
 class TrainingProgress:
     """How far a training has come.
 
-    Attributes
-    ----------
-    fraction : float or None
-        0 to 1, never falling during one training; None where it cannot be told.
-    text : str
-        For a person ("tree 400 of 600, 12s left").
+    `fraction`: 0 to 1, never falling during one training; None where it cannot be told. `text`: for
+    a person ("tree 400 of 600, 12s left").
     """
 
     fraction: float | None
@@ -81,12 +77,8 @@ class HogSvmProgressReader:
     The risk gap falls from some tens to `epsilon`, about as a power of the iteration count and
     not steadily; the fraction is the part of the way on a logarithmic scale, held at its highest.
 
-    Attributes
-    ----------
-    epsilon : float
-        Training ends when the risk gap stays below it.
-    clock : callable
-        Seconds, for the remaining time.
+    `epsilon`: training ends when the risk gap stays below it. `clock`: seconds, for the remaining
+    time.
     """
 
     epsilon: float

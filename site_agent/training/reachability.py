@@ -24,10 +24,7 @@ def unlearnable_boxes(
 ) -> list[Finding]:
     """Find the boxes that no position of a detector's window covers well enough.
 
-    Parameters
-    ----------
-    settings : HogSvmSettings, optional
-        Window size and doublings of the images count.
+    `settings`: window size and doublings of the images count.
 
     Returns
     -------

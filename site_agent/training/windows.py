@@ -45,12 +45,8 @@ def match_score(first: Corners, second: Corners) -> float:
 def picked_window(boxes: Iterable[Corners], area_px: int) -> tuple[int, int]:
     """Size of the window that dlib picks: the mean shape of the boxes, scaled to an area.
 
-    Parameters
-    ----------
-    boxes : iterable of corners
-        The boxes that are trained on, at least one.
-    area_px : int
-        dlib's ``detection_window_size``.
+    `boxes`: the boxes that are trained on, at least one. `area_px`: dlib's
+    ``detection_window_size``.
 
     Returns
     -------
@@ -100,10 +96,7 @@ def upsampled(box: Corners, times: int) -> Corners:
 class DetectionWindow:
     """The sliding window of a detector.
 
-    Attributes
-    ----------
-    width_px, height_px : int
-        Its size before it is rounded to whole cells.
+    `width_px` and `height_px`: its size before it is rounded to whole cells.
     """
 
     width_px: int
@@ -152,10 +145,7 @@ class DetectionWindow:
 class UnreachableBox:
     """A box that no position of the window covers well enough.
 
-    Attributes
-    ----------
-    index : int
-        Its place in the list of boxes of its image.
+    `index`: its place in the list of boxes of its image.
     """
 
     index: int
@@ -167,12 +157,8 @@ def unreachable_boxes(
 ) -> list[UnreachableBox]:
     """Find the boxes of one image that dlib would refuse.
 
-    Parameters
-    ----------
-    boxes : sequence of corners
-        All boxes of the image that are trained on, pixels of the image as it is.
-    upsample : int
-        How many times the image is doubled before training.
+    `boxes`: all boxes of the image that are trained on, pixels of the image as it is. `upsample`:
+    how many times the image is doubled before training.
     """
     found = []
     reachable: list[tuple[int, Corners]] = []

@@ -47,12 +47,8 @@ def run_worker(
     The child is killed when anything goes wrong here, be it Ctrl-C or an exception in `progress`,
     and (on Linux) when this process dies.
 
-    Parameters
-    ----------
-    job : dict
-        What `site_agent.training.worker` does; ``folder`` is added: a temporary folder.
-    needed_memory_bytes : int
-        Estimate, for the message when the child is killed.
+    `job`: what `site_agent.training.worker` does; ``folder`` is added: a temporary folder.
+    `needed_memory_bytes`: estimate, for the message when the child is killed.
 
     Returns
     -------

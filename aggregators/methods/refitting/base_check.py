@@ -34,10 +34,7 @@ _LARGEST_SHARE_OF_IDLE_TREES = 0.1
 def find_untrained_features(forest: ShapePredictor) -> list[str]:
     """Return in what a landmark model differs from one that was trained; empty if in nothing.
 
-    Parameters
-    ----------
-    forest : ShapePredictor
-        Trained with dlib, or merged, thinned or refined from such models.
+    `forest`: trained with dlib, or merged, thinned or refined from such models.
     """
     shape = forest.initial_shape.astype(np.float64)
     if shape.min() < -_SHAPE_MARGIN or shape.max() > 1 + _SHAPE_MARGIN:

@@ -167,13 +167,7 @@ def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
 
 
 def read_contribution(path: Path | str) -> LeafContribution:
-    """Read a contribution file; large arrays are mapped into memory.
-
-    Raises
-    ------
-    FormatError
-        The file is not a contribution, or its arrays are inconsistent or not finite.
-    """
+    """Read a contribution file; large arrays are mapped into memory."""
     path = Path(path)
     with path.open("rb") as file:
         data = load_bytes(file)

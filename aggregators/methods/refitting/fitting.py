@@ -33,11 +33,9 @@ WorkT = TypeVar("WorkT")
 class LevelFit:
     """One site's fit of one level.
 
-    Attributes
-    ----------
-    changes : float32, shape (leaves of the level, parts, 2)
-    counts : uint32, shape (leaves of the level,)
-        Zero, as the changes are, for leaves that stay at the site; see `keep_leaves_back`.
+    `changes`, float32 of shape (leaves of the level, parts, 2). `counts`, uint32 of shape (leaves
+    of the level,): zero, as the changes are, for leaves that stay at the site; see
+    `keep_leaves_back`.
     """
 
     changes: Float32

@@ -120,10 +120,7 @@ def keep_leaves_back(reach: LevelReach, starts: int, min_faces: int) -> None:
     tree may be known from another tree, what is kept back of a tree belongs to `min_faces` faces
     at least: the smallest of the other leaves are kept back until it does.
 
-    Parameters
-    ----------
-    starts : int
-        Samples of each face; they follow one another.
+    `starts`: samples of each face; they follow one another.
     """
     reached, first_leaves, counts = reach
     for tree in range(reached.shape[0]):

@@ -27,15 +27,7 @@ def both_eyes(samples: GazeSamples) -> GazeSamples:
 
 
 def require_both_eyes(dataset: GazeDataset, persons: Sequence[str] | None = None) -> GazeSamples:
-    """Read the frames of persons, or of all, that have both eyes.
-
-    Raises
-    ------
-    InvalidInputError
-        No session of a person has two such frames, or the data set has no such person.
-    AnnotationFileError
-        A file is damaged or missing.
-    """
+    """Read the frames of persons, or of all, that have both eyes."""
     samples = dataset.read(persons)
     found = both_eyes(samples)
     sessions = zip(found.person.tolist(), found.session.tolist(), strict=True)

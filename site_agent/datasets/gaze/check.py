@@ -33,11 +33,6 @@ def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[
     Missing, broken and repeated pictures, pictures in two of the data sets, angles out of range
     (such as degrees for radians), samples named twice, eyes of a frame that look apart, persons
     with very few samples or with a single session.
-
-    Raises
-    ------
-    AnnotationFileError
-        A table or a MATLAB file that cannot be read at all.
     """
     findings: list[Finding] = []
     seen: dict[bytes, tuple[Path, str]] = {}
@@ -158,13 +153,7 @@ class PersonStatistics:
 def gaze_statistics(
     dataset: GazeDataset, progress: Progress = no_progress
 ) -> list[PersonStatistics]:
-    """Return the numbers of each person, read one after the other.
-
-    Raises
-    ------
-    AnnotationFileError
-        A file is damaged or missing.
-    """
+    """Return the numbers of each person, read one after the other."""
     found = []
     for done, person in enumerate(dataset.persons):
         progress(done / len(dataset.persons), f"person {person}")

@@ -73,13 +73,7 @@ def find_table(path: Path) -> Path | None:
 
 
 def open_folder(table: Path) -> GazeDataset:
-    """Open gaze data in the generic layout; pictures are read person by person.
-
-    Raises
-    ------
-    AnnotationFileError
-        The table is damaged; names the line.
-    """
+    """Open gaze data in the generic layout; pictures are read person by person."""
     persons = rows_by_person(table)
     if not persons:
         raise AnnotationFileError(table, 0, "has no line besides the header; expected samples")
@@ -107,13 +101,7 @@ def _examine(table: Path) -> Iterator[CheckedPerson]:
 
 
 def rows_by_person(table: Path) -> dict[str, list[Row]]:
-    """Return the lines of each person, in the order of the file.
-
-    Raises
-    ------
-    AnnotationFileError
-        As `open_folder`.
-    """
+    """Return the lines of each person, in the order of the file."""
     persons: dict[str, list[Row]] = {}
     for row in _rows(table):
         persons.setdefault(row.person, []).append(row)
@@ -188,13 +176,7 @@ def samples_of(rows: Sequence[Row], pictures: Sequence[UInt8]) -> GazeSamples:
 
 
 def read_patch(table: Path, row: Row) -> UInt8:
-    """Read the picture of a row as the camera saw it.
-
-    Raises
-    ------
-    AnnotationFileError
-        It is missing, broken, or of another size.
-    """
+    """Read the picture of a row as the camera saw it."""
     path = table.parent / row.file
     # A pipe would be waited for without end.
     if path.exists() and not path.is_file():

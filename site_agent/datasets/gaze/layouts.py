@@ -18,13 +18,7 @@ def is_gaze_data(path: Path) -> bool:
 
 
 def open_gaze(path: Path) -> GazeDataset:
-    """Open gaze data in any known layout.
-
-    Raises
-    ------
-    AnnotationFileError
-        The layout is not known, or the table is damaged.
-    """
+    """Open gaze data in any known layout."""
     layout, place = find_layout(path)
     return layout.open(place)
 

@@ -62,11 +62,6 @@ def open_mpiigaze(path: Path) -> GazeDataset:
 
     The folder of the whole data set gives the evaluation subset where its lists are there;
     ``Data/Normalized`` gives all samples.
-
-    Raises
-    ------
-    AnnotationFileError
-        The path has no such files.
     """
     folder = find_days(path)
     if folder is None:

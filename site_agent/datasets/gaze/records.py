@@ -246,10 +246,7 @@ def held_out_sessions(samples: GazeSamples, share: float = HELD_OUT_SHARE) -> ND
     held out. The choice depends on the names of person and sessions alone: equal names and
     shares give equal choices everywhere.
 
-    Parameters
-    ----------
-    share : float
-        0 to 1; 0 holds out nothing.
+    `share`: 0 to 1; 0 holds out nothing.
 
     Returns
     -------
@@ -268,15 +265,7 @@ def held_out_sessions(samples: GazeSamples, share: float = HELD_OUT_SHARE) -> ND
 def select_sessions(samples: GazeSamples, sessions: Sequence[str]) -> GazeSamples:
     """Return the samples of some sessions: of these names, or those held out by default.
 
-    Parameters
-    ----------
-    sessions : sequence of str
-        Names; ``held-out`` alone for `held_out_sessions`; empty for all.
-
-    Raises
-    ------
-    InvalidInputError
-        Nobody has such a session.
+    `sessions`: names; ``held-out`` alone for `held_out_sessions`; empty for all.
     """
     if not sessions:
         return samples

@@ -38,13 +38,6 @@ def write_gaze_sheet(
     """Draw up to `rows` persons with `columns` samples each, spread evenly over all.
 
     Samples are in the order of their yaw and as the camera saw them, right eyes not mirrored.
-
-    Raises
-    ------
-    DatasetEditError
-        The sheet cannot be written.
-    AnnotationFileError
-        A file is damaged or missing.
     """
     picks = np.linspace(0, len(dataset.persons) - 1, min(rows, len(dataset.persons)))
     persons = [dataset.persons[round(pick)] for pick in picks]
@@ -75,10 +68,7 @@ def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
 
     Samples are in the order of their true yaw and as the camera saw them.
 
-    Parameters
-    ----------
-    found : float64, shape (n, 2)
-        Yaw and pitch as of left eyes, as in `samples`.
+    `found`, float64 of shape (n, 2): yaw and pitch as of left eyes, as in `samples`.
     """
     patches = samples.patches.copy()
     angles = np.stack([samples.gaze, found], axis=1)

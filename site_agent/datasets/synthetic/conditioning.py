@@ -142,17 +142,7 @@ def draw_conditioning_session(
     What happens is the same for all frame rates: the rate, the losses and the noise have random
     numbers of their own.
 
-    Parameters
-    ----------
-    seed : int
-    frame_rate_hz : float
-        1..2000.
-    design : ConditioningDesign, optional
-
-    Raises
-    ------
-    ConditioningError
-        The frame rate or the number of trials cannot be drawn.
+    `frame_rate_hz`: 1..2000.
     """
     design = design or ConditioningDesign()
     if not 1 <= frame_rate_hz <= 2000 or design.n_trials < 1:

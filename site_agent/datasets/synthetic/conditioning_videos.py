@@ -74,13 +74,6 @@ def write_conditioning_video(
         What the session is like; `trials` counts, and noise is that of the picture.
     frame_rate_hz, seed, who, variable_frame_rate, lost_frames, size, progress
         As for `write_blink_video`.
-
-    Raises
-    ------
-    SyntheticFaceError
-        When an argument is out of range or a file cannot be written.
-    ConditioningError
-        When there is not at least one trial.
     """
     path = Path(path)
     design = replace(design or ConditioningDesign(), n_trials=trials, noise_fec=0.0)

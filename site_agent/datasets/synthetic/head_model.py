@@ -332,12 +332,7 @@ def plane_grid(
     Solves ``p = scale * R[:2] @ ((x, y, z(x, y)) - pivot) + centre`` for (x, y) by fixed point
     iteration, which converges because the slope of the relief is below 1 / tan(25 degrees).
 
-    Parameters
-    ----------
-    placement : Placement
-    relief : float32, shape (H, W)
-    window : left, top, right, bottom
-        Half-open, in pixels.
+    `relief`, float32 of shape (H, W). `window`: half-open, in pixels.
 
     Returns
     -------

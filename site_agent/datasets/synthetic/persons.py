@@ -112,12 +112,8 @@ class Person:
 def person(seed: int, age_group: AgeGroup | None = None) -> Person:
     """Make up a person; the same arguments always give the same one.
 
-    Parameters
-    ----------
-    seed : int
-        At least 0. Different seeds give clearly different persons.
-    age_group : {'infant', 'adult', 'elder'}, optional
-        Drawn from the seed where absent (a fifth infants, a sixth elders).
+    `seed`: at least 0. Different seeds give clearly different persons. `age_group`: drawn from
+    the seed where absent (a fifth infants, a sixth elders).
     """
     rng = np.random.default_rng([0x9E4507, seed])
     drawn: AgeGroup = "adult"

@@ -117,14 +117,9 @@ class Portrait:
 class RenderedFace:
     """A picture and what is true of the face in it.
 
-    Attributes
-    ----------
-    image : uint8, shape (H, W, 3)
-        RGB.
-    landmarks : float64, shape (68, 2)
-        Pixels, in the order of iBUG 300-W.
-    box : left, top, right, bottom
-        In pixels, all inside the box; placed as dlib's stock detector places it.
+    `image`, uint8 of shape (H, W, 3): RGB. `landmarks`, float64 of shape (68, 2): pixels, in the
+    order of iBUG 300-W. `box`: in pixels, all inside the box; placed as dlib's stock detector
+    places it.
     """
 
     image: UInt8
@@ -149,17 +144,8 @@ def render_face(
 ) -> RenderedFace:
     """Draw one face in the middle of a picture.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator, optional
-        For background and noise; a fixed one where absent.
-    scale_px : float, optional
-        Pixels per face unit; a fifth of the picture's shorter side where absent.
-
-    Raises
-    ------
-    SyntheticFaceError
-        When a closure or an angle is out of range.
+    `rng`: for background and noise; a fixed one where absent. `scale_px`: pixels per face unit; a
+    fifth of the picture's shorter side where absent.
     """
     rng = rng or np.random.default_rng(person.number)
     width, height = size

@@ -165,11 +165,6 @@ def write_face_dataset(
     -------
     Path
         The XML file.
-
-    Raises
-    ------
-    SyntheticFaceError
-        When an argument is out of range or a file cannot be written.
     """
     folder = Path(folder)
     if style not in SITE_STYLES:

@@ -110,11 +110,6 @@ def write_blink_video(
     -------
     Path
         The truth file (JSON).
-
-    Raises
-    ------
-    SyntheticFaceError
-        When an argument is out of range or a file cannot be written.
     """
     path = Path(path)
     scene = VideoScene()

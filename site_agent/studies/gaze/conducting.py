@@ -57,14 +57,8 @@ def conduct_gaze_study(
 ) -> StudyResults:
     """Do all runs of a study, and write its tables and pictures.
 
-    Parameters
-    ----------
-    folder : Path
-        Made where absent. A study that was interrupted goes on in it.
-    dataset : GazeDataset or None
-        None: eyes are drawn.
-    tune : bool
-        Compare the candidates for tuned settings instead.
+    `folder`: made where absent. A study that was interrupted goes on in it. `dataset`: none: eyes
+    are drawn. `tune`: compare the candidates for tuned settings instead.
 
     Raises
     ------

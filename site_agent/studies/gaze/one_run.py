@@ -252,13 +252,7 @@ def draw_persons(
 def read_samples(
     dataset: GazeDataset, settings: GazeStudySettings, progress: Progress
 ) -> StudySamples:
-    """Read the samples of all persons.
-
-    Raises
-    ------
-    AnnotationFileError
-        A file is damaged or missing.
-    """
+    """Read the samples of all persons."""
     persons = {}
     for number, name in enumerate(dataset.persons):
         progress(number / len(dataset.persons), f"reading person {name}")
@@ -319,12 +313,8 @@ def samples_to_test(samples: StudySamples, run: Run) -> dict[str, GazeSamples]:
 def add_noise(samples: GazeSamples, noise_sd: float, unit: str, seed: int) -> GazeSamples:
     """Return samples with Gaussian noise on their pictures, cut off at black and white.
 
-    Parameters
-    ----------
-    noise_sd : float
-        Standard deviation, in `unit`.
-    unit : {'image-sd', 'range'}
-        Each picture's own standard deviation, or the range from black to white.
+    `noise_sd`: standard deviation, in `unit`. `unit`, {'image-sd', 'range'}: each picture's own
+    standard deviation, or the range from black to white.
     """
     random = np.random.default_rng([_NOISE_STREAM, seed, len(samples)])
     noise = random.normal(0, noise_sd, samples.patches.shape)

@@ -68,13 +68,7 @@ class Run:
 
 
 def plan_runs(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run, ...]:
-    """Return all runs of a study: all of the first seed, then of the next one.
-
-    Raises
-    ------
-    InvalidInputError
-        There are too few persons for what was asked for.
-    """
+    """Return all runs of a study: all of the first seed, then of the next one."""
     planner = _Planner(tuple(persons), settings)
     runs: list[Run] = []
     for place in range(max(settings.seeds, settings.robust_seeds)):
@@ -164,13 +158,7 @@ class _Planner:
 
 
 def folds_of(persons: Sequence[str], folds: int, seed: int) -> tuple[tuple[str, ...], ...]:
-    """Cut persons into folds of about equal size, at random; 0: one fold for each person.
-
-    Raises
-    ------
-    InvalidInputError
-        Fewer persons than folds, or fewer than 3 persons.
-    """
+    """Cut persons into folds of about equal size, at random; 0: one fold for each person."""
     count = folds or len(persons)
     if len(persons) < 3 or not 2 <= count <= len(persons):
         raise InvalidInputError(
@@ -182,13 +170,7 @@ def folds_of(persons: Sequence[str], folds: int, seed: int) -> tuple[tuple[str, 
 
 
 def held_out_sessions(person: str, sessions: Sequence[str], seed: int) -> tuple[str, ...]:
-    """Draw the sessions of a person that are held out: a fifth of them, at least one.
-
-    Raises
-    ------
-    InvalidInputError
-        The person has one session only.
-    """
+    """Draw the sessions of a person that are held out: a fifth of them, at least one."""
     if len(sessions) < 2:
         raise InvalidInputError(f"person {person} has one session; expected at least 2")
     count = max(1, round(HELD_OUT_SHARE * len(sessions)))

@@ -41,13 +41,9 @@ def estimate(values: Sequence[float]) -> Estimate:
 class MethodScores:
     """The scores of one method under one protocol.
 
-    Attributes
-    ----------
-    errors, constant : mapping of int to mapping of str to float
-        By seed and person: mean angle in degrees, and that of the mean gaze of the same training
-        samples.
-    passes : int
-        How often the training went over the samples: rounds times epochs.
+    `errors` and `constant`: by seed and person: mean angle in degrees, and that of the mean gaze of
+    the same training samples. `passes`: how often the training went over the samples: rounds times
+    epochs.
     """
 
     protocol: str

@@ -25,10 +25,7 @@ _CURVE_SHARE = 0.25
 class GazeTensors:
     """Samples as a network takes them.
 
-    Attributes
-    ----------
-    patches : float32, shape (n, 1, 36, 60)
-    head, gaze : float32, shape (n, 2)
+    `patches`, float32 of shape (n, 1, 36, 60). `head` and `gaze`, float32 of shape (n, 2).
     """
 
     patches: torch.Tensor

@@ -55,12 +55,7 @@ _READING_SHARE = 0.05
 class GazeTrainingData:
     """What a network is trained on, read from disk.
 
-    Attributes
-    ----------
-    training, validation : GazeSamples
-        Whole sessions.
-    digests : mapping of str to str
-        Digest of all samples of each person.
+    `training` and `validation`: whole sessions. `digests`: digest of all samples of each person.
     """
 
     training: GazeSamples
@@ -113,14 +108,9 @@ def train_gaze(
     The state is kept in a file beside the output after each epoch. Called again with the same data,
     settings and base, an interrupted training goes on; the result is that of an uninterrupted one.
 
-    Parameters
-    ----------
-    output : Path or str
-        Put in place only when it is complete; ``<output>.training.json`` lies beside it.
-    progress : callable
-        Called with the fraction done and a text; an exception that it raises stops the training.
-    base : Path or str, optional
-        The network to go on from; by default one with random parameters.
+    `output`: put in place only when it is complete; ``<output>.training.json`` lies beside it.
+    `progress`: called with the fraction done and a text; an exception that it raises stops the
+    training. `base`: the network to go on from; by default one with random parameters.
 
     Raises
     ------
@@ -159,13 +149,7 @@ def train_gaze(
 
 
 def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
-    """Return the network that a training begins with.
-
-    Raises
-    ------
-    InvalidInputError
-        As `train_gaze`.
-    """
+    """Return the network that a training begins with."""
     from site_agent.networks import new_network, read_network
     from site_agent.networks.architectures import require_kind
 
@@ -181,13 +165,7 @@ def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
 
 
 def find_device(device: str) -> str:
-    """Return cpu or cuda.
-
-    Raises
-    ------
-    InvalidInputError
-        cuda is asked for, and there is no such device.
-    """
+    """Return cpu or cuda."""
     import torch
 
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
