@@ -31,9 +31,6 @@ app = single()
 _MISSING_SHOWN = 5
 
 
-Target = Literal["imglab", "coco", "pts"]
-
-
 @command(
     app,
     "split",
@@ -114,7 +111,7 @@ def split(
     examples=[
         "dataset convert 300w/ -o 300w.xml --boxes detector",
         "dataset convert keypoints.json -o faces.xml --images val2017/",
-        "dataset convert faces.xml -o eyes.json --parts eyes",
+        "dataset convert faces.xml -o eyes.xml --parts eyes",
         "dataset convert old.xml -o faces.xml --renumber",
     ],
 )
@@ -122,10 +119,7 @@ def convert(
     invocation: Invocation,
     datasets: FacesArgument,
     *,
-    output: Annotated[Path, Option("NAME.xml, NAME.json, or a folder for .pts files.")],
-    output_format: Annotated[
-        Target | None, Option("Format of the output. Default: by its suffix.", name="--format")
-    ] = None,
+    output: Annotated[Path, Option("The file to write.", "NAME.xml")],
     boxes: Annotated[
         Literal["keep", "points", "detector"] | None,
         Option(
@@ -154,23 +148,25 @@ def convert(
     pts_origin: PtsOriginOption = 1.0,
     box_margin: BoxMarginOption = 0.1,
 ) -> Reply:
-    """Convert annotations to another format, other boxes, or fewer landmarks.
+    """Convert annotations to imglab XML, to other boxes, or to fewer landmarks.
 
-    imglab XML has landmarks in whole pixels. Pixels in .pts files start at 1 (see --pts-origin);
-    images are copied beside them. With --boxes detector, a face that the detector misses gets the
-    box that it typically draws around such landmarks. Existing files, including images, are
-    replaced only with --force.
+    imglab XML has landmarks in whole pixels. Pixels in .pts files start at 1 (see --pts-origin).
+    With --boxes detector, a face that the detector misses gets the box that it typically draws
+    around such landmarks. Existing files, including images, are replaced only with --force.
     """
+    if output.suffix.lower() != ".xml":
+        raise UsageError(f"--output {output}: expected NAME.xml")
     reading = reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
     faces = read_joined_faces(datasets, reading)
-    target = output_format or _target(output)
     if renumber:
         from site_agent.datasets import renumber_parts
 
         faces = renumber_parts(faces)
-    kept = _with_parts(faces, parts) if parts else faces
-    _require_free_targets(datasets, kept, output, target, copy=copy, force=force)
-    data: dict[str, Any] = {"datasets": datasets, "output": output, "format": target}
+    # Refused before a detector looks at every image.
+    refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
+    require_free(output, force=force)
+    require_free_copies(_copies(faces, output) if copy else (), force=force)
+    data: dict[str, Any] = {"datasets": datasets, "output": output}
     words = []
     if boxes == "detector" or (detector is not None and boxes is None):
         faces, told = _rebox(invocation, faces, detector, upsample)
@@ -182,7 +178,8 @@ def convert(
         faces = _boxes_around(faces, box_margin)
     if parts:
         faces = _with_parts(faces, parts)
-    faces = _write(faces, output, target, copy=copy, pts_origin=pts_origin)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    faces = _write_imglab(faces, output, copy=copy)
     from site_agent.datasets import part_names
 
     counts = {
@@ -203,31 +200,6 @@ def convert(
     return Reply(data, [f"{output}  ({counted})", *words], [str(output)])
 
 
-def _require_free_targets(
-    datasets: list[Path],
-    faces: FaceDataset,
-    output: Path,
-    target: Target,
-    *,
-    copy: bool,
-    force: bool,
-) -> None:
-    """Refuse what `_write` would replace, before a detector looks at every image."""
-    if target != "pts":
-        refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
-        require_free(output, force=force)
-        require_free_copies(_copies(faces, output) if copy else (), force=force)
-        return
-    from site_agent.datasets.pts_files import find_pts, pts_places
-
-    places = pts_places(faces, output)
-    read = chain.from_iterable(find_pts(each) if each.is_dir() else [each] for each in datasets)
-    refuse_inputs([file for _, _, file, _ in places], read, "--output")
-    for _, _, file, _ in places:
-        require_free(file, force=force)
-    require_free_copies(((image.path, to) for image, _, _, to in places), force=force)
-
-
 def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
     """Where images are copied from and to, beside annotations at `path`."""
     from site_agent.datasets.conversion import copy_places
@@ -242,16 +214,6 @@ def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
         faces = copy_images(faces, path.with_suffix(""))
     write_imglab_xml(faces, path)
     return faces
-
-
-def _target(output: Path) -> Target:
-    targets: dict[str, Target] = {".xml": "imglab", ".json": "coco", ".pts": "pts", "": "pts"}
-    target = targets.get(output.suffix.lower())
-    if target is None:
-        raise UsageError(
-            f"--output {output}: expected NAME.xml, NAME.json, or a folder; or give --format"
-        )
-    return target
 
 
 def _rebox(
@@ -310,20 +272,3 @@ def _with_parts(faces: FaceDataset, words: str) -> FaceDataset:
             f"{' ...' if len(names) > 6 else ''}, and of the 68 the groups {groups}"
         )
     return choose_parts(faces, chosen)
-
-
-def _write(
-    faces: FaceDataset, output: Path, target: Target, *, copy: bool, pts_origin: float
-) -> FaceDataset:
-    from site_agent.datasets import copy_images, part_names, write_coco_keypoints, write_pts_folder
-
-    output.parent.mkdir(parents=True, exist_ok=True)
-    if target == "imglab":
-        return _write_imglab(faces, output, copy=copy)
-    if target == "coco":
-        if copy:
-            faces = copy_images(faces, output.with_suffix(""))
-        write_coco_keypoints(faces, output)
-        return faces
-    write_pts_folder(faces, part_names(faces), output, origin=pts_origin)
-    return faces

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from site_agent.datasets.check import Finding, check_dataset, check_datasets
-from site_agent.datasets.coco_keypoints import read_coco_keypoints, write_coco_keypoints
+from site_agent.datasets.coco_keypoints import read_coco_keypoints
 from site_agent.datasets.conversion import (
     ANNOTATION_FORMATS,
     AnnotationFormat,
@@ -20,7 +20,7 @@ from site_agent.datasets.conversion import (
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
 from site_agent.datasets.part_order import find_model_parts, group_of_shape
-from site_agent.datasets.pts_files import read_pts, read_pts_folder, write_pts, write_pts_folder
+from site_agent.datasets.pts_files import read_pts, read_pts_folder
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
@@ -77,9 +77,6 @@ __all__ = [
     "sheet_paths",
     "site_shares",
     "split_dataset",
-    "write_coco_keypoints",
     "write_contact_sheets",
     "write_imglab_xml",
-    "write_pts",
-    "write_pts_folder",
 ]

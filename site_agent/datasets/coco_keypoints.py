@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.whole_file import write_whole
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, box_around
-from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
+from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError
 
 _LARGEST_COORDINATE_PX = 1_000_000
@@ -64,74 +62,6 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
             faces[image_id].append(face)
     annotated = (replace(image, boxes=tuple(faces[key])) for key, image in found.items())
     return FaceDataset(path, path.stem, "", tuple(annotated))
-
-
-def write_coco_keypoints(dataset: FaceDataset, path: Path | str) -> None:
-    """Write a COCO keypoints file, file names relative to its folder.
-
-    One category for each label; landmarks are named in each, in dlib's order. Boxes marked
-    `ignore` become ``iscrowd``.
-
-    Raises
-    ------
-    AnnotationFileError
-        When an image's size is not known and it cannot be read, or the file cannot be written.
-    """
-    path = Path(path)
-    names = part_names(dataset)
-    labels = sorted({box.label or "face" for _, box in dataset.boxes(ignored=True)}) or ["face"]
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    for image_id, image in enumerate(dataset.images, 1):
-        width, height = _size(dataset, image)
-        file_name = Path(os.path.relpath(image.path, path.parent)).as_posix()
-        images.append({"id": image_id, "file_name": file_name, "width": width, "height": height})
-        for box in image.boxes:
-            number = len(annotations) + 1
-            category = labels.index(box.label or "face") + 1
-            annotations.append(_annotation(box, number, image_id, category, names))
-    categories = [
-        {"id": i, "name": label, "supercategory": "face", "keypoints": names, "skeleton": []}
-        for i, label in enumerate(labels, 1)
-    ]
-    lists = {"images": images, "annotations": annotations, "categories": categories}
-    try:
-        write_whole(path, json.dumps(lists) + "\n")
-    except OSError as error:
-        raise AnnotationFileError(path, 0, f"cannot be written: {error.strerror}") from error
-
-
-def _annotation(
-    box: FaceBox, number: int, image_id: int, category: int, names: Sequence[str]
-) -> dict[str, Any]:
-    keypoints: list[float] = []
-    for name in names:
-        at = box.parts.get(name)
-        keypoints += (0, 0, 0) if at is None else (*at, 2)
-    return {
-        "id": number,
-        "image_id": image_id,
-        "category_id": category,
-        "bbox": [box.left, box.top, box.width, box.height],
-        "area": box.width * box.height,
-        "iscrowd": int(box.ignore),
-        "num_keypoints": len(box.parts),
-        "keypoints": keypoints,
-    }
-
-
-def _size(dataset: FaceDataset, image: AnnotatedImage) -> tuple[int, int]:
-    if image.width_px is not None and image.height_px is not None:
-        return image.width_px, image.height_px
-    from PIL import Image
-
-    try:
-        with Image.open(image.path) as header:
-            return header.size
-    except (OSError, ValueError, SyntaxError) as error:
-        place = dataset.path or image.path
-        problem = f"the size of {image.path} is not declared and cannot be read: {error}"
-        raise AnnotationFileError(place, image.line, problem) from error
 
 
 def _read_lists(path: Path) -> dict[str, list[dict[str, Any]]]:

@@ -11,8 +11,8 @@
 
 The header and the braces may be absent. By the convention of 300-W (and of Matlab) the centre of
 the upper left pixel is (1, 1), while everything else here
-calls it (0, 0); so 1 is taken off when a file is read and added when one is written. Files that
-count from 0 are read with ``origin=0``. A landmark of ``nan nan`` is not marked.
+calls it (0, 0); so 1 is taken off when a file is read. Files that count from 0 are read with
+``origin=0``. A landmark of ``nan nan`` is not marked.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from __future__ import annotations
 import glob
 import math
 import re
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -73,17 +72,6 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
     return np.array(points, dtype=np.float64) - origin
 
 
-def write_pts(points: Float64, path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> None:
-    """Write one face, shape (points, 2), in the convention of `read_pts`."""
-    path = Path(path)
-    lines = [f"{x:.6f} {y:.6f}" for x, y in np.asarray(points) + origin]
-    text = "\n".join(["version: 1", f"n_points: {len(lines)}", "{", *lines, "}", ""])
-    try:
-        path.write_text(text, encoding="ascii", newline="\n")
-    except OSError as error:
-        raise AnnotationFileError(path, 0, f"cannot be written: {error.strerror}") from error
-
-
 def find_pts(folder: Path) -> Iterator[Path]:
     """Yield the ``.pts`` files of a folder and of those below it, hidden ones left out."""
     for path in folder.rglob("*.[pP][tT][sS]"):
@@ -119,63 +107,6 @@ def read_pts_folder(
         boxes.setdefault(_image_of(file), []).append(box_around(points, margin))
     found = tuple(AnnotatedImage(image, tuple(faces)) for image, faces in boxes.items())
     return FaceDataset(path, path.stem, "", found)
-
-
-def pts_places(
-    dataset: FaceDataset, folder: Path
-) -> list[tuple[AnnotatedImage, FaceBox, Path, Path]]:
-    """Return each face's image and box, its ``.pts`` file, and the copy of its image."""
-    places = []
-    taken: set[str] = set()
-    for image, box in dataset.boxes():
-        if not box.parts:
-            continue
-        stem, number = image.path.stem, 1
-        while stem.lower() in taken:
-            number += 1
-            stem = f"{image.path.stem}_{number}"
-        taken.add(stem.lower())
-        copy = folder / f"{stem}{image.path.suffix}"
-        places.append((image, box, folder / f"{stem}.pts", copy))
-    return places
-
-
-def write_pts_folder(
-    dataset: FaceDataset,
-    names: Iterable[str],
-    folder: Path | str,
-    *,
-    origin: float = DEFAULT_ORIGIN,
-) -> list[Path]:
-    """Write one ``.pts`` file for each face, and a copy of its image beside it.
-
-    The second face of ``one.jpg`` becomes ``one_2.pts`` with ``one_2.jpg``: a file holds one face.
-    What is there under these names (`pts_places`) is replaced.
-
-    `dataset`: boxes without landmarks and ignored ones are left out. `names`: the landmarks, in the
-    order to be written; those a face lacks become ``nan nan``. `folder`: where they go, flat; made
-    where absent.
-
-    Returns
-    -------
-    list of Path
-        The ``.pts`` files.
-    """
-    folder, names = Path(folder), list(names)
-    absent = (math.nan, math.nan)
-    written: list[Path] = []
-    for image, box, file, copy in pts_places(dataset, folder):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not (copy.exists() and copy.samefile(image.path)):
-                shutil.copyfile(image.path, copy)
-        except OSError as error:
-            problem = f"the image {image.path} cannot be copied: {error.strerror}"
-            raise AnnotationFileError(dataset.path or image.path, image.line, problem) from error
-        points = np.array([box.parts.get(name, absent) for name in names], dtype=np.float64)
-        write_pts(points, file, origin=origin)
-        written.append(file)
-    return written
 
 
 def box_around(points: Float64, margin: float) -> FaceBox:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from site_agent.datasets import read_faces
 from site_agent.datasets.synthetic import write_face_dataset
 from tests.cli.conftest import Run, run_process
+from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
 
 QUICK = (
     *("--num-trees-per-cascade-level", "8", "--cascade-depth", "2", "--tree-depth", "2"),
@@ -35,9 +37,10 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
     folder = tmp_path_factory.mktemp("faces")
     drawn = write_face_dataset(folder / "drawn", 6, 6, 1, image_size=(160, 160))
     made = Faces(folder / "same.xml", folder / "pts", folder / "coco" / "faces.json")
-    for words in ((drawn, "-o", made.pts), (made.pts, "-o", made.xml), (made.xml, "-o", made.coco)):
-        done = run_process("dataset", "convert", *words)
-        assert done.code == 0, done.err
+    write_pts_folder(read_faces(drawn), made.pts)
+    done = run_process("dataset", "convert", made.pts, "-o", made.xml)
+    assert done.code == 0, done.err
+    write_coco_keypoints(read_faces(made.xml), made.coco)
     content = json.loads(made.coco.read_text())
     for image in content["images"]:
         image["file_name"] = Path(image["file_name"]).name

@@ -21,13 +21,7 @@ from pool_server.wire.data_use import Term
 from site_agent.agent import EVENTS, Stopped, plan_cycle, read_config, run_agent
 from site_agent.agent.journal import COMMON_KEYS
 from site_agent.agent.workspace import Workspace
-from site_agent.datasets import (
-    ReadingOptions,
-    part_names,
-    read_faces,
-    read_imglab_xml,
-    write_pts_folder,
-)
+from site_agent.datasets import ReadingOptions, read_faces, read_imglab_xml
 from site_agent.datasets.gaze import write_samples
 from site_agent.errors import AgentError, BusyError, ConflictError, PoolUnreachableError
 from site_agent.evaluation import evaluate_landmarks
@@ -37,6 +31,7 @@ from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
+from tests.site_agent.datasets.other_formats import write_pts_folder
 from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
@@ -332,7 +327,7 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
     lab: Lab, materials: Materials, tmp_path: Path
 ) -> None:
     drawn, folder = read_imglab_xml(materials.faces), tmp_path / "pts"
-    write_pts_folder(drawn, part_names(drawn), folder, origin=0.0)
+    write_pts_folder(drawn, folder, origin=0.0)
     reading = {"pts_origin": 0.0, "box_margin": 0.2}
     base = lab.share(materials.others[0], "base")
     with lab.client("site-b") as client:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from site_agent.datasets import (
-    dataset_digest,
-    read_coco_keypoints,
-    read_faces,
-    write_coco_keypoints,
-)
+from site_agent.datasets import read_coco_keypoints
 from site_agent.errors import AnnotationFileError
-from tests.site_agent.datasets.drawn import faces_in
 
 IMAGE = {"id": 7, "file_name": "one.png", "width": 64, "height": 48}
 FACE = {
@@ -111,27 +104,3 @@ def test_files_that_are_not_such_json(text: str, line: int, tmp_path: Path) -> N
     with pytest.raises(AnnotationFileError) as caught:
         read_coco_keypoints(path)
     assert caught.value.line == line
-
-
-def test_a_data_set_goes_out_and_comes_back(tmp_path: Path) -> None:
-    dataset = faces_in(tmp_path, 4)
-    first = dataset.images[0]
-    boxes = (replace(first.boxes[0], label="left"), replace(first.boxes[0], ignore=True))
-    labelled = [
-        replace(image, boxes=tuple(replace(box, label="front") for box in image.boxes))
-        for image in dataset.images[1:]
-    ]
-    dataset = replace(dataset, images=(replace(first, boxes=boxes), *labelled))
-    # An ignored box without a label becomes a face among faces.
-    path = tmp_path / "out.json"
-    write_coco_keypoints(dataset, path)
-    back = read_faces(path)
-    assert [len(image.boxes) for image in back.images] == [2, 1, 1, 1]
-    assert back.images[0].boxes[0] == boxes[0]
-    assert back.images[0].boxes[1].ignore
-    whole = faces_in(tmp_path, 4)
-    write_coco_keypoints(whole, path)
-    assert dataset_digest(read_faces(path)) == dataset_digest(whole)
-    absent = replace(whole.images[0], path=tmp_path / "no.png", width_px=None)
-    with pytest.raises(AnnotationFileError, match="cannot be read"):
-        write_coco_keypoints(replace(whole, images=(absent,)), path)

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from site_agent.datasets import (
-    ANNOTATION_FORMATS,
-    FaceDataset,
-    part_names,
-    write_coco_keypoints,
-    write_imglab_xml,
-    write_pts_folder,
-)
+from site_agent.datasets import ANNOTATION_FORMATS, FaceDataset, write_imglab_xml
 from tests.conformance.annotation_formats import AnnotationFormatLaws
+from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
 
 
 class TestImglab(AnnotationFormatLaws):
@@ -28,7 +22,6 @@ class TestCoco(AnnotationFormatLaws):
     format_name = "coco"
 
     def write(self, dataset: FaceDataset, place: Path) -> Path:
-        place.mkdir()
         write_coco_keypoints(dataset, place / "faces.json")
         return place / "faces.json"
 
@@ -38,7 +31,7 @@ class TestPts(AnnotationFormatLaws):
     holds_boxes = False
 
     def write(self, dataset: FaceDataset, place: Path) -> Path:
-        write_pts_folder(dataset, part_names(dataset), place)
+        write_pts_folder(dataset, place)
         return place
 
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from site_agent.datasets import part_names, read_pts, read_pts_folder, write_pts, write_pts_folder
+from site_agent.datasets import read_pts, read_pts_folder
 from site_agent.datasets.pts_files import find_pts
 from site_agent.errors import AnnotationFileError
-from tests.site_agent.datasets.drawn import faces_in, picture
+from tests.site_agent.datasets.drawn import picture
 
 WITH_HEADER = "version: 1\nn_points:  3\n{\n1.0 1.0\n3.5 2\n11 21.25\n}\n"
 EXPECTED = [[0.0, 0.0], [2.5, 1.0], [10.0, 20.25]]
@@ -55,18 +53,6 @@ def test_what_is_wrong_is_said_with_its_line(
     assert words in caught.value.problem
 
 
-@given(
-    st.lists(st.tuples(st.floats(-1000, 1000), st.floats(-1000, 1000)), min_size=1, max_size=100),
-    st.sampled_from([0.0, 1.0]),
-)
-def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, points: list[tuple[float, float]], origin: float
-) -> None:
-    file = tmp_path_factory.mktemp("pts") / "face.pts"
-    write_pts(np.array(points), file, origin=origin)
-    np.testing.assert_allclose(read_pts(file, origin=origin), points, atol=1e-6)
-
-
 def test_a_folder_of_pairs(tmp_path: Path) -> None:
     for place in ("one.png", "deeper/two.JPG"):
         picture(tmp_path / place, len(place))
@@ -106,19 +92,3 @@ def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "face.pts").write_text("nan nan\n")
     with pytest.raises(AnnotationFileError, match="no landmark that is marked"):
         read_pts_folder(tmp_path)
-
-
-def test_a_data_set_goes_out_and_comes_back(tmp_path: Path) -> None:
-    dataset = faces_in(tmp_path, 3)
-    two = dataset.images[0]
-    from dataclasses import replace
-
-    doubled = replace(two, boxes=(two.boxes[0], two.boxes[0]))
-    dataset = replace(dataset, images=(doubled, *dataset.images[1:]))
-    out = tmp_path / "out"
-    files = write_pts_folder(dataset, part_names(dataset), out)
-    assert [file.name for file in files][:2] == ["person-00_00.pts", "person-00_00_2.pts"]
-    back = read_pts_folder(out)
-    assert [len(image.boxes) for image in back.images] == [1, 1, 1, 1]
-    assert all(image.path.is_file() for image in back.images)
-    assert back.images[0].boxes[0].parts == two.boxes[0].parts
