@@ -28,13 +28,6 @@ def bootstrap_intervals(
     statistics : callable
         From how often each image was drawn, int64 (images,), to scores by name; NaN where a
         resample has none.
-    resamples : int
-        0: no intervals.
-
-    Returns
-    -------
-    dict of str to (low, high)
-        Empty for fewer than two images or no resamples.
     """
     if images < 2 or resamples < 1:
         return {}

@@ -42,12 +42,6 @@ class ImageMatches:
     ----------
     scores : float64, shape (detections,)
         Of the detections that count, best first.
-    hits : bool, shape (detections,)
-        Which of them found a face.
-    faces, missed : int
-        Faces marked in the image, and those not found.
-    ignored : int
-        Detections that fell on ignored boxes and do not count.
     """
 
     image: str
@@ -64,16 +58,6 @@ class DetectionScores:
 
     Attributes
     ----------
-    recall : float
-        Part of the faces that are found; 1 where there are none.
-    precision : float
-        Part of the detections that are faces; 1 where there are none.
-    f1 : float
-        Harmonic mean of both.
-    average_precision : float
-        Mean over the faces of the best precision with which each is found, 0 for those missed.
-    intervals : dict
-        95 % intervals of the four scores, from resampling images.
     curve : tuple of ImageMatches
         The same with detections below the threshold, for `precision_recall`; empty where none
         were gathered.
@@ -167,20 +151,11 @@ def evaluate_detector(
         Images without boxes count, too: whatever is found there is wrong.
     upsample : int, optional
         How often images are doubled first; by default what the detector file asks for.
-    threshold : float
-        Added to the score that a detection needs.
     curve_below : float
         How far below that detections are gathered for the curve of precision over recall; all
         other numbers stay the same.
-    match_threshold : float
-        How much of the rectangle around both two boxes must share.
     workers : int
         Processes at once; 0: as many as the machine has processors.
-
-    Raises
-    ------
-    EvaluationError
-        A data set without images or without faces.
     """
     if not isinstance(detector, FaceDetector):
         detector = open_detector(detector)
@@ -242,8 +217,6 @@ def match_image(
 
     Parameters
     ----------
-    faces, ignored, detections : sequences of (left, top, right, bottom)
-        In pixels, all four edges inside the box.
     scores : sequence of float
         Of the detections, best first.
     """
@@ -279,17 +252,7 @@ def overlap_scores(first: Sequence[Sequence[float]], second: Sequence[Sequence[f
 
 
 def average_precision(hits: Bool, missed: int, weights: Float64 | None = None) -> float:
-    """Average precision of ranked detections, as dlib computes it.
-
-    Parameters
-    ----------
-    hits : bool, shape (detections,)
-        Whether each is a face, best score first.
-    missed : int
-        Faces that no detection found.
-    weights : float64, shape (detections,), optional
-        How often each detection counts.
-    """
+    """Average precision of ranked detections, as dlib computes it."""
     counts = np.ones(len(hits)) if weights is None else weights
     right = np.cumsum(counts * hits)
     everything = np.cumsum(counts)

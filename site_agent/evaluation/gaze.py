@@ -39,11 +39,6 @@ class GazeScores:
     constant_error_deg : float
         Mean error of a predictor that always answers the mean gaze of these samples; a network
         that is not much better has learned nothing.
-    persons : tuple of PersonScore
-        In the order of their names.
-    intervals : dict
-        95 % intervals from resampling persons, or the sessions of a single person.
-    errors_deg : float64, shape (n,)
     gaze : float64, shape (n, 2)
         True yaw and pitch in radians.
     """
@@ -100,15 +95,7 @@ def evaluate_networks(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> list[GazeScores]:
-    """Score networks on the same samples.
-
-    Raises
-    ------
-    EvaluationError
-        There are no samples.
-    InvalidInputError
-        A file holds no network that this program runs.
-    """
+    """Score networks on the same samples."""
     from site_agent.networks import predict_gaze, read_network, to_module
     from site_agent.networks.architectures import require_kind
 

@@ -31,11 +31,6 @@ class Normaliser:
 
     Attributes
     ----------
-    name : str
-        ``"inter-ocular"``: distance of the eye centres, each the mean of the six points around
-        the eye (the paper's). ``"outer-corners"``: distance of the outer eye corners. ``"box"``:
-        square root of the box's area. ``"none"``: 1, for errors in pixels. ``"parts"``: distance
-        between the means of two named groups of landmarks.
     first, second : tuples of int
         Indices of the landmarks of the two groups, empty for ``"box"`` and ``"none"``.
     """
@@ -70,11 +65,6 @@ def normaliser_for(names: Sequence[str], wanted: str | None = None) -> Normalise
         One of `NAMES`, or two groups of part names, ``"36,39/42,45"``. By default
         ``"inter-ocular"`` where the landmarks are iBUG's 68, or an excerpt of them that is named
         by their numbers and has both eyes; ``"box"`` otherwise.
-
-    Raises
-    ------
-    EvaluationError
-        An unknown name, or landmarks that the scheme does not have.
     """
     if wanted is None:
         eyes = _ibug_groups(names, _IBUG_EYES)
@@ -135,10 +125,6 @@ class FaceErrors:
 
     Attributes
     ----------
-    image_index, line : int
-        Place of the image in the data set; line of the box in the annotation file.
-    scale_px : float
-        What errors are divided by.
     errors : float64, shape (parts,)
         Normalised, NaN for landmarks that are not marked.
     ear, marked_ear : float
@@ -170,16 +156,10 @@ class LandmarkScores:
 
     Attributes
     ----------
-    mean_error : float
-        Mean over all landmarks of all faces.
-    median_error : float
-        Median over the faces of their mean errors.
     failure_rate, failure_rate_at_10 : float
         Part of the faces whose mean error is above 0.08, above 0.10.
     auc : float
         Area under the curve of the part of faces up to each error, from 0 to 0.08, over 0.08.
-    mean_error_px : float
-        Not normalised.
     eye_error : float or None
         Mean error of the eyes' landmarks alone, where they are known.
     ear_error : float or None
@@ -192,12 +172,6 @@ class LandmarkScores:
         the regression of predicted on marked eye aspect ratios. 1: the landmarks follow the lids;
         0.5: they go half the way. It predicts how well blinks are found. None where the marked
         ratios hardly differ.
-    images, faces, parts : int
-        Faces and images that were tested; landmarks a face.
-    skipped_faces : int
-        Boxes without landmarks, or without those that the normaliser needs.
-    intervals : dict
-        95 % intervals of all `metrics`, from resampling images.
     """
 
     mean_error: float

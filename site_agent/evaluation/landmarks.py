@@ -64,9 +64,6 @@ def evaluate_landmarks(
     ----------
     dataset : FaceDataset
         Boxes marked `ignore` are left out, those without landmarks are counted as skipped.
-    normaliser : str, optional
-        See `normaliser_for`; by default the distance of the eye centres where the landmarks are
-        iBUG's 68, the size of the box otherwise.
     parts : sequence of str, optional
         The landmarks to compare: names, ranges of numbers and groups, as `expand_parts` takes
         them. A model has to place just these, or all of the data set. By default all that the

@@ -63,15 +63,7 @@ def evaluate_model(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Scores:
-    """Score a detector or a landmark model, whichever the file is.
-
-    Raises
-    ------
-    EvaluationError
-        A network, or a data set that the model cannot be scored on.
-    AnnotationFileError
-        Images of it are missing.
-    """
+    """Score a detector or a landmark model, whichever the file is."""
     settings = settings or EvaluationSettings()
     require_images(dataset)
     name = recognise(model).name
@@ -119,11 +111,6 @@ def evaluate_models(
     ----------
     workers : int
         Processes at once; 0: as many as the machine has processors.
-
-    Returns
-    -------
-    list of DetectionScores or LandmarkScores
-        In the order of the models; the same numbers whatever `workers` is.
     """
     settings = settings or EvaluationSettings()
     workers = workers or os.cpu_count() or 1

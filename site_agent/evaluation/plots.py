@@ -156,8 +156,6 @@ def plot_scores_over_passes(
         The mean is drawn as a thick line with marks, the worst as a thin one.
     reference : (name, score), optional
         Of an answer that knows no picture, drawn as a level.
-    measure : str
-        Name of the score with its unit.
     """
     figure, axes = titled_axes("")
     for number, (name, epochs, mean, worst) in enumerate(methods):

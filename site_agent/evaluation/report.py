@@ -55,18 +55,6 @@ def write_report(
     ``cumulative_error.png``, ``landmark_error.png`` (where all have the same landmarks) and
     ``landmark_error.csv``; for gaze networks ``persons.png``, ``directions.png`` and
     ``persons.csv``.
-
-    Parameters
-    ----------
-    dataset_name, dataset_digest : str
-        Of the data set, for titles and for whoever compares.
-    per_image : bool
-        Put the results of each image, with its name, into ``scores.json``.
-
-    Raises
-    ------
-    EvaluationError
-        When a file cannot be written.
     """
     detectors = [
         (model.name, model.scores) for model in models if isinstance(model.scores, DetectionScores)

@@ -87,25 +87,11 @@ def run_blink_analysis(
     source : path, Recording, CameraReader or TraceFile
         A video file or a folder of images with ``timestamps.csv``; either with other times as a
         `Recording`; a camera, which is read until it is stopped and closed then; or a trace.
-    out_dir : path
-        Gets the files of `site_agent.eyeblink.outputs` when the analysis is complete.
     landmarks : path
         A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for a trace.
-    detector : path, optional
-        A HOG-SVM detector (``.svm``); dlib's stock frontal detector when not given. None is used
-        with ``settings.faces.region``.
     trials : path, optional
         The trials of a conditioning session: a list, or a log of stimulus pulses (see
         `trial_files.read_trials`). ``settings.trial_timing`` corrects their times.
-    progress : callable, optional
-        Called with the finished share (0..1) and what is being done.
-    addresses : mapping of str to str, optional
-        Pool addresses of the models by role (``detector``, ``landmarks``), for the provenance.
-
-    Raises
-    ------
-    VideoFileError, CameraError, FaceModelError, TableFileError, BlinkAnalysisError
-    MissingExtraError
     """
     settings = settings or BlinkAnalysisSettings()
     out_dir = Path(out_dir)

@@ -83,10 +83,6 @@ class AnalysedSession:
 
     Attributes
     ----------
-    recording : mapping
-        What is known of the video or the trace (frame counts, rates, size), JSON-able.
-    footage : Footage or None
-        None where there are no pictures (a trace).
     filtered : EyeTrace or None
         What everything was measured of where a filter was asked for; `trace` keeps the raw EAR.
     trials : tuple of Trial
@@ -141,23 +137,8 @@ class BlinkSession:
     ----------
     analysed_frames_per_s : float
         Of finding faces, blinks and responses; without the time that writing the files took.
-    face_found_pct : float
-        Share of frames in which a face was found; of frames with a value for traces.
-    valid_pct : float
-        Share of frames with an eye aspect ratio.
-    closures : int
-        Those that lasted longer than a blink does.
-    perclos_pct : float
-        Share of the time in which the eyes were seen with lids at least 80 % shut; NaN where they
-        never were.
-    blinks_per_minute : float
-        Per minute in which the eyes were seen; NaN where they never were.
-    files : mapping of str to Path
-        By the output's name.
     trials : tuple of Trial
         As they were measured: on the video's clock.
-    calibrated : bool
-        Whether open and closed eyes differ enough for FEC, and so blinks, to mean something.
     """
 
     frames: int

@@ -21,21 +21,7 @@ _MOST_SHOWN = 12
 
 
 def find_output(place: Path, name: str) -> Path:
-    """Return the file that an output is: ``NAME``, or ``..._NAME`` in a folder of BIDS names.
-
-    Parameters
-    ----------
-    place : Path
-        The folder of one session, however deep BIDS names put its files; or one of its files,
-        which tells the session where a folder holds several.
-    name : str
-        What the output is called in a plain folder: ``frames.csv``.
-
-    Raises
-    ------
-    StudyFolderError
-        There is none, or several; the message lists them.
-    """
+    """Return the file that an output is: ``NAME``, or ``..._NAME`` in a folder of BIDS names."""
     if place.is_file():
         path = place.with_name(f"{name_prefix(place)}{name}")
         if path.is_file():
@@ -96,13 +82,7 @@ BIDS_MARK = "_desc-blink_"
 
 
 class SessionLabels(Settings, error=BlinkAnalysisError):
-    """Labels of a recording; without `subject` the files have plain names.
-
-    Raises
-    ------
-    BlinkAnalysisError
-        A label with other characters, a session without a subject, an age or sex that is none.
-    """
+    """Labels of a recording; without `subject` the files have plain names."""
 
     subject: str = Field(
         default="",

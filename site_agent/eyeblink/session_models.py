@@ -45,12 +45,7 @@ class FaceModels:
         settings: FaceSettings,
         addresses: Mapping[str, str],
     ) -> FaceModels:
-        """Open the models and check that they fit the analysis.
-
-        Raises
-        ------
-        FaceModelError, BlinkAnalysisError
-        """
+        """Open the models and check that they fit the analysis."""
         predictor = open_landmarks(landmarks)
         check_eyes(predictor, str(landmarks))
         points = source_file("landmarks", Path(landmarks), addresses.get("landmarks"))

@@ -37,11 +37,6 @@ def read_session(place: Path) -> AnalysedSession:
     """Read a session from its folder, or from one of its files (see `find_output`).
 
     Trials are measured again, which gives the values of the analysis.
-
-    Raises
-    ------
-    StudyFolderError, TableFileError
-        A file is missing or damaged.
     """
     blinks = find_output(place, "blinks.csv")
     path = find_output(blinks, "provenance.json")

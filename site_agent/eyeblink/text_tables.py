@@ -73,23 +73,11 @@ class TextTable:
         return list(self.frame[column])
 
     def numbers(self, column: str) -> Float64:
-        """Return a column of numbers, NaN for an empty cell and ``n/a``; shape (rows,).
-
-        Raises
-        ------
-        TableFileError
-            Lists every line whose cell is not a number.
-        """
+        """Return a column of numbers, NaN for an empty cell and ``n/a``; shape (rows,)."""
         return read_numbers(self.path, column, self.lines, self.cells(column), self.decimal)
 
     def times_s(self) -> Float64:
-        """Return the column of times in seconds, NaN where a cell is empty; shape (rows,).
-
-        Raises
-        ------
-        TableFileError
-            No column of `TIME_COLUMNS`, or a cell that is not a number.
-        """
+        """Return the column of times in seconds, NaN where a cell is empty; shape (rows,)."""
         column = self.first_of(TIME_COLUMNS)
         if column is None:
             raise TableFileError(
@@ -104,14 +92,7 @@ class TextTable:
 
 
 def read_table(path: Path, decimal: Decimal = ".") -> TextTable:
-    """Read a UTF-8 table with a header line, separated by commas, semicolons or tabs.
-
-    Raises
-    ------
-    TableFileError
-        The file is missing, empty or not UTF-8 text, a column is there twice, or a row has more
-        cells than the header.
-    """
+    """Read a UTF-8 table with a header line, separated by commas, semicolons or tabs."""
     frame = _text_frame(path)
     frame.index += 1
     if not len(frame):
@@ -149,13 +130,7 @@ def read_numbers(
 
 
 def first_line(path: Path) -> str:
-    """Return the first line of a UTF-8 text.
-
-    Raises
-    ------
-    TableFileError
-        The file is missing or not UTF-8 text.
-    """
+    """Return the first line of a UTF-8 text."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             return file.readline(100_000)

@@ -79,13 +79,7 @@ def detect_in_images(
 
 
 def detect_in_image(detector: FaceDetector, task: DetectionTask) -> DetectedImage:
-    """Read one image and find its faces.
-
-    Raises
-    ------
-    ImageFileError
-        It cannot be read, and is not to be skipped.
-    """
+    """Read one image and find its faces."""
     try:
         image = read_image(task.path, apply_orientation=task.apply_orientation)
     except ImageFileError as error:

@@ -67,18 +67,9 @@ class FaceDetector:
 
         Parameters
         ----------
-        image : uint8, shape (height, width) or (height, width, 3)
-            Grey or RGB.
         upsample : int, optional
             How often to double the image first; each time faces of half the size are found,
             at four times the cost.
-        threshold : float
-            Added to the score that a face needs: above 0 fewer are found, below 0 more.
-
-        Returns
-        -------
-        list of Detection
-            Best score first; overlapping ones are left out, as dlib does.
         """
         doublings = self.default_upsample if upsample is None else upsample
         pixels = np.ascontiguousarray(image)
@@ -98,13 +89,7 @@ class FaceDetector:
 
 
 def open_detector(path: Path | str | None = None) -> FaceDetector:
-    """Open a detector file (``.svm``, both kinds), or dlib's stock detector when none is given.
-
-    Raises
-    ------
-    FaceModelError
-        The file is not a detector.
-    """
+    """Open a detector file (``.svm``, both kinds), or dlib's stock detector when none is given."""
     import dlib
 
     if path is None:
@@ -146,18 +131,7 @@ def _read_detector(path: Path) -> FhogDetector:
 
 
 def open_landmarks(path: Path | str) -> LandmarkPredictor:
-    """Open a landmark model: dlib's ``.dat``, or this project's forest file.
-
-    Returns
-    -------
-    LandmarkPredictor
-        ``part_count``, and ``predict(grey, boxes)`` with unrounded coordinates.
-
-    Raises
-    ------
-    FaceModelError
-        The file is not a landmark model.
-    """
+    """Open a landmark model: dlib's ``.dat``, or this project's forest file."""
     path = Path(path)
     try:
         found = recognise(path)

@@ -49,13 +49,7 @@ def draw_overlay(image: UInt8, faces: Iterable[PredictedFace]) -> UInt8:
 
 
 def overlay_paths(images: Iterable[Path], folder: Path | str) -> list[Path]:
-    """Return where the picture of each image goes: named after it, and each name once.
-
-    Raises
-    ------
-    PredictionInputError
-        One of them is an image that is to be drawn into, such as a photograph in the same folder.
-    """
+    """Return where the picture of each image goes: named after it, and each name once."""
     images, folder = list(images), Path(folder)
     own = {file_identity(image) for image in set(images)} - {None}
     paths: list[Path] = []
@@ -82,11 +76,6 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
     """Write a PNG with the predictions drawn in for each image, named as `overlay_paths` says.
 
     Files of these names are replaced, the images themselves never.
-
-    Raises
-    ------
-    PredictionInputError
-        The folder cannot be written, or is where the images are.
     """
     predictions, folder = list(predictions), Path(folder)
     written: list[Path] = []

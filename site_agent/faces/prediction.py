@@ -82,14 +82,8 @@ class ImagePrediction:
 
     Attributes
     ----------
-    faces : tuple of PredictedFace
-        Best score first, or in the order of the data set.
     upright : bool
         Whether coordinates are in the picture as its EXIF data turn it.
-    part_names : tuple of str
-        Of the landmarks, where the data set names them.
-    problem : str
-        Why the image could not be read; empty for one that was.
     """
 
     path: Path
@@ -111,15 +105,7 @@ class ImagePrediction:
 
 
 def find_images(paths: Iterable[Path | str]) -> list[Path]:
-    """Return the images that files and folders name, each once, in the order given.
-
-    Raises
-    ------
-    PredictionInputError
-        No path was given.
-    ImageFileError
-        A path that does not exist, or a folder without images.
-    """
+    """Return the images that files and folders name, each once, in the order given."""
     found = list(dict.fromkeys(image for path in paths for image in list_images(path)))
     if not found:
         raise PredictionInputError("no images were given; name image files, folders or an XML file")
@@ -150,22 +136,11 @@ def predict_images(
         there is no detector.
     upsample : int, optional
         How often images are doubled before detection; by default what the detector asks for.
-    threshold : float
-        Added to the score that a face needs.
     workers : int
         Processes for detection; 0: as many as the machine has processors. A script that asks for
         more than one must guard its main part with ``if __name__ == "__main__":``.
     skip_unreadable : bool
         Skip images that cannot be read; `problem` of their predictions has the reason.
-
-    Raises
-    ------
-    PredictionInputError
-        Neither model, no images, or a landmark model without anything that gives boxes.
-    FaceModelError
-        A file that is no such model.
-    ImageFileError
-        While iterating: an image that cannot be read, unless such are skipped.
     """
     annotated = _annotated(images)
     from_dataset = isinstance(images, FaceDataset)

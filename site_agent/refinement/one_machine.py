@@ -63,8 +63,6 @@ class RefinementPlan:
     ----------
     settings : RefitSettings
         Each round adds one to the seed, so that it draws other starting shapes.
-    rounds : int
-        How often the sites' contributions are added to the model.
     threads : int
         0: as many as the machine has processors; the result is the same.
     keep_in : Path or None
@@ -87,13 +85,7 @@ class RefinementPlan:
 
 @dataclass(frozen=True, eq=False)
 class RefinedModel:
-    """What came out.
-
-    Attributes
-    ----------
-    recipe : Recipe
-        With the base and all contributions as inputs.
-    """
+    """What came out."""
 
     model: ShapePredictor
     recipe: Recipe
@@ -116,15 +108,7 @@ class _Sent:
 
 
 def read_base(path: Path | str) -> ShapePredictor:
-    """Read the model that is to be refined.
-
-    Raises
-    ------
-    FormatError, OSError
-        It cannot be read.
-    IncompatibleModelsError
-        It is not a single landmark model.
-    """
+    """Read the model that is to be refined."""
     model = read_model(path)
     if isinstance(model, ShapePredictor):
         return model
@@ -147,24 +131,7 @@ def refine_sites(
     base: ShapePredictor | None = None,
     progress: Progress | None = None,
 ) -> RefinedModel:
-    """Refine a model in rounds and write it with its recipe.
-
-    Parameters
-    ----------
-    output : Path or str
-        Written when all is done, with ``<output>.recipe.json`` beside it.
-    base : ShapePredictor, optional
-        What `read_base` gave for `base_path`, where that was read already.
-
-    Raises
-    ------
-    IncompatibleModelsError
-        Sites whose faces have other landmarks than the base.
-    ConversionError
-        The output format cannot hold the model.
-    OptionError, OSError
-        The output would replace the base, or cannot be written.
-    """
+    """Refine a model in rounds and write it with its recipe."""
     base_path, output = Path(base_path), Path(output)
     method = LeafRefit()
     format_name = choose_output_format(method, output, None)
@@ -197,13 +164,7 @@ def write_contributions(
     plan: RefinementPlan,
     progress: Progress | None = None,
 ) -> tuple[Path, ...]:
-    """Write what the sites would send in the first round, and combine nothing.
-
-    Returns
-    -------
-    tuple of Path
-        One file a site.
-    """
+    """Write what the sites would send in the first round, and combine nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     sent = _contribute(base, _plan_round(sources, plan, 1, folder), _report_round(progress, 1, 1))
     return tuple(item.path for item in sent)

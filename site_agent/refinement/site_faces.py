@@ -35,13 +35,7 @@ _MOST_THREADS = 8
 
 @dataclass(frozen=True, eq=False)
 class LoadedSite:
-    """A site's faces, and what may be said of them.
-
-    Attributes
-    ----------
-    left_out : tuple of (line, text)
-        Faces that lack landmarks, by their lines in the annotation file.
-    """
+    """A site's faces, and what may be said of them."""
 
     faces: SiteFaces
     dataset_digest: str

@@ -149,18 +149,8 @@ def run_batch(
 
     Parameters
     ----------
-    sessions : sequence of BatchSession
-        Videos with `landmarks`, and `detector` where it is not dlib's own.
     workers : int, optional
         Processes side by side; as many as there are cores and memory for.
-    redo : bool
-        Analyse finished sessions, too.
-    addresses : mapping of str to str, optional
-        Pool addresses of model files by path, for the provenance.
-    on_outcome : callable, optional
-        Called with each `SessionOutcome` as it is known.
-    progress : callable, optional
-        Called with the share done, 0..1, and a text.
 
     Raises
     ------

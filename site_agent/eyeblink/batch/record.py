@@ -76,14 +76,8 @@ class SessionRecord:
     ----------
     number : float
         NaN where not known.
-    summary : mapping of str to number
-        Of the blinks, as in `BlinkSession`, JSON-able.
-    conditioning : mapping or None
-        Of the trials, as in `SessionSummary`; None where there are none.
     trials : tuple of Trial
         On the clock of the video, latencies corrected.
-    files : tuple of str
-        What the analysis wrote, relative to the folder.
     """
 
     name: str

@@ -44,11 +44,6 @@ def read_session_table(path: Path | str) -> SessionList:
     (``latency_ms``, ``cr_threshold``); empty cells mean the batch's own.
 
     A missing recording fails its session only.
-
-    Raises
-    ------
-    TableFileError
-        Every line that cannot be used, with what was found and what was expected.
     """
     table = read_table(Path(path))
     if "video" not in table.columns and "trace" not in table.columns:
@@ -164,14 +159,8 @@ class BatchSession:
 
     Attributes
     ----------
-    name : str
-        Its folder in the study.
-    source : Path
-        The video (or folder of images), or the trace of eye aspect ratios.
     timestamps : Path or None
         Times of a folder's images, where they are not in it; or of a video's frames.
-    participant, group : str
-        Empty where not known.
     number : float
         Its number among the participant's sessions; NaN where not known.
     frame_rate_hz : float or None
@@ -179,10 +168,6 @@ class BatchSession:
         file.
     detector, landmarks : str
         Model files or pool addresses of this session alone; empty for the batch's.
-    overrides : mapping of str to str
-        Settings of this session alone, as they stand in the table.
-    line : int
-        Line of the table, 0 where there is none.
     """
 
     name: str
@@ -290,13 +275,7 @@ def with_models(
 def with_bids_labels(
     sessions: Iterable[BatchSession], *, task: str = ""
 ) -> tuple[BatchSession, ...]:
-    """Return the sessions with labels for BIDS names: participant and number, where not given.
-
-    Raises
-    ------
-    BlinkAnalysisError
-        A session has no participant, a label that BIDS does not allow, or the labels of another.
-    """
+    """Return the sessions with labels for BIDS names: participant and number, where not given."""
     labelled = []
     first: dict[SessionLabels, str] = {}
     for session in sessions:

@@ -169,7 +169,6 @@ def measure_extent(
 
     Parameters
     ----------
-    timestamps_s, ear : float64, shape (n,)
     level_before_ear : float
         EAR before the lids began to fall.
     """

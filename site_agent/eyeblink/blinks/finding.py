@@ -79,8 +79,6 @@ class Blink:
 
     Attributes
     ----------
-    number : int
-        1, 2, ... in time order; `blink_id` in frames.csv.
     onset_s, peak_s, offset_s : float
         Lids begin to fall; lids lowest; eye open again (or as far as it opens).
     shut_from_s, shut_until_s : float
@@ -90,13 +88,6 @@ class Blink:
     cut : str
         ``begin``, ``end`` or ``both`` where the eyes were not seen as the lids of a closure fell or
         rose: it lasted longer than what is known of it.
-    onset_frame, peak_frame, offset_frame : int
-    amplitude_fec : float
-        Depth from the level just before, in FEC.
-    peak_fec : float
-        FEC at the lowest point.
-    peak_velocity_fec_per_s : float
-        Highest closing speed.
     confidence : float
         The probability that it is one; lower where the face was turned away or its landmarks are
         not sure.

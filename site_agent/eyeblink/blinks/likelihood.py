@@ -49,8 +49,6 @@ class ClearBlinks:
     ----------
     count : float
         How many there are; each counts as much as it is clear.
-    open_ear : float
-        Of the session's open eye.
     shut_ear, shut_sd_ear : float
         Median and SD of their lowest EAR.
     log_evidence, log_evidence_sd : float

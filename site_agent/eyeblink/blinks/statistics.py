@@ -17,15 +17,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class BlinkMatch:
-    """Which found blink is which true one.
-
-    Attributes
-    ----------
-    pairs : tuple of (int, int)
-        Index of the found and of the true blink.
-    found, true : int
-        How many there are of each.
-    """
+    """Which found blink is which true one."""
 
     pairs: tuple[tuple[int, int], ...]
     found: int
@@ -125,20 +117,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class RateBin:
-    """Blinks of one minute.
-
-    Attributes
-    ----------
-    start_s, end_s : float
-    blinks : int
-        With their peak in this time; longer closures are not counted.
-    seen_s : float
-        How long the eyes were seen.
-    blinks_per_minute : float
-        Of the time in which they were seen; NaN where that is less than 10 s.
-    perclos_pct : float
-        Share of that time in which the lids were at least 80 % shut (FEC >= 0.8).
-    """
+    """Blinks of one minute."""
 
     start_s: float
     end_s: float

@@ -91,14 +91,6 @@ def analyse_conditioning(
         complete one is assumed.
     fec : float, shape (n,)
         Fraction of eyelid closure, unsmoothed; NaN where the eye was not seen.
-    trials : sequence of Trial
-        On the same clock.
-    settings : ConditioningSettings, optional
-
-    Raises
-    ------
-    ConditioningError
-        There are no trials, or the arrays do not fit each other.
 
     Examples
     --------
@@ -148,14 +140,7 @@ def measure_trials(
 def judge_trials(
     measured: MeasuredTrials, settings: ConditioningSettings | None = None
 ) -> ConditioningResult:
-    """Decide which trials are valid and which hold a CR.
-
-    Parameters
-    ----------
-    measured : MeasuredTrials
-    settings : ConditioningSettings, optional
-        Those of the measurement unless given; only rejection and CR criterion are read.
-    """
+    """Decide which trials are valid and which hold a CR."""
     settings = settings or measured.settings
     sd_limit = _baseline_sd_limit(measured.trials)
     rest = _median([trial.baseline for trial in measured.trials])

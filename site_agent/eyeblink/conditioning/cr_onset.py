@@ -108,12 +108,9 @@ def find_onset(
     ----------
     signal : TrialSignal
         Nothing after the time at which the US begins to move the lid.
-    baseline : float
-        FEC.
     search_ms : (earliest, latest)
         Onsets outside of it are not reported; a closure that is under way at its begin is not
         the one that is sought.
-    reached_ms : float
 
     Returns
     -------

@@ -47,13 +47,7 @@ class LightMeter:
         return np.array(self._brightness[name])
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the source's frames.
-
-        Raises
-        ------
-        BlinkAnalysisError
-            At the first frame, when a region is not in the picture.
-        """
+        """Yield the source's frames."""
         for frame in self._source.frames():
             if not self._times_s:
                 self._check(frame.image)
@@ -78,13 +72,7 @@ class LightMeter:
 
 
 def light_regions(timing: TrialTiming) -> dict[str, Region]:
-    """Return the regions of the lights by stimulus.
-
-    Raises
-    ------
-    BlinkAnalysisError
-        A region is not X,Y,WIDTH,HEIGHT.
-    """
+    """Return the regions of the lights by stimulus."""
     regions = {"CS": timing.detect_led, "US": timing.detect_us_led}
     for name, region in regions.items():
         if region and (len(region) != 4 or min(region[2:]) < 1):
@@ -163,11 +151,6 @@ def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnse
         Mean brightness of the region for each frame; NaN where not known.
     timestamps_s : float, shape (n,)
         Strictly increasing.
-
-    Raises
-    ------
-    ConditioningError
-        No light goes on in that region, or the arrays do not fit each other.
 
     Notes
     -----

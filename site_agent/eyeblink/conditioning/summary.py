@@ -139,16 +139,10 @@ class SessionSummary:
 
     Attributes
     ----------
-    n_cs_valid, n_cr : int
-        Valid trials with a CS whose response could be judged, and those with a CR.
     rejected_by_reason : mapping of str to int
         A trial with two reasons counts in both.
     cr_percent, cr_percent_low, cr_percent_high : float
         CRs per valid trial with a CS, and the 95 % interval (Wilson 1927).
-    amplitude_all, amplitude_cr : float
-        Mean CR amplitude in FEC over all valid trials with a CS, and over those with a CR.
-    peak_ms : float
-        Mean time of the CR's peak after the CS, over the cs_only trials with a CR.
     """
 
     n_trials: int

@@ -30,8 +30,6 @@ def place_on_video_clock(trials: Sequence[Trial], cs_onsets_s: ArrayLike) -> Tri
 
     Parameters
     ----------
-    trials : sequence of Trial
-        On their own clock.
     cs_onsets_s : float, shape (n,)
         On the video's clock, as from `detect_led_onsets`.
 

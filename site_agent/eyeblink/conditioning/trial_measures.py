@@ -35,15 +35,7 @@ _SMALLEST_SOUGHT_FEC = 0.04
 
 @dataclass(frozen=True)
 class TrialMeasures:
-    """Measures of one trial, see `trial_results.TRIAL_COLUMNS`; NaN where there are none.
-
-    Attributes
-    ----------
-    unmeasurable : tuple of Rejection
-        Why the trial cannot be measured; empty otherwise.
-    onset : Onset or None
-        The onset for each form of the rise; not for tables.
-    """
+    """Measures of one trial, see `trial_results.TRIAL_COLUMNS`; NaN where there are none."""
 
     trial: str
     trial_type: TrialType
@@ -97,10 +89,8 @@ def measure_trial(
     ----------
     timestamps_s, fec : float64, shape (n,)
         The session's trace; times strictly increasing, NaN in `fec` where the eye was not seen.
-    trial : Trial
     session_cs_us_ms : float
         Tells when the US would have come in a `cs_only` trial that does not say so itself.
-    settings : ConditioningSettings
 
     Notes
     -----

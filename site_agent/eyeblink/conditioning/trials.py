@@ -41,11 +41,6 @@ def trials_of(table: TextTable) -> TrialList:
     Columns ``trial``, ``trial_type`` (`cs_only`, `us_only` or `paired`), ``cs_onset_s`` and
     ``us_onset_s`` in seconds, or ``cs_onset_ms`` and ``us_onset_ms``. Without ``trial`` the trials
     are numbered from 1; without ``trial_type`` the onsets decide. Other columns are ignored.
-
-    Raises
-    ------
-    TableFileError
-        Lists every line that cannot be used.
     """
     if not is_trial_list(table):
         raise TableFileError(

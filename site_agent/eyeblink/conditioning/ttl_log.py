@@ -59,11 +59,6 @@ def trials_of_pulses(table: TextTable, settings: TtlSettings | None = None) -> T
     - levels: ``time_s, CS, US``, one column a channel, high above half of the column's range.
 
     Other channels are ignored. Times stay on the log's clock; see `correct_latency`.
-
-    Raises
-    ------
-    TableFileError
-        Lines that cannot be read, no time column, or none of the channels in the file.
     """
     settings = settings or TtlSettings()
     times_s = _times_s(table)
@@ -192,12 +187,7 @@ class TrialTiming(Settings, error=ConditioningError):
 def read_trials(
     path: Path | str, timing: TrialTiming | None = None, decimal: Decimal = "."
 ) -> TrialList:
-    """Read a list of trials, or a log of stimulus pulses where no column holds onsets of CS or US.
-
-    Raises
-    ------
-    TableFileError
-    """
+    """Read a list of trials, or a log of pulses where no column holds onsets of CS or US."""
     timing = timing or TrialTiming()
     table = read_table(Path(path), decimal)
     listed = trials_of(table) if is_trial_list(table) else trials_of_pulses(table, timing.ttl)

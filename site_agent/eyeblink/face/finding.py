@@ -128,13 +128,7 @@ changes by more than this share, make the detector look at once."""
 
 @dataclass(frozen=True, eq=False)
 class FoundFace:
-    """The face in one frame and its landmarks, float64 (parts, 2) in pixels.
-
-    Attributes
-    ----------
-    disagreement : float
-        How far apart the landmarks end from different starts (see `placing.Placed`).
-    """
+    """The face in one frame and its landmarks, float64 (parts, 2) in pixels."""
 
     box: FaceBox
     score: float
@@ -205,12 +199,7 @@ class FaceFollower:
         return self._last is None
 
     def step(self, image: UInt8, timestamp_s: float) -> FoundFace | None:
-        """Return the face of the next frame, None where there is none.
-
-        Parameters
-        ----------
-        image : uint8, shape (height, width) or (height, width, 3)
-        """
+        """Return the face of the next frame, None where there is none."""
         face = self.keep(image, timestamp_s)
         if face is None:
             detection = self._search_anew(image, timestamp_s)
@@ -221,12 +210,7 @@ class FaceFollower:
         return face
 
     def landmarks_in(self, image: UInt8, box: FaceBox) -> Float64:
-        """Place landmarks in a box that was found before; nothing of it is remembered.
-
-        Parameters
-        ----------
-        image : uint8, shape (height, width) or (height, width, 3)
-        """
+        """Place landmarks in a box that was found before; nothing of it is remembered."""
         start = self._placer.start_over(self._placer.place_in(image, box), box)
         return self._placer.place(image, start).landmarks
 

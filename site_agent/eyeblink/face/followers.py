@@ -32,11 +32,6 @@ class RegionFollower:
 
     Small movements are followed; what leaves the region by more than a quarter of it, or changes
     its size by a third, is taken for an error, and the landmarks start from the region again.
-
-    Raises
-    ------
-    BlinkAnalysisError
-        At the first frame, when the region is not in the picture.
     """
 
     def __init__(self, predictor: Predictor, settings: FaceSettings) -> None:

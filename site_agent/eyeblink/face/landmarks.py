@@ -35,10 +35,6 @@ def check_eyes(predictor: Predictor, name: str) -> None:
 
     Those of the 68-point scheme do, unless their mean shape shows that they were trained in
     another order, and those of the eyes alone: 12 points whose mean shape is that of two eyes.
-
-    Raises
-    ------
-    BlinkAnalysisError
     """
     count = predictor.part_count
     if problem := order_problem(predictor.initial_shape):

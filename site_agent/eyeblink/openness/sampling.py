@@ -220,8 +220,6 @@ def sample_crowd(
     traces : list of EyeTrace
         From the left of the picture to the right; each trace has all frames, with gaps where
         the person was not seen.
-    left_out : int
-        Faces that were seen for less than a second.
     """
     builders: list[TraceBuilder] = []
     times_s: array[float] = array("d")

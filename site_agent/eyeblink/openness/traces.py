@@ -36,19 +36,8 @@ def read_trace(
 
     Parameters
     ----------
-    path : path
-        A table with the columns ``timestamp_s`` (or ``time_s``, ``timestamp_ms``, ``time_ms``) or
-        ``frame``; ``ear``, or ``ear_left`` and ``ear_right`` (also ``EAR2D6_l``, ``EAR2D6_r``);
-        and ``valid`` (also ``EAR2D6_valid``) where it has one. Or one value a line without a
-        header, ``x`` where no face was found; a leading ``* `` is ignored.
     frame_rate_hz : float, optional
         Needed where the file has no column of times.
-    decimal : {'.', ','}
-
-    Raises
-    ------
-    TableFileError
-        Lists the lines that cannot be read.
     """
     path = Path(path)
     if frame_rate_hz is not None and not 0 < frame_rate_hz < 100_000:

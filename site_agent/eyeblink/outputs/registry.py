@@ -41,10 +41,6 @@ class BlinkOutput:
         In a plain folder; the names of the BIDS standard end with it.
     essential : bool
         Without it there are no results. The failure of another output is a warning.
-    needs_trials : bool
-        Written for sessions with trials only.
-    library, extra : str
-        Of outputs on request: the library that they need, and the extra with it.
     """
 
     name: str
@@ -96,15 +92,7 @@ class WrittenOutputs:
 
 
 def check_requested(names: Iterable[str]) -> None:
-    """Find out before the analysis whether the outputs asked for can be written at all.
-
-    Raises
-    ------
-    BlinkAnalysisError
-        There is no such output.
-    MissingExtraError
-        A library is not installed.
-    """
+    """Find out before the analysis whether the outputs asked for can be written at all."""
     from importlib.util import find_spec
 
     for name in sorted(names):
@@ -129,11 +117,6 @@ def write_outputs(
     They are written to a temporary folder beside it first. A new folder then appears at once; in
     an existing one each file is replaced, the provenance last, and what an earlier analysis of
     the session left and this one does not have is removed.
-
-    Raises
-    ------
-    BlinkAnalysisError
-        When the folder cannot be written.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():

@@ -96,13 +96,7 @@ class AutomaticResult:
 
 
 def read_automatic_result(place: Path | str) -> AutomaticResult:
-    """Read what ``poolctl blink`` has left in a folder.
-
-    Raises
-    ------
-    ReviewFolderError
-        A file is missing or damaged, or the folder holds several sessions.
-    """
+    """Read what ``poolctl blink`` has left in a folder."""
     blinks_file = find_output(place, "blinks.csv")
     columns, rows = _read_blinks(blinks_file)
     events = tuple(_event(blinks_file, row) for row in rows.values())

@@ -167,13 +167,7 @@ class CorrectionLog:
 
 
 def set_aside(folder: Path) -> Path | None:
-    """Rename the folder of earlier corrections, to ``review-1``, ``review-2`` ...; return it.
-
-    Raises
-    ------
-    BusyError
-        Another process has them open.
-    """
+    """Rename the folder of earlier corrections, to ``review-1``, ``review-2`` ...; return it."""
     path = folder / LOG_NAME
     if not path.exists():
         return None

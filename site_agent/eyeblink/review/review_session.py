@@ -163,29 +163,7 @@ def open_review(
     reviewer: str | None = None,
     start_over: bool = False,
 ) -> ReviewSession:
-    """Open the results of an analysis for review.
-
-    Parameters
-    ----------
-    place : path
-        The folder that ``poolctl blink`` wrote, or a file of the session to review where it holds
-        several.
-    video : path, optional
-        The analysed video, or folder of images; looked for by its name in and beside the folder
-        when not given.
-    trace_only : bool
-        Review without the video.
-    landmarks, detector : path, optional
-        Models that place landmarks.
-    reviewer : str, optional
-        Name to keep with every action; the user's name on this machine when not given.
-    start_over : bool
-        Rename the folder of earlier corrections, and start without any.
-
-    Raises
-    ------
-    ReviewFolderError, BusyError, ReviewOutdatedError, VideoFileError, FaceModelError
-    """
+    """Open the results of an analysis for review."""
     result = read_automatic_result(place)
     warnings = []
     finder = LandmarkFinder(landmarks, detector) if landmarks is not None else None

@@ -111,18 +111,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class SessionReport:
-    """The blinks of a session.
-
-    Attributes
-    ----------
-    place : Path
-        Its ``blinks.csv``.
-    review : mapping of str to int
-        How many blinks have each status of a review; empty without one.
-    summary : BlinkSession
-        Of the reviewed blinks where they were asked for and there are any; `files` are those that
-        were written.
-    """
+    """The blinks of a session."""
 
     place: Path
     review: Mapping[str, int]
@@ -141,12 +130,6 @@ def report_session(
 
     All outputs but the overlay are then written once more, into the folder ``reviewed`` in that of
     the session; the automatic ones stay as they are.
-
-    Raises
-    ------
-    ReviewOutdatedError
-        The analysis was repeated since the review.
-    StudyFolderError, ReviewFolderError, BlinkAnalysisError
     """
     place = find_output(place, "blinks.csv")
     result = read_automatic_result(place)

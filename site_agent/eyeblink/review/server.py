@@ -112,15 +112,8 @@ def serve_review(review: ReviewSession, *, port: int = 0, on_ready: Callable[[st
 
     Parameters
     ----------
-    port : int
-        0 takes a free one.
     on_ready : callable
         Called with the page's address, which holds a secret, once the server answers.
-
-    Raises
-    ------
-    BusyError
-        The port is taken.
     """
     token = new_token()
     with _listener(port) as listener:

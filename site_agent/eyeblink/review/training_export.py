@@ -47,19 +47,10 @@ def export_training_set(
 
     Parameters
     ----------
-    path : path
-        ``NAME.xml``; the pictures come into the folder ``NAME`` beside it.
     scale : int, optional
         Enlarge the pictures this many times. The format has whole pixels only, and half a pixel
         is a tenth of the opening of a small eye; when not given, the smallest factor up to 4 that
         makes the eyes about 60 pixels wide.
-
-    Raises
-    ------
-    ReviewExportError
-        No frame is chosen, one has no landmarks or no face, frames have different numbers of
-        landmarks, or the files exist already.
-    VideoFileError
     """
     path = Path(path)
     folder = path.with_suffix("")

@@ -55,10 +55,6 @@ def read_criteria(words: Sequence[str], own: ConditioningSettings) -> tuple[Crit
         Each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
         ``baseline-sd:3``), settings (``cr_needs_onset=yes``, ``baseline_ms=-300,0``), or several
         of them separated by blanks. What is not said is the study's own.
-
-    Raises
-    ------
-    ConditioningError
     """
     found = {own: Criterion(f"own: {criterion_name(own)}", own)}
     for word in words:
@@ -125,12 +121,6 @@ class CriterionRow:
     ----------
     n_valid, n_rejected, n_cr : int
         Trials with a CS that could be judged, those rejected, and those with a CR.
-    effect : Effect or None
-        Slope over sessions, or difference of the groups; None where it cannot be had.
-    agrees : bool
-        The same verdict as under the first criterion.
-    problem : str
-        Why there is no effect; otherwise empty.
     """
 
     criterion: str
@@ -153,15 +143,7 @@ class CriterionRow:
 
 @dataclass(frozen=True)
 class CriteriaComparison:
-    """A study under several criteria; the first is the study's own.
-
-    Attributes
-    ----------
-    share_agreeing : float
-        Of all criteria, 0..1, the share with the verdict of the first (which counts).
-    holds : bool
-        All criteria give the same verdict, and it is a clear one.
-    """
+    """A study under several criteria; the first is the study's own."""
 
     question: Question
     measure: LearningMeasure
@@ -212,12 +194,6 @@ def compare_criteria(
     ----------
     sessions : iterable of RecordedSession
         Only one is held in memory at a time.
-    criteria : sequence of Criterion, optional
-        The study's own first; `default_criteria` unless given.
-    question : {'learning', 'groups'}
-        Whether the measure rises over sessions, or differs between two groups.
-    progress : callable, optional
-        Called with the fraction done, in 0..1, and a text.
 
     Raises
     ------

@@ -87,14 +87,8 @@ class LearningCurve:
 
     Attributes
     ----------
-    method : {'mixed-slope', 'mixed-intercept', 'regression'}
-        Linear mixed model with random intercept and slope, or with random intercept; regression.
     positions, mean, low, high : float64, shape (k,)
         The line and its band; percentages stay within 0..100.
-    slope : Effect
-        Change of the measure from one session to the next.
-    points : tuple of LearningPoint
-        Those with a value.
     """
 
     measure: LearningMeasure
@@ -148,11 +142,6 @@ def fit_learning_curve(
     by participant, and a random slope where five or more were seen in three sessions or more.
     Where it cannot be fitted, and for one or two participants, a regression with an intercept for
     each; `remarks` says why.
-
-    Raises
-    ------
-    ConditioningError
-        Fewer than two positions with a value, or two points of a participant at one position.
     """
     counts = Counter((point.participant, point.position) for point in points)
     if twice := [place for place, count in counts.items() if count > 1]:
@@ -201,11 +190,6 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
     """Return by how much the second group exceeds the first, and the names of both.
 
     Each participant counts once, with the mean over the sessions; Welch's interval.
-
-    Raises
-    ------
-    ConditioningError
-        Not exactly two groups, or one with fewer than two participants.
     """
     values: dict[str, dict[str, list[float]]] = {}
     for point in points:

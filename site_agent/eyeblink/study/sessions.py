@@ -68,11 +68,6 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
         Studies of ``poolctl blink batch``, BIDS datasets, or folders of single sessions. Of a
         study, sessions without a number are left out; others without one are numbered by
         participant in the order in which they are found.
-
-    Raises
-    ------
-    StudyFolderError
-        No such folder, or no session with trials in them.
     """
     found: list[SessionFolder] = []
     latest: Counter[str] = Counter()
@@ -156,11 +151,6 @@ def gather_bids(study: Path, records: Sequence[SessionRecord]) -> Path | None:
     They are links to the sessions' own files where the file system has them, so that they take
     no room. What others put there (reviews, other derivatives) stays; files of sessions that the
     study no longer has go. Returns None where no session has BIDS names.
-
-    Raises
-    ------
-    StudyFolderError
-        The folder cannot be written, or two sessions have the same names.
     """
     folder = study / FOLDER_NAME
     wanted: dict[str, Path] = {}

@@ -32,11 +32,6 @@ class VideoRecorder:
 
     A Matroska file (``.mkv``) can be read up to where it ends even when the program is killed;
     an ``.mp4`` cannot. A file that is there is replaced with the first picture, not before.
-
-    Raises
-    ------
-    VideoFileError
-        The file cannot be written, or its ending means no container.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,22 +108,11 @@ class CameraReader:
 
     Parameters
     ----------
-    device : int or str
-        Number of the camera (0 is the first), or a device file or address of a stream.
-    seconds : float, optional
-        Stop by itself after this time.
     size, frame_rate_hz : (width, height), float, optional
         Asked of the camera, which may choose others.
     record : path, optional
         Write what is analysed to a video, with the same times; a file of this name is replaced
         once the first picture is there.
-
-    Raises
-    ------
-    CameraError
-        There is no such camera, or another program uses it.
-    VideoFileError
-        The recording cannot be written.
     """
 
     def __init__(
@@ -187,13 +171,7 @@ class CameraReader:
             self._recorder.close()
 
     def frames(self) -> Iterator[Frame]:
-        """Yield grey frames as they come.
-
-        Raises
-        ------
-        CameraError
-            When not a single picture comes.
-        """
+        """Yield grey frames as they come."""
         import cv2
 
         report = self.report

@@ -68,8 +68,6 @@ class DecodingReport:
     repaired_times : int
         Frames without a time of their own, or one not after the frame before: they got the time
         of the frame before plus one frame interval.
-    rotation_deg : int
-        How far pictures were turned anticlockwise, as the file asks.
     times_from : str
         Where the times of frames come from: ``container``, ``camera``, ``table NAME`` or
         ``frame rate N Hz``.
@@ -112,24 +110,7 @@ class Clock(Protocol):
 
 
 class VideoReader:
-    """Reads one video file from the beginning, once.
-
-    Parameters
-    ----------
-    path : path
-        Any container and codec that FFmpeg decodes.
-    pixels : "grey" or "rgb"
-        Grey is the picture's luma and costs a fraction of RGB.
-    clock : Clock, optional
-        Times to use instead of those in the file.
-    bits : int
-        How many of 16 bits a pixel are used, where the file has so many.
-
-    Raises
-    ------
-    VideoFileError
-        The file is missing, empty or not a video, or has no picture or an unknown codec.
-    """
+    """Reads one video file from the beginning, once."""
 
     def __init__(
         self,
@@ -276,10 +257,6 @@ def packet_times(path: Path) -> NDArray[np.float64]:
     """Return the times of a video's frames as `VideoReader` does, without decoding a picture.
 
     Empty where some packets have no time.
-
-    Raises
-    ------
-    VideoFileError
     """
     container, stream = _open(path)
     found: list[int | None] = []

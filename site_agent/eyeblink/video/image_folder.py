@@ -34,18 +34,10 @@ class SeekableImages:
 
     Parameters
     ----------
-    folder : path
     timestamps_s : float64, shape (n,)
         Times of all frames as in frames.csv.
     frame_rate_hz : float or None
         Rate of the images, where the folder has no table of times.
-    bits : int
-        How many of 16 bits a pixel are used.
-
-    Raises
-    ------
-    VideoFileError
-        The images are not those of the analysis.
     """
 
     def __init__(
@@ -67,12 +59,7 @@ class SeekableImages:
             )
 
     def picture(self, frame: int) -> UInt8:
-        """Return one frame: uint8, shape (height, width, 3), RGB.
-
-        Raises
-        ------
-        VideoFileError
-        """
+        """Return one frame: uint8, shape (height, width, 3), RGB."""
         if not 0 <= frame < len(self._files):
             raise VideoFileError(f"{self.path}: has no frame {frame}, only {len(self._files)}")
         try:
@@ -98,20 +85,11 @@ class ImageFolderReader:
 
     Parameters
     ----------
-    folder : path
     timestamps : path, optional
         A table with the columns ``file`` and ``timestamp_s`` (or ``timestamp_ms``);
         ``timestamps.csv`` in the folder when there is one and nothing else is said.
     frame_rate_hz : float, optional
         Images per second in the order of the numbers in their names, where there is no table.
-    pixels : "grey" or "rgb"
-    bits : int
-        How many of 16 bits a pixel are used.
-
-    Raises
-    ------
-    VideoFileError
-        No image, no times, or a table that does not fit.
     """
 
     def __init__(
@@ -211,21 +189,7 @@ class ImageFolderReader:
 
 
 def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[str]]:
-    """Read the times of images.
-
-    Returns
-    -------
-    images : list of TimedImage
-        Those that are there, in the order of their times.
-    missing : list of str
-        Names in the table of which the folder has no file.
-
-    Raises
-    ------
-    TableFileError
-        The columns ``file`` and ``timestamp_s`` (or ``timestamp_ms``) are not there, two images
-        have the same time, or none is in the folder.
-    """
+    """Read the times of images."""
     table = read_table(path)
     if "file" not in table.columns:
         raise TableFileError(

@@ -26,8 +26,6 @@ class Recording:
     timestamps, frame_rate_hz : Path, float or None
         A table of times (see `image_folder` and `times`) or a rate: for a folder of images, or
         instead of the times in a video file.
-    bits : int
-        How many of 16 bits a pixel are used.
     """
 
     path: Path
@@ -36,12 +34,7 @@ class Recording:
     bits: int = FULL_BITS
 
     def open(self, pixels: Literal["grey", "rgb"] = "grey") -> FrameSource:
-        """Open it from the beginning.
-
-        Raises
-        ------
-        VideoFileError
-        """
+        """Open it from the beginning."""
         if self.path.is_dir():
             return ImageFolderReader(
                 self.path,

@@ -116,16 +116,8 @@ class SeekableVideo:
 
     Parameters
     ----------
-    path : path
     timestamps_s : float64, shape (n,)
         Times of all frames as `VideoReader` gives them, from the start of the recording.
-    bits : int
-        How many of 16 bits a pixel are used.
-
-    Raises
-    ------
-    VideoFileError
-        The file is missing or no video.
     """
 
     def __init__(self, path: Path | str, timestamps_s: Float64, bits: int = FULL_BITS) -> None:
@@ -153,13 +145,7 @@ class SeekableVideo:
             self._decoder.close()
 
     def picture(self, frame: int) -> UInt8:
-        """Return one frame: uint8, shape (height, width, 3), RGB, upright.
-
-        Raises
-        ------
-        VideoFileError
-            There is no such frame, or it cannot be decoded (any more).
-        """
+        """Return one frame: uint8, shape (height, width, 3), RGB, upright."""
         if not 0 <= frame < self.frame_count:
             raise VideoFileError(f"{self.path}: has no frame {frame}, only {self.frame_count}")
         with self._lock:

@@ -47,13 +47,7 @@ class FrameClock:
         self._rate_hz = frame_rate_hz
 
     def time_s(self, frame: int) -> float:
-        """Return the time of a frame in seconds.
-
-        Raises
-        ------
-        VideoFileError
-            There are more frames than times.
-        """
+        """Return the time of a frame in seconds."""
         if self._times_s is None:
             return frame / self._rate_hz
         if frame >= len(self._times_s):
@@ -67,14 +61,7 @@ class FrameClock:
 def open_clock(
     path: Path, timestamps: Path | None, frame_rate_hz: float | None
 ) -> FrameClock | None:
-    """Return what gives a video's frames their times; None for those of the file itself.
-
-    Raises
-    ------
-    VideoFileError
-        The table does not have one row for each frame, the rate is not positive, or the file is
-        not a video.
-    """
+    """Return what gives a video's frames their times; None for those of the file itself."""
     if timestamps is not None:
         return _clock_of_table(path, timestamps)
     if frame_rate_hz is None:
@@ -94,10 +81,6 @@ def read_frame_times(path: Path) -> Float64:
     -------
     float64, shape (n,)
         Seconds, ascending.
-
-    Raises
-    ------
-    TableFileError
     """
     table = read_table(path)
     times_s = table.times_s()
@@ -109,12 +92,7 @@ def read_frame_times(path: Path) -> Float64:
 
 
 def container_times(path: Path, frames: int) -> Float64:
-    """Return the file's own times of `frames` frames in seconds, as `VideoReader` gives them.
-
-    Raises
-    ------
-    VideoFileError
-    """
+    """Return the file's own times of `frames` frames in seconds, as `VideoReader` gives them."""
     times_s = packet_times(path)
     if len(times_s) == frames:
         return times_s
