@@ -57,7 +57,7 @@ def events(
     """
     with invocation.pool() as pool:
         if feed:
-            made = pool.tokens.create_for_feed(site or pool.whoami().site, name)
+            made = pool.tokens.create(site or pool.whoami().site, name, kind="feed")
             address = pool.events.feed_address(made.secret)
             invocation.note("shown this once: whoever has the address reads the feed")
             return Reply({"address": address, "token": made}, address, [address])

@@ -203,13 +203,7 @@ def publish(temporary: Path, output: Path, record: TrainingRecord) -> TrainingRe
 
 
 def temporary_beside(output: Path) -> Path:
-    """Name an unfinished model file in the folder of the finished one.
-
-    Raises
-    ------
-    TrainingFailedError
-        When the folder does not exist or cannot be written, before any time is spent.
-    """
+    """Name an unfinished model file in the folder of the finished one."""
     folder = output.parent
     if output.is_dir():
         raise TrainingFailedError(f"{output} is a folder; name the model file to write")

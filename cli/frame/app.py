@@ -1,7 +1,7 @@
 """The `poolctl` program: its help pages, its table of commands, and the one way in and out.
 
 The commands of a noun are in one module that defines ``app``, a `typer.Typer`; a new noun is a
-new file and one line in `COMMANDS`. Modules load when their command is called, so that
+new file and one line in `_PANELS`. Modules load when their command is called, so that
 ``poolctl --help`` stays quick whatever the commands need.
 """
 
@@ -126,111 +126,74 @@ def group_with_default(default: str) -> typer.Typer:
     return app
 
 
-_START, _SHARE, _MAKE, _USE = "Start here", "Share", "Make models", "Use models"
-
-
 @dataclass(frozen=True)
 class CommandEntry:
     """Where a command is, and what the overview says of it."""
 
     name: str
     module: str
+    app: str
     summary: str
     panel: str
-    app: str = "app"
 
 
-COMMANDS = (
-    CommandEntry(
-        "quickstart", "cli.quickstart", "Run the whole journey on synthetic faces.", _START
+_PANELS = {
+    "Start here": (
+        ("quickstart", "quickstart", "Run the whole journey on synthetic faces."),
+        ("serve", "server", "Run a pool on this machine."),
+        ("db", "server:db_app", "Create or upgrade a pool's database."),
+        ("auth", "auth", "Log in, log out, show who you are."),
+        ("env", "env", "Show versions, folders, extras and the pool."),
     ),
-    CommandEntry("serve", "cli.server", "Run a pool on this machine.", _START),
-    CommandEntry("db", "cli.server", "Create or upgrade a pool's database.", _START, "db_app"),
-    CommandEntry("auth", "cli.auth", "Log in, log out, show who you are.", _START),
-    CommandEntry("env", "cli.env", "Show versions, folders, extras and the pool.", _START),
-    CommandEntry(
-        "models",
-        "cli.models.group",
-        "Search, describe, share and withdraw models in the pool.",
-        _SHARE,
+    "Share": (
+        ("models", "models.group", "Search, describe, share and withdraw models in the pool."),
+        ("upload", "transfers.upload", "Upload a model file to the pool."),
+        ("uploads", "transfers.upload:uploads_app", "List or cancel unfinished uploads."),
+        ("download", "transfers.download", "Download models from the pool."),
+        ("agent", "merge.agent", "Merge and refine automatically with the pool."),
+        ("rounds", "merge.rounds", "Refine a model together with other sites."),
+        ("secure", "secure.group", "Sum up updates so that no server sees or falsifies them."),
+        ("admin", "admin.group", "Manage sites, people, tokens and backups."),
+        ("keys", "keys", "Sign your uploads, and trust the keys of other sites."),
+        ("bundle", "transfers.bundle", "Move models between pools in one file."),
+        ("events", "events", "List events that concern your site."),
+        ("audit", "events:audit_app", "Show what was done in the pool (admins)."),
+        (
+            "cache",
+            "transfers.download:cache_app",
+            "List, verify and remove the models cached on this machine.",
+        ),
     ),
-    CommandEntry("upload", "cli.transfers.upload", "Upload a model file to the pool.", _SHARE),
-    CommandEntry(
-        "uploads",
-        "cli.transfers.upload",
-        "List or cancel unfinished uploads.",
-        _SHARE,
-        "uploads_app",
+    "Make models": (
+        ("dataset", "dataset.group", "Check, convert, split annotations; draw faces."),
+        ("train", "vision.train", "Train a face detector, a landmark model or a gaze network."),
+        ("settings", "settings", "Print a file of all settings of a command."),
+        ("merge", "merge.command", "Merge models into one, on this machine."),
+        ("merges", "merge.central", "Have the pool merge models, in the background."),
+        ("refine", "merge.refine", "Refine a merged landmark model, on this machine."),
+        ("federated", "federated.group", "Train networks together with other sites."),
+        ("split", "split.group", "Train a network in two parts, at sites and a server."),
+        ("personal", "personal", "Show and export what your site keeps of a network."),
+        ("study", "vision.study", "Compare sub-models: alone, merged, refined."),
+        ("convert", "vision.convert", "Convert a model file to another format."),
+        ("prune", "vision.convert:prune_app", "Set the smallest weights of a network to zero."),
     ),
-    CommandEntry("download", "cli.transfers.download", "Download models from the pool.", _SHARE),
-    CommandEntry(
-        "agent", "cli.merge.agent", "Merge and refine automatically with the pool.", _SHARE
+    "Use models": (
+        ("inspect", "vision.inspect", "Describe a model file."),
+        ("predict", "vision.predict", "Find faces, landmarks or gaze in images."),
+        ("evaluate", "vision.evaluate", "Score models on annotated images."),
+        ("privacy", "privacy", "Measure what something that left reveals."),
+        ("blink", "blink.command", "Find eyeblinks in a video or an EAR trace."),
     ),
-    CommandEntry("rounds", "cli.merge.rounds", "Refine a model together with other sites.", _SHARE),
+}
+"""By the title of its panel, each command's name, module (``MODULE:app``), and summary."""
+
+COMMANDS = tuple(
     CommandEntry(
-        "secure",
-        "cli.secure.group",
-        "Sum up updates so that no server sees or falsifies them.",
-        _SHARE,
-    ),
-    CommandEntry("admin", "cli.admin.group", "Manage sites, people, tokens and backups.", _SHARE),
-    CommandEntry(
-        "keys", "cli.keys", "Sign your uploads, and trust the keys of other sites.", _SHARE
-    ),
-    CommandEntry(
-        "bundle", "cli.transfers.bundle", "Move models between pools in one file.", _SHARE
-    ),
-    CommandEntry("events", "cli.events", "List events that concern your site.", _SHARE),
-    CommandEntry(
-        "audit", "cli.events", "Show what was done in the pool (admins).", _SHARE, "audit_app"
-    ),
-    CommandEntry(
-        "cache",
-        "cli.transfers.download",
-        "List, verify and remove the models cached on this machine.",
-        _SHARE,
-        "cache_app",
-    ),
-    CommandEntry(
-        "dataset", "cli.dataset.group", "Check, convert, split annotations; draw faces.", _MAKE
-    ),
-    CommandEntry(
-        "train",
-        "cli.vision.train",
-        "Train a face detector, a landmark model or a gaze network.",
-        _MAKE,
-    ),
-    CommandEntry("settings", "cli.settings", "Print a file of all settings of a command.", _MAKE),
-    CommandEntry("merge", "cli.merge.command", "Merge models into one, on this machine.", _MAKE),
-    CommandEntry(
-        "merges", "cli.merge.central", "Have the pool merge models, in the background.", _MAKE
-    ),
-    CommandEntry(
-        "refine", "cli.merge.refine", "Refine a merged landmark model, on this machine.", _MAKE
-    ),
-    CommandEntry(
-        "federated", "cli.federated.group", "Train networks together with other sites.", _MAKE
-    ),
-    CommandEntry(
-        "split", "cli.split.group", "Train a network in two parts, at sites and a server.", _MAKE
-    ),
-    CommandEntry(
-        "personal", "cli.personal", "Show and export what your site keeps of a network.", _MAKE
-    ),
-    CommandEntry("study", "cli.vision.study", "Compare sub-models: alone, merged, refined.", _MAKE),
-    CommandEntry("convert", "cli.vision.convert", "Convert a model file to another format.", _MAKE),
-    CommandEntry(
-        "prune",
-        "cli.vision.convert",
-        "Set the smallest weights of a network to zero.",
-        _MAKE,
-        "prune_app",
-    ),
-    CommandEntry("inspect", "cli.vision.inspect", "Describe a model file.", _USE),
-    CommandEntry("predict", "cli.vision.predict", "Find faces, landmarks or gaze in images.", _USE),
-    CommandEntry("evaluate", "cli.vision.evaluate", "Score models on annotated images.", _USE),
-    CommandEntry("privacy", "cli.privacy", "Measure what something that left reveals.", _USE),
-    CommandEntry("blink", "cli.blink.command", "Find eyeblinks in a video or an EAR trace.", _USE),
+        name, f"cli.{place.partition(':')[0]}", place.partition(":")[2] or "app", summary, panel
+    )
+    for panel, entries in _PANELS.items()
+    for name, place, summary in entries
 )
 
 

@@ -304,7 +304,7 @@ class Order:
         job = pool.merges.request(
             ModelAddress(self.target.site, name),
             json.loads(recipe.to_json()),
-            output_format=output_format or None,
+            format=output_format or None,
             file_name=f"{name}{SUFFIX_OF_FORMAT.get(output_format or _own_format(recipe), '')}",
             **(self.given if is_last else {key: self.given[key] for key in _OF_EVERY_STEP}),
         )

@@ -57,10 +57,6 @@ def require_not_withdrawn(
     An input whose withdrawal stops downloads is refused, as a download would be, unless `despite`;
     of any other, and of one that holds something withdrawn, the user is warned. Without a login
     nobody can be asked.
-
-    Raises
-    ------
-    WithdrawnError
     """
     from site_agent.errors import NotLoggedInError, PoolUnreachableError, WithdrawnError
     from site_agent.pool.profiles import is_offline

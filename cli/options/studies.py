@@ -89,13 +89,7 @@ def plan_reply(
 
 
 def study_reply(done: StudyResults, study: StudyOptions, **facts: Any) -> Reply:
-    """Return the tables of a study, which are in its first file, and the files written.
-
-    Raises
-    ------
-    StudyIncompleteError
-        Runs failed.
-    """
+    """Return the tables of a study, which are in its first file, and the files written."""
     if done.failed:
         lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
         total = len(done.failed) + len(done.results)

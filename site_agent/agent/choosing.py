@@ -65,13 +65,7 @@ class Choice:
         return [model.digest for model in self.own] + [v.digest for v in self.taken]
 
     def weights(self, goal: MergeGoal) -> list[float] | None:
-        """Return a weight for each of `digests`, None where all are alike.
-
-        Raises
-        ------
-        InvalidInputError
-            An own model lacks the label that weighs.
-        """
+        """Return a weight for each of `digests`, None where all are alike."""
         if not goal.weight_by and not goal.weights:
             return None
         weights = [
@@ -85,15 +79,7 @@ class Choice:
 
 
 def read_own_models(goal: MergeGoal) -> tuple[OwnModel, ...]:
-    """Look at the site's own models of a ``[[merge]]`` table.
-
-    Raises
-    ------
-    InvalidInputError
-        A file cannot be merged by the method, or does not go with the others.
-    FormatError, OSError
-        A file cannot be read.
-    """
+    """Look at the site's own models of a ``[[merge]]`` table."""
     found: list[OwnModel] = []
     for path in goal.own:
         key = merge_keys(fingerprint(read_model(path))).get(goal.method_name)

@@ -10,9 +10,21 @@ import re
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from aggregators.methods import METHODS
 from pool_server.wire.data_use_rules import IntendedUse, Purpose
@@ -52,6 +64,35 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PERCENT = re.compile(r"^(\d+(?:\.\d+)?)\s*%$")
 
 
+def _absolute(path: Path, info: ValidationInfo) -> Path:
+    """Return a path of the configuration, which may be relative to the folder of its file."""
+    if path == Path():
+        raise ValueError("expected a path")
+    return Path(info.context or "", path.expanduser())
+
+
+def _folder_there(path: Path) -> Path:
+    if not path.is_dir():
+        raise _absent(f"{str(path)!r}", "a folder that is there")
+    return path
+
+
+def _file_there(path: Path) -> Path:
+    if not path.exists():
+        raise _absent(f"{str(path)!r}, which is not there", "a file")
+    return path
+
+
+def _absent(found: str, expected: str) -> PydanticCustomError:
+    return PydanticCustomError(_ABSENT, "{words}", {"words": f"|{found}|{expected}"})
+
+
+_ABSENT = "absent"
+_AnyPath = Annotated[Path, Strict(False), AfterValidator(_absolute)]
+_File = Annotated[_AnyPath, AfterValidator(_file_there)]
+_Folder = Annotated[_AnyPath, AfterValidator(_folder_there)]
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -61,14 +102,7 @@ class _FacesTable(_Table):
 
     pts_origin: float = ReadingOptions.pts_origin
     box_margin: float = Field(default=ReadingOptions.box_margin, ge=-0.4, le=2.0)
-    images: Path | None = None
-
-    @field_validator("images", mode="before")
-    @classmethod
-    def _folder(cls, value: object) -> object:
-        if isinstance(value, str):
-            return Path(value) if value else None
-        return value
+    images: Annotated[_Folder | None, BeforeValidator(lambda value: value or None)] = None
 
     @property
     def reading(self) -> ReadingOptions:
@@ -81,7 +115,7 @@ class MergeGoal(_FacesTable):
 
     name: Name
     kind: AgentKind
-    validation: Path
+    validation: _File
     labels: list[str] = []
     metrics: list[str] = []
     sites: list[Name] = []
@@ -90,7 +124,7 @@ class MergeGoal(_FacesTable):
     most: int = Field(default=50, ge=1, le=1000)
     purposes: list[Purpose] = []
     diseases: list[str] = []
-    own: list[Path] = []
+    own: list[_File] = []
     method: str = ""
     options: dict[str, Any] = {}
     weight_by: str = ""
@@ -103,18 +137,6 @@ class MergeGoal(_FacesTable):
     upload: bool = True
     upload_labels: dict[LabelKey, LabelValue] = {}
     description: str = ""
-
-    @field_validator("validation", mode="before")
-    @classmethod
-    def _path(cls, value: object) -> object:
-        return Path(value) if isinstance(value, str) and value else value
-
-    @field_validator("own", mode="before")
-    @classmethod
-    def _paths(cls, value: object) -> object:
-        if not isinstance(value, list):
-            return value
-        return [Path(item) if isinstance(item, str) and item else item for item in value]
 
     @field_validator("margin")
     @classmethod
@@ -189,8 +211,8 @@ class MergeGoal(_FacesTable):
 class RoundsConfig(_FacesTable):
     """Rounds that the agent takes part in, with faces, gaze data or both; ``[rounds]``."""
 
-    data: Path | None = None
-    gaze: Path | None = None
+    data: _File | None = None
+    gaze: _File | None = None
     persons: list[str] = []
     started_by: list[Name] = Field(min_length=1)
     trust: list[Name] = []
@@ -217,11 +239,6 @@ class RoundsConfig(_FacesTable):
             max_hours=self.max_hours,
         )
 
-    @field_validator("data", "gaze", mode="before")
-    @classmethod
-    def _path(cls, value: object) -> object:
-        return Path(value) if isinstance(value, str) and value else value
-
     @model_validator(mode="after")
     def _with_data(self) -> RoundsConfig:
         if self.data is None and self.gaze is None:
@@ -233,18 +250,13 @@ class AgentConfig(_Table):
     """A whole ``agent.toml``; paths in it are absolute here."""
 
     path: Path
-    workspace: Path
+    workspace: _AnyPath
     profile: str = ""
     interval: float | str = "15m"
     retry_after: float | str = "30s"
     threads: int = Field(default=0, ge=0, le=256)
     merge: list[MergeGoal] = []
     rounds: RoundsConfig | None = None
-
-    @field_validator("workspace", mode="before")
-    @classmethod
-    def _path(cls, value: object) -> object:
-        return Path(value) if isinstance(value, str) and value else value
 
     @field_validator("interval", "retry_after")
     @classmethod
@@ -305,39 +317,12 @@ def read_config(path: Path | str) -> AgentConfig:
             path, "", error.strerror or str(error), "a configuration; poolctl agent init makes one"
         ) from error
     try:
-        config = AgentConfig.model_validate({**content, "path": path.absolute()})
+        config = AgentConfig.model_validate(
+            {**content, "path": path.absolute()}, context=path.absolute().parent
+        )
     except ValidationError as error:
         raise _config_error(path, error) from error
-    return _require_usable(_with_absolute_paths(config))
-
-
-def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
-    folder = config.path.parent
-    goals = [
-        goal.model_copy(
-            update={
-                "validation": folder / goal.validation.expanduser(),
-                "images": _join(folder, goal.images),
-                "own": [folder / file.expanduser() for file in goal.own],
-            }
-        )
-        for goal in config.merge
-    ]
-    rounds = config.rounds
-    if rounds is not None:
-        rounds = rounds.model_copy(
-            update={
-                "data": _join(folder, rounds.data),
-                "gaze": _join(folder, rounds.gaze),
-                "images": _join(folder, rounds.images),
-            }
-        )
-    workspace = folder / config.workspace.expanduser()
-    return config.model_copy(update={"merge": goals, "rounds": rounds, "workspace": workspace})
-
-
-def _join(folder: Path, path: Path | None) -> Path | None:
-    return None if path is None else folder / path.expanduser()
+    return _require_usable(config)
 
 
 def _require_usable(config: AgentConfig) -> AgentConfig:
@@ -350,15 +335,6 @@ def _require_usable(config: AgentConfig) -> AgentConfig:
             raise AgentConfigError(
                 config.path, f"{key}.name", f"{goal.name!r} again", "another name for each"
             )
-        _require_file(config, f"{key}.validation", goal.validation)
-        _require_folder(config, f"{key}.images", goal.images)
-        for place, file in enumerate(goal.own):
-            _require_file(config, f"{key}.own[{place}]", file)
-    if config.rounds is not None:
-        for key, path in (("data", config.rounds.data), ("gaze", config.rounds.gaze)):
-            if path is not None:
-                _require_file(config, f"rounds.{key}", path)
-        _require_folder(config, "rounds.images", config.rounds.images)
     if config.workspace.exists() and not config.workspace.is_dir():
         raise AgentConfigError(
             config.path, "workspace", f"the file {config.workspace}", "a folder, made where absent"
@@ -366,18 +342,9 @@ def _require_usable(config: AgentConfig) -> AgentConfig:
     return config
 
 
-def _require_file(config: AgentConfig, key: str, file: Path) -> None:
-    if not file.exists():
-        raise AgentConfigError(config.path, key, f"{str(file)!r}, which is not there", "a file")
-
-
-def _require_folder(config: AgentConfig, key: str, folder: Path | None) -> None:
-    if folder is not None and not folder.is_dir():
-        raise AgentConfigError(config.path, key, f"{str(folder)!r}", "a folder that is there")
-
-
 def _config_error(path: Path, error: ValidationError) -> AgentConfigError:
-    first = error.errors(include_url=False)[0]
+    # What is written in a wrong way comes before files that are not there.
+    first = min(error.errors(include_url=False), key=lambda found: found["type"] == _ABSENT)
     key = _key_words(first["loc"])
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "missing":
@@ -387,7 +354,7 @@ def _config_error(path: Path, error: ValidationError) -> AgentConfigError:
         return AgentConfigError(path, key, "an unknown key", f"one of: {known}")
     if message.count("|") >= 2:  # a check that knows better which key is at fault
         inner, found, expected = message.split("|", 2)
-        return AgentConfigError(path, f"{key}.{inner}" if key else inner, found, expected)
+        return AgentConfigError(path, ".".join(filter(None, (key, inner))), found, expected)
     expected = re.sub(r"^(Input should be|expected) ", "", message)
     expected = expected.replace("an instance of Path", "a path in quotation marks")
     return AgentConfigError(path, key, repr(first["input"]), expected)

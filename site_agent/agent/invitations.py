@@ -84,13 +84,7 @@ class RoundsRun:
         self.contributions = 0
 
     def run(self) -> None:
-        """Contribute to the rounds that wait for the site, and finish those that are ready.
-
-        Raises
-        ------
-        AnnotationFileError
-            The site's data cannot be read.
-        """
+        """Contribute to the rounds that wait for the site, and finish those that are ready."""
         data = ""
         for invitation in invitations(self.pool, self.context.site, self.config):
             data = data or refusal_condition(self.config)

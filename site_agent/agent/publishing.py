@@ -74,13 +74,7 @@ class Scorer:
         return self._key(digest) in self._known.scores
 
     def score(self, what: str, path: Path, digest: str, name: str = "") -> Scored:
-        """Measure a model, unless it was measured before.
-
-        Raises
-        ------
-        EvaluationError, FaceModelError
-            It cannot be scored on these faces.
-        """
+        """Measure a model, unless it was measured before."""
         metric = self._goal.metric_name
         metrics = self._known.scores.get(self._key(digest))
         if metrics is None:

@@ -125,15 +125,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other agents away; the system lets go of the lock when this process dies.
-
-        Raises
-        ------
-        BusyError
-            Another agent is at work here.
-        AgentError
-            The folder cannot be written.
-        """
+        """Keep other agents away; the system lets go of the lock when this process dies."""
         with contextlib.ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -148,13 +140,7 @@ class Workspace:
             yield
 
     def load(self) -> AgentState:
-        """Return what was remembered; nothing where there is no file yet.
-
-        Raises
-        ------
-        AgentError
-            The file is damaged, or of another version of this program.
-        """
+        """Return what was remembered; nothing where there is no file yet."""
         try:
             return AgentState.model_validate_json(self._state_file.read_bytes())
         except FileNotFoundError:

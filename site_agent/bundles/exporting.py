@@ -167,11 +167,6 @@ class BundleWriter:
         """Write everything that was collected, and the blobs; return the bundle's identifier.
 
         Within `collecting`.
-
-        Raises
-        ------
-        BundleRefusedError
-            A blob has other bytes than it should.
         """
         unique = {each.digest: each for each in blobs}
         ordered = [unique[digest] for digest in sorted(unique)]

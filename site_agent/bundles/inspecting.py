@@ -74,15 +74,7 @@ class BundleReport:
 
 
 def inspect_bundle(path: Path, *, progress: Progress | None = None) -> BundleReport:
-    """Check a bundle as a whole: structure, digests, signatures, recipes.
-
-    Raises
-    ------
-    BundleRefusedError
-        Names what is wrong.
-    OSError
-        It cannot be read.
-    """
+    """Check a bundle as a whole: structure, digests, signatures, recipes."""
     bundle = open_bundle(path)
     bundle.verify_content(progress or no_progress)
     versions = []

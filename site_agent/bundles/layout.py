@@ -152,13 +152,7 @@ class Bundle:
         return record
 
     def verify_content(self, progress: Progress) -> None:
-        """Hash all members.
-
-        Raises
-        ------
-        BundleRefusedError
-            One has another digest than the manifest says.
-        """
+        """Hash all members."""
         total, done = self.content_bytes, 0
         with self.path.open("rb") as file:
             for span in [*self.records, *self.blobs.values()]:
@@ -172,15 +166,7 @@ class Bundle:
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Read the manifest of a bundle and compare the whole structure of the file with it.
-
-    Raises
-    ------
-    BundleRefusedError
-        It is not a bundle, is cut off or too long, or is put together in another way.
-    OSError
-        It cannot be read.
-    """
+    """Read the manifest of a bundle and compare the whole structure of the file with it."""
     with path.open("rb") as file:
         file_bytes = os.fstat(file.fileno()).st_size
         manifest, content = _read_manifest(path, file)

@@ -145,12 +145,7 @@ class PoolClient:
         return self._connection.get("/api/v1/whoami", IdentityResponse)
 
     def address(self, text: str | ModelAddress) -> ModelAddress:
-        """Read an address; a name without a site means a model of the token's own site.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Read an address; a name without a site means a model of the token's own site."""
         if isinstance(text, ModelAddress):
             return text
         if "/" in text or text.startswith("sha256:"):
@@ -163,12 +158,7 @@ class PoolClient:
         return replace(where, site=self.whoami().site)
 
     def version(self, address: str | ModelAddress) -> ModelVersionResponse:
-        """Return the record of a version; when offline, the last one seen.
-
-        Raises
-        ------
-        InvalidInputError, NotFoundError, PoolClientError
-        """
+        """Return the record of a version; when offline, the last one seen."""
         where = self.address(address)
         host = profiles.host_of(self.endpoint)
         if profiles.is_offline():
@@ -259,10 +249,6 @@ class PoolClient:
         """Download a version into the cache.
 
         A cached model costs one small request, and none with ``POOL_OFFLINE=1``.
-
-        Raises
-        ------
-        InvalidInputError, NotFoundError, DigestMismatchError, PoolClientError
         """
         return self.fetch(self.version(address), progress=progress)
 

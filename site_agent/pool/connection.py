@@ -229,13 +229,7 @@ class PoolConnection:
         repeatable: bool = True,
         timeout_s: float | None = None,
     ) -> httpx.Response:
-        """Send one request, several times if need be, and return the answer.
-
-        Raises
-        ------
-        PoolClientError
-            One of its leaves, by what the pool said or did not say.
-        """
+        """Send one request, several times if need be, and return the answer."""
         patience = self.patience() if repeatable else Patience(1, 0.0)
         while True:
             request = self._client.build_request(
@@ -325,6 +319,13 @@ class PoolConnection:
         wait_s = _retry_after_s(response)
         hint = body.hint or (f"try again in {wait_s:.0f} s" if wait_s else "")
         return kind(body.message, hint=hint, code=body.code)
+
+
+class Resource:
+    """What a pool has of one noun; its methods take the fields of the requests that they send."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
 
 
 def _error_type(status: int, code: str) -> type[PoolClientError]:

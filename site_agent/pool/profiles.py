@@ -117,11 +117,6 @@ def normalise_endpoint(text: str) -> str:
 
     ``localhost:8000`` becomes ``http://localhost:8000``; for other hosts without a scheme,
     ``https`` is assumed.
-
-    Raises
-    ------
-    InvalidInputError
-        When it is not an http or https address.
     """
     words = text.strip()
     words = words if words.endswith("://") else words.rstrip("/")
@@ -149,11 +144,6 @@ def load_profile(name: str | None = None) -> Profile:
     ----------
     name : str, optional
         A stored profile; the active one when None.
-
-    Raises
-    ------
-    InvalidInputError
-        When `name` is not stored, or a file cannot be read.
     """
     config = read_toml(config_file())
     stored = _table(config, "profiles")
@@ -204,13 +194,7 @@ def forget_token(name: str) -> bool:
 
 
 def switch_profile(name: str) -> Profile:
-    """Make a stored profile the active one.
-
-    Raises
-    ------
-    InvalidInputError
-        When it is not stored.
-    """
+    """Make a stored profile the active one."""
     profile = load_profile(name)
     config = read_toml(config_file())
     config["active"] = name
@@ -235,13 +219,7 @@ def _table(parent: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a file holds; nothing where it is absent.
-
-    Raises
-    ------
-    InvalidInputError
-        It is no TOML.
-    """
+    """Return what a file holds; nothing where it is absent."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -206,11 +206,6 @@ def carry_out(
         Gives the file of a digest that stays as it is; raises `LookupError` where it has none.
     target : Path
         Where the model that was asked for is written.
-
-    Raises
-    ------
-    AggregatorError, OSError
-        As `aggregators.replay`.
     """
     made: list[Rebuilt] = []
     inputs: dict[str, RecipeInput] = {}
@@ -248,11 +243,6 @@ def carry_out_elsewhere(
     make : callable
         Gets a step, and the recipe to be carried out, whose output is open where it is not the
         old one; returns what came out, as an input of later steps. None ends it.
-
-    Raises
-    ------
-    AggregatorError
-        As `aggregators.replay`.
     """
     inputs: dict[str, RecipeInput] = {}
     for step in plan.steps:

@@ -158,11 +158,6 @@ def fetch_ranges(
 
     One connection to an object store gives a fraction of what several give. The first range is
     passed on while it arrives, so that no more is lost with the line than what came ahead.
-
-    Raises
-    ------
-    PoolClientError
-        From inside the block, where the next bytes cannot be had.
     """
     with BlockThreads("download") as threads:
 

@@ -31,13 +31,7 @@ _FIELD_OF = {
 
 
 def build_request(kind: type[Request], /, **fields: Any) -> Request:
-    """Build a request.
-
-    Raises
-    ------
-    PoolRefusedRequestError
-        Names the fields that the pool would refuse.
-    """
+    """Build a request."""
     try:
         return kind(**fields)
     except ValidationError as error:
@@ -73,11 +67,6 @@ def require_subject(path: str, answer: BaseModel) -> None:
 
     An alias and the newest version are what the pool says they are; of these only the model is
     compared.
-
-    Raises
-    ------
-    PoolAnswerError
-        Names both.
     """
     if match := _VERSION.search(path):
         site, name, reference = match.groups(default="")

@@ -31,13 +31,7 @@ def today_utc() -> date:
 
 
 def read_terms_file(path: Path) -> list[Term]:
-    """Read terms, one a line as ``CODE`` or ``CODE=DETAIL``; ``#`` begins a remark.
-
-    Raises
-    ------
-    TermsFileError
-        Naming every line that is not a term.
-    """
+    """Read terms, one a line as ``CODE`` or ``CODE=DETAIL``; ``#`` begins a remark."""
     with path.open("rb") as stream:
         content = stream.read(MOST_FILE_BYTES + 1)
     if len(content) > MOST_FILE_BYTES:
@@ -106,13 +100,7 @@ def refusal_of(version: ModelVersionResponse) -> str:
 
 
 def require_usable(version: ModelVersionResponse) -> None:
-    """Raise for a version that must not be used, wherever its bytes come from.
-
-    Raises
-    ------
-    WithdrawnError
-        With the reason, and what to use instead.
-    """
+    """Raise for a version that must not be used, wherever its bytes come from."""
     refusal = refusal_of(version)
     if refusal:
         raise WithdrawnError(

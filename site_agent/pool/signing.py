@@ -56,11 +56,6 @@ def key_file(folder: Path, site: str) -> Path:
     ----------
     folder : Path
         That of a pool or profile (`profiles.key_folder`).
-
-    Raises
-    ------
-    InvalidInputError
-        `site` is not a name of a site.
     """
     if not re.fullmatch(NAME_PATTERN, site):
         raise InvalidInputError(f"{site!r} is not a site name")
@@ -74,11 +69,6 @@ def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
     ----------
     replace : bool
         Keep an existing key under another name, and make a new one.
-
-    Raises
-    ------
-    InvalidInputError
-        There is one, and it is not to be replaced.
     """
     path = key_file(folder, site)
     made = SigningKey(site, path, PrivateKey.generate())
@@ -105,13 +95,7 @@ def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
 
 
 def load_key(folder: Path, site: str) -> SigningKey | None:
-    """Return the key of a site; None if it has no key here.
-
-    Raises
-    ------
-    InvalidInputError
-        The file is not a key, or others can read it.
-    """
+    """Return the key of a site; None if it has no key here."""
     path = key_file(folder, site)
     try:
         content = path.read_bytes()
@@ -182,13 +166,7 @@ def facts_of_version(
 
 
 def sign_facts(facts: VersionFacts, key: PrivateKey) -> SignedStatement:
-    """Sign all that is said of a version.
-
-    Raises
-    ------
-    InvalidInputError
-        The statement is too large to be signed.
-    """
+    """Sign all that is said of a version."""
     try:
         envelope = sign_statement(facts.statement(datetime.now(UTC)), key)
     except ValueError as error:

@@ -51,13 +51,7 @@ class TrustedKey:
 
     @property
     def public(self) -> PublicKey:
-        """The key itself.
-
-        Raises
-        ------
-        InvalidInputError
-            The file was changed: it does not hold a key, or another than it says.
-        """
+        """The key itself."""
         try:
             key = PublicKey.from_text(self.public_key)
         except ValueError as error:
@@ -79,11 +73,6 @@ def trusted_keys(pool: str, site: str) -> dict[str, TrustedKey]:
     ----------
     pool : str
         Host and port (`profiles.host_of`).
-
-    Raises
-    ------
-    InvalidInputError
-        The file cannot be read.
     """
     return _keys_in(profiles.read_toml(trust_file()), pool, site)
 

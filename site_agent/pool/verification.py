@@ -80,13 +80,7 @@ class Verification:
 
 
 def chosen_policy() -> SignaturePolicy:
-    """Return what ``POOL_SIGNATURES`` says; ``check`` where it says nothing.
-
-    Raises
-    ------
-    InvalidInputError
-        It is not a policy.
-    """
+    """Return what ``POOL_SIGNATURES`` says; ``check`` where it says nothing."""
     import os
 
     word = os.environ.get("POOL_SIGNATURES", "").strip().lower() or "check"

@@ -65,7 +65,8 @@ def start_round(
     chosen = METHODS.get(fields.get("method", ""))
     if secure is not None and chosen is not None and "mean" in chosen.options_type.model_fields:
         options = {"mean": "sites", **(options or {})}
-    found = pool.rounds.start(str(base), sites, deadline, options=options, secure=secure, **fields)
+    fields |= {"options": dict(options or {}), "secure": secure}
+    found = pool.rounds.start(base, sites, deadline, **fields)
     terms = RoundTerms.of(found)
     asked: dict[str, Any] = {
         "base": version.digest,

@@ -15,13 +15,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def chunks(file: BinaryIO, offset: int, size_bytes: int) -> Iterator[bytes]:
-    """Give `size_bytes` bytes from `offset` on, a megabyte at a time.
-
-    Raises
-    ------
-    NotFoundError
-        When the file has become shorter meanwhile.
-    """
+    """Give `size_bytes` bytes from `offset` on, a megabyte at a time."""
     position, end = offset, offset + size_bytes
     while position < end:
         chunk = os.pread(file.fileno(), min(CHUNK_BYTES, end - position), position)
@@ -61,11 +55,6 @@ def locked(path: Path, *, busy: Exception | None = None) -> Iterator[None]:
     ----------
     busy : Exception, optional
         Raised when somebody else holds the lock; by default this waits.
-
-    Raises
-    ------
-    OSError
-        The file cannot be opened or locked.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -32,7 +32,6 @@ from pool_server.wire.people import (
     UserResponse,
 )
 from pool_server.wire.sites import (
-    Role,
     SiteChangeRequest,
     SiteList,
     SiteRequest,
@@ -41,39 +40,23 @@ from pool_server.wire.sites import (
     UsageResponse,
 )
 from site_agent.errors import PoolRefusedRequestError
-from site_agent.pool.connection import PAGE_SIZE, PoolConnection
+from site_agent.pool.connection import PAGE_SIZE, PoolConnection, Resource
 from site_agent.pool.requests import build_request
 
 _SITES, _USERS = "/api/v1/sites", "/api/v1/users"
 _TOKENS, _INVITATIONS = "/api/v1/tokens", "/api/v1/invitations"
 
 
-class Sites:
+class Sites(Resource):
     """The sites of a pool, and how much they store."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def list(self) -> list[SiteResponse]:
         """List the sites of the pool."""
         return self._connection.get(_SITES, SiteList).items
 
-    def create(
-        self,
-        name: str,
-        *,
-        display_name: str = "",
-        contact: str = "",
-        quota_bytes: int | None = None,
-    ) -> SiteResponse:
-        """Create a site (pool admins)."""
-        request = build_request(
-            SiteRequest,
-            name=name,
-            display_name=display_name,
-            contact=contact,
-            quota_bytes=quota_bytes,
-        )
+    def create(self, name: str, **fields: Any) -> SiteResponse:
+        """Create a site, as a `SiteRequest` says it (pool admins)."""
+        request = build_request(SiteRequest, name=name, **fields)
         return self._connection.post(_SITES, SiteResponse, request)
 
     def change(self, name: str, **changes: Any) -> SiteResponse:
@@ -89,11 +72,8 @@ class Sites:
         return self._connection.get("/api/v1/usage", UsageResponse).items
 
 
-class Users:
+class Users(Resource):
     """The users of sites."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def list(self) -> list[UserResponse]:
         """List the users of the sites that one administers."""
@@ -109,34 +89,19 @@ class Users:
         return self._connection.write("PATCH", path, UserResponse, request)
 
 
-class Invitations:
+class Invitations(Resource):
     """Invitations to become a user of a site."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def list(self) -> list[InvitationResponse]:
         """List invitations to the sites that one administers, without their secrets."""
         return self._connection.get(_INVITATIONS, InvitationList).items
 
-    def create(
-        self,
-        site: str,
-        *,
-        role: Role = "contributor",
-        pool_wide: bool = False,
-        email: str = "",
-        expires_in_days: int = 7,
-    ) -> InvitationCreatedResponse:
-        """Invite one person to a site; only the answer holds the secret."""
-        request = build_request(
-            InvitationRequest,
-            site=site,
-            role=role,
-            pool_wide=pool_wide,
-            email=email,
-            expires_in_days=expires_in_days,
-        )
+    def create(self, site: str, **fields: Any) -> InvitationCreatedResponse:
+        """Invite one person to a site, as an `InvitationRequest` says it.
+
+        Only the answer holds the secret.
+        """
+        request = build_request(InvitationRequest, site=site, **fields)
         return self._connection.post(_INVITATIONS, InvitationCreatedResponse, request)
 
     def revoke(self, invitation_id: str) -> None:
@@ -144,58 +109,19 @@ class Invitations:
         self._connection.send("DELETE", f"{_INVITATIONS}/{_word(invitation_id)}")
 
 
-class Tokens:
+class Tokens(Resource):
     """Tokens with which programs use the pool."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def list(self) -> list[TokenResponse]:
         """List the tokens of the sites that one administers, without their secrets."""
         return self._connection.get(_TOKENS, TokenList).items
 
-    def create(
-        self,
-        site: str,
-        name: str,
-        *,
-        role: Role = "contributor",
-        pool_wide: bool = False,
-        scopes: Sequence[str] | None = None,
-        user: str | None = None,
-        for_machine: bool = False,
-        expires_in_days: int | None = None,
-    ) -> TokenCreatedResponse:
-        """Create a token; only the answer holds its secret.
+    def create(self, site: str, name: str, **fields: Any) -> TokenCreatedResponse:
+        """Create a token, as a `TokenRequest` says it; only the answer holds its secret.
 
-        Parameters
-        ----------
-        user : str, optional
-            Owner. By default the user of this client's token, if that is a user of the site;
-            else the site.
-        for_machine : bool
-            It belongs to the site, and stays valid when its creator is disabled.
+        A token of `kind` ``feed`` only reads the feed of the site's events (`Events.feed_address`).
         """
-        request = build_request(
-            TokenRequest,
-            site=site,
-            name=name,
-            role=role,
-            pool_wide=pool_wide,
-            scopes=None if scopes is None else [*scopes],
-            user=user,
-            expires_in_days=expires_in_days,
-            for_machine=for_machine,
-        )
-        return self._connection.post(_TOKENS, TokenCreatedResponse, request)
-
-    def create_for_feed(
-        self, site: str, name: str, *, expires_in_days: int | None = None
-    ) -> TokenCreatedResponse:
-        """Create a token that only reads the feed of a site's events (`Events.feed_address`)."""
-        request = build_request(
-            TokenRequest, site=site, name=name, kind="feed", expires_in_days=expires_in_days
-        )
+        request = build_request(TokenRequest, site=site, name=name, **fields)
         return self._connection.post(_TOKENS, TokenCreatedResponse, request)
 
     def revoke(self, token_id: str) -> None:
@@ -203,21 +129,10 @@ class Tokens:
         self._connection.send("DELETE", f"{_TOKENS}/{_word(token_id)}")
 
 
-def accept_invitation(
-    endpoint: str,
-    secret: str,
-    name: str,
-    *,
-    display_name: str = "",
-    email: str | None = None,
-    token_name: str | None = None,
-) -> TokenCreatedResponse:
+def accept_invitation(endpoint: str, secret: str, name: str, **fields: Any) -> TokenCreatedResponse:
     """Become a user of the site that sent the invitation; return the first token.
 
-    Parameters
-    ----------
-    endpoint : str
-        Address of the pool; no token is needed.
+    No token is needed. Further fields are those of an `AcceptanceRequest`.
 
     Raises
     ------
@@ -226,14 +141,7 @@ def accept_invitation(
     ConflictError
         The site has a user of that name; the invitation stays valid.
     """
-    request = build_request(
-        AcceptanceRequest,
-        secret=secret,
-        name=name,
-        display_name=display_name,
-        email=email,
-        token_name=token_name,
-    )
+    request = build_request(AcceptanceRequest, secret=secret, name=name, **fields)
     connection = PoolConnection(endpoint, None)
     try:
         return connection.post(f"{_INVITATIONS}/accept", TokenCreatedResponse, request)
@@ -250,11 +158,8 @@ def _word(text: str) -> str:
     return text
 
 
-class Events:
+class Events(Resource):
     """Events of the site, and the audit log."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def list(
         self, after: int = 0, *, kind: str = "", site: str = "", follow: bool = False
@@ -283,7 +188,7 @@ class Events:
         Parameters
         ----------
         token : str
-            Secret of a feed token (`Tokens.create_for_feed`); whoever has the address reads the
+            Secret of a feed token (`Tokens.create`); whoever has the address reads the
             feed.
         """
         return f"{self._connection.endpoint}/api/v1/events/feed?{urlencode({'token': token})}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -22,7 +22,7 @@ from pool_server.wire.evaluations import (
     SplitName,
 )
 from pool_server.wire.names import ModelAddress
-from site_agent.pool.connection import PoolConnection
+from site_agent.pool.connection import Resource
 from site_agent.pool.requests import build_request, version_path
 
 if TYPE_CHECKING:
@@ -47,11 +47,6 @@ class DatasetWords:
         `site_agent.datasets.dataset_digest`: equal for equal data.
     name : str
         What the site wants to call it; made of the digest where empty. Never a path.
-
-    Raises
-    ------
-    PoolRefusedRequestError
-        The name is a path, or too long.
     """
 
     digest: str
@@ -85,27 +80,15 @@ class MatrixQuery:
     name: str = ""
     measured_by: str = ""
     dataset_digest: str = ""
-    protocol: str = field(default="")
+    protocol: str = ""
 
     def parameters(self) -> dict[str, Any]:
         """Return the query as the pool's interface spells it."""
-        words = {
-            "score": self.score,
-            "kind": self.kind,
-            "site": self.site,
-            "name": self.name,
-            "measured_by": self.measured_by,
-            "dataset_digest": self.dataset_digest,
-            "protocol": self.protocol,
-        }
-        return {key: value for key, value in words.items() if value}
+        return {key: value for key, value in asdict(self).items() if value}
 
 
-class Evaluations:
+class Evaluations(Resource):
     """Evaluations of models, and their matrix."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def post(
         self,
@@ -128,11 +111,6 @@ class Evaluations:
             How it was measured; `protocol_of` says it of `scores`.
         site : str
             Who measured; one's own site where empty.
-
-        Raises
-        ------
-        NotFoundError
-            The pool does not have the model, or does not show it to us.
         """
         request = build_request(
             EvaluationRequest,

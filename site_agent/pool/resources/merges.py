@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pool_server.wire.data_use import Term
-from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
-from pool_server.wire.models import Visibility
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.uploads import OpenUpload, OpenUploadPage, UploadRequest
-from site_agent.pool.connection import PoolConnection
+from site_agent.pool.connection import Resource
 from site_agent.pool.requests import build_request, require_same, version_path
 from site_agent.pool.sending import Uploaded, send_version
 from site_agent.runs.progress import Progress
@@ -27,55 +24,20 @@ _MERGES = "/api/v1/merges"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
 
-class Merges:
+class Merges(Resource):
     """Merges made by the pool."""
 
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
-
     def request(
-        self,
-        address: ModelAddress,
-        recipe: Mapping[str, Any],
-        *,
-        output_format: str | None = None,
-        file_name: str | None = None,
-        description: str = "",
-        labels: Mapping[str, str] | None = None,
-        metrics: Mapping[str, float] | None = None,
-        terms: Sequence[Term] = (),
-        intended_use: IntendedUse | None = None,
-        card: str = "",
-        draft: bool = False,
-        visibility: Visibility | None = None,
-        despite_withdrawal: bool = False,
+        self, address: ModelAddress, recipe: Mapping[str, Any], **fields: Any
     ) -> MergeJobResponse:
         """Have the pool carry out a recipe and publish the result as a version of `address`.
 
-        The description of the result is as for an upload. The pool cannot sign it: where signatures
-        are required it stays a draft until it is signed and published.
-
-        Raises
-        ------
-        PoolClientError
-            `PoolRefusedRequestError` where recipe, inputs or rights do not allow it.
+        The description of the result is as for an upload; all fields are those of a `MergeRequest`.
+        The pool cannot sign the result: where signatures are required it stays a draft until it is
+        signed and published.
         """
         request = build_request(
-            MergeRequest,
-            site=address.site,
-            name=address.name,
-            recipe=dict(recipe),
-            format=output_format,
-            file_name=file_name,
-            description=description,
-            labels=dict(labels or {}),
-            metrics=dict(metrics or {}),
-            terms=list(terms),
-            intended_use=intended_use,
-            card=card,
-            draft=draft,
-            visibility=visibility,
-            despite_withdrawal=despite_withdrawal,
+            MergeRequest, site=address.site, name=address.name, recipe=dict(recipe), **fields
         )
         return self._connection.post(_MERGES, MergeJobResponse, request)
 
@@ -109,32 +71,20 @@ class Merges:
 _UPLOADS = "/api/v1/uploads"
 
 
-class Uploads:
+class Uploads(Resource):
     """Uploads that are not complete."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def list(self, site: str = "") -> Iterator[OpenUpload]:
         """Yield the open uploads to the site, newest first; to all sites for admins of the pool."""
         return self._connection.pages(_UPLOADS, OpenUploadPage, {"site": site} if site else None)
 
     def abort(self, upload_id: str) -> None:
-        """Abort an upload; the parts that arrived are deleted.
-
-        Raises
-        ------
-        NotFoundError
-            The site has no upload with this identifier.
-        """
+        """Abort an upload; the parts that arrived are deleted."""
         self._connection.send("DELETE", f"{_UPLOADS}/{upload_id}")
 
 
-class Bundles:
+class Bundles(Resource):
     """Requests about bundles; `site_agent.bundles` writes and reads them."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def grant_export(
         self, addresses: Sequence[str], *, with_parents: bool = False
@@ -152,11 +102,6 @@ class Bundles:
         -------
         list of GrantedVersion
             Parents before what was merged from them.
-
-        Raises
-        ------
-        ForbiddenError
-            Some may not leave; each is named with the reason.
         """
         from pool_server.wire.bundles import ExportRequest, ExportResponse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -32,7 +32,6 @@ from pool_server.wire.withdrawals import (
     SuccessorRequest,
     SuccessorResponse,
     Withdrawal,
-    WithdrawalEffect,
     WithdrawalPage,
     WithdrawalPreview,
     WithdrawalReason,
@@ -40,7 +39,7 @@ from pool_server.wire.withdrawals import (
     WithdrawalResponse,
 )
 from site_agent.errors import PoolAnswerError
-from site_agent.pool.connection import PoolConnection
+from site_agent.pool.connection import Resource
 from site_agent.pool.requests import (
     build_request,
     model_path,
@@ -82,38 +81,25 @@ class ModelQuery:
     kind: str = ""
     site: str = ""
     name: str = ""
-    labels: tuple[str, ...] = field(default_factory=tuple)
-    metrics: tuple[str, ...] = field(default_factory=tuple)
+    labels: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     text: str = ""
     mergeable_with: str = ""
-    mergeable_keys: tuple[str, ...] = field(default_factory=tuple)
+    mergeable_keys: tuple[str, ...] = ()
     state: str = ""
     latest: bool = False
     sort: str = ""
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the request."""
-        words: dict[str, Any] = {
-            "kind": self.kind,
-            "site": self.site,
-            "name": self.name,
-            "label": list(self.labels),
-            "metric": list(self.metrics),
-            "text": self.text,
-            "mergeable_with": self.mergeable_with,
-            "mergeable_key": list(self.mergeable_keys),
-            "state": self.state,
-            "latest": "true" if self.latest else "",
-            "sort": self.sort,
-        }
-        return {key: value for key, value in words.items() if value}
+        words = {key: value for key, value in asdict(self).items() if value}
+        for name in {"labels", "metrics", "mergeable_keys"} & set(words):
+            words[name.removesuffix("s")] = list(words.pop(name))
+        return words | ({"latest": "true"} if self.latest else {})
 
 
-class Models:
+class Models(Resource):
     """The models of a pool and their versions."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def find(self, query: ModelQuery | None = None) -> Iterator[ModelVersionResponse]:
         """Yield the versions that match a query, in its order."""
@@ -135,13 +121,7 @@ class Models:
         return self._connection.get(f"{version_path(address)}/lineage", LineageResponse, parameters)
 
     def lineage_of_digest(self, digest: str, *, recipes: bool = False) -> LineageResponse:
-        """Return the lineage of a file, which need not be in the pool; with all recipes if asked.
-
-        Raises
-        ------
-        NotFoundError
-            The pool does not know the digest.
-        """
+        """Return the lineage of a file, which need not be in the pool; its recipes if asked."""
         parameters = {"recipes": "true"} if recipes else None
         return self._connection.get(f"/api/v1/lineage/{digest}", LineageResponse, parameters)
 
@@ -285,11 +265,6 @@ class Models:
             ones when None.
         sites : mapping of str to sequence of str or None, optional
             With visibility ``sites``: the sites, and their rights where these differ.
-
-        Raises
-        ------
-        PoolClientError
-            `ForbiddenError` for another site's model.
         """
         listed = [{"site": site, "rights": given} for site, given in (sites or {}).items()]
         request = build_request(SharingRequest, visibility=visibility, rights=rights, sites=listed)
@@ -300,11 +275,8 @@ def _sharing_path(address: Address) -> str:
     return f"{model_path(address)}/sharing"
 
 
-class Withdrawals:
+class Withdrawals(Resource):
     """Withdrawals, and the files that they affect."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def preview(self, address: str | ModelAddress) -> WithdrawalPreview:
         """Return what a withdrawal would flag and who would be notified; changes nothing."""
@@ -312,37 +284,10 @@ class Withdrawals:
         return self._connection.get(path, WithdrawalPreview)
 
     def withdraw(
-        self,
-        address: str | ModelAddress,
-        reason: WithdrawalReason,
-        *,
-        explanation: str = "",
-        effect: WithdrawalEffect | None = None,
-        successor: str | None = None,
+        self, address: str | ModelAddress, reason: WithdrawalReason, **fields: Any
     ) -> WithdrawalResponse:
-        """Withdraw a version, for good.
-
-        Parameters
-        ----------
-        reason : str
-            One of a fixed list (`pool_server.wire.withdrawals.EFFECT_OF_REASON`).
-        effect : str, optional
-            ``refuse`` where the reason would only mean ``warn``.
-        successor : str, optional
-            Address of the version to use instead.
-
-        Raises
-        ------
-        PoolClientError
-            `ConflictError` where it is withdrawn already.
-        """
-        request = build_request(
-            WithdrawalRequest,
-            reason=reason,
-            explanation=explanation,
-            effect=effect,
-            successor=successor,
-        )
+        """Withdraw a version, for good, as a `WithdrawalRequest` says it."""
+        request = build_request(WithdrawalRequest, reason=reason, **fields)
         return self._connection.post(
             f"{version_path(address)}/withdraw", WithdrawalResponse, request
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from pool_server.wire.rounds import (
     RoundPage,
     RoundRequest,
     RoundResponse,
-    SecureTerms,
 )
 from pool_server.wire.secure import (
     SecureFileRequest,
@@ -33,18 +32,15 @@ from pool_server.wire.secure import (
 )
 from pool_server.wire.signatures.keys import Envelope
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
-from site_agent.pool.connection import PoolConnection
+from site_agent.pool.connection import Resource
 from site_agent.pool.receiving import RemoteFile, receive_file
 from site_agent.pool.requests import build_request
 from site_agent.pool.sending import send_file
 from site_agent.runs.progress import Progress, no_progress
 
 
-class Rounds:
+class Rounds(Resource):
     """Rounds; `site_agent.rounds` does what a site does at home."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def list(self, state: str = "") -> Iterator[RoundResponse]:
         """Yield the rounds that the site takes part in, newest first.
@@ -63,18 +59,7 @@ class Rounds:
         return self._connection.get(_round_path(round_id), RoundResponse)
 
     def start(
-        self,
-        base: str | ModelAddress,
-        sites: Sequence[str],
-        deadline: datetime,
-        *,
-        method: str = "leaf-refit",
-        mode: str = "one-shot",
-        options: Mapping[str, Any] | None = None,
-        rounds: int = 1,
-        least_others: int = 1,
-        description: str = "",
-        secure: SecureTerms | None = None,
+        self, base: str | ModelAddress, sites: Sequence[str], deadline: datetime, **fields: Any
     ) -> RoundResponse:
         """Ask sites to train a model together.
 
@@ -86,25 +71,11 @@ class Rounds:
             The caller's own among them.
         deadline : datetime
             With its time zone; later contributions are refused.
-        rounds : int
-            How many follow one another, each based on the last one's result.
-        least_others : int
-            What every contribution asks for at least; a site may ask for more.
-        secure : SecureTerms, optional
-            Sum up the contributions by the servers of a charter.
+        **fields
+            Further fields of a `RoundRequest`, such as method, mode, options and rounds.
         """
         request = build_request(
-            RoundRequest,
-            base=str(base),
-            method=method,
-            mode=mode,
-            options=dict(options or {}),
-            sites=[*sites],
-            deadline=deadline,
-            rounds=rounds,
-            least_others=least_others,
-            description=description,
-            secure=secure,
+            RoundRequest, base=str(base), sites=[*sites], deadline=deadline, **fields
         )
         return self._connection.post("/api/v1/rounds", RoundResponse, request)
 
@@ -167,25 +138,11 @@ class Rounds:
         return sent_bytes
 
     def reply(self, round_id: str) -> bytes:
-        """Return what a finished round has made for one's own site, of methods that reply to each.
-
-        Raises
-        ------
-        NotFoundError
-            The site has not contributed, or the round has not ended.
-        """
+        """Return what a finished round has made for one's own site, if its method makes any."""
         return bytes(self._connection.send("GET", f"{_round_path(round_id)}/reply").content)
 
     def take_back(self, round_id: str, site: str) -> RoundResponse:
-        """Take the contribution of a site back; the pool deletes it.
-
-        Raises
-        ------
-        ConflictError
-            The round is finished.
-        NotFoundError
-            The site has not contributed.
-        """
+        """Take the contribution of a site back; the pool deletes it."""
         if not re.fullmatch(NAME_PATTERN, site):
             raise PoolRefusedRequestError(f"{site!r} is not a site name")
         response = self._connection.send("DELETE", f"{_round_path(round_id)}/contributions/{site}")
@@ -230,22 +187,13 @@ def _round_path(round_id: str) -> str:
 _SESSIONS = "/api/v1/secure/sessions"
 
 
-class SecureSessions:
+class SecureSessions(Resource):
     """Sessions of the secure sum; `site_agent.secure` does what labs and servers do."""
-
-    def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
 
     def open(
         self, descriptor: str, sites: Sequence[str], ends_at: datetime, round_id: str | None = None
     ) -> SecureSessionResponse:
-        """Open a session, or return the one with this descriptor.
-
-        Raises
-        ------
-        ConflictError
-            It is there with other sites, or for another round.
-        """
+        """Open a session, or return the one with this descriptor."""
         request = build_request(
             SecureSessionRequest,
             descriptor=descriptor,
@@ -266,13 +214,7 @@ class SecureSessions:
         return self._connection.get(_session_path(session), SecureSessionResponse)
 
     def post(self, session: str, phase: str, sender: str, envelope: str) -> SecurePostResponse:
-        """Post a message; the same one again is no error.
-
-        Raises
-        ------
-        ConflictError
-            The sender has posted something else in this phase.
-        """
+        """Post a message; the same one again is no error."""
         request = build_request(SecurePostRequest, sender=sender, phase=phase, envelope=envelope)
         return self._connection.post(
             f"{_session_path(session)}/posts", SecurePostResponse, request, repeatable=True

@@ -101,13 +101,7 @@ class Signatures:
         return self._connection.post(path, KeyResponse, request, repeatable=True)
 
     def signing_key(self, site: str) -> SigningKey | None:
-        """Return the key with which this profile signs for a site; None if it has none.
-
-        Raises
-        ------
-        InvalidInputError
-            It cannot be read.
-        """
+        """Return the key with which this profile signs for a site; None if it has none."""
         return load_key(self.key_folder, site)
 
     # -- statements -----------------------------------------------------------------------
@@ -127,13 +121,7 @@ class Signatures:
         return self._connection.get(path, LineageResponse).recipe if version.has_recipe else None
 
     def sign(self, address: str | ModelAddress) -> StatementResponse:
-        """Sign an own version that has no signature, or one that no longer holds.
-
-        Raises
-        ------
-        InvalidInputError
-            This profile has no key for the site.
-        """
+        """Sign an own version that has no signature, or one that no longer holds."""
         version = self._connection.get(version_path(address), ModelVersionResponse)
         return self._connection.write(
             "PUT", _statement_path(version), StatementResponse, self.statement_of(version)
@@ -148,11 +136,6 @@ class Signatures:
         ----------
         card : str, optional
             The card that it is to have; the one that it has when None.
-
-        Raises
-        ------
-        InvalidInputError
-            This profile has no key for the site.
         """
         key = self.signing_key(version.site)
         if key is None:

@@ -77,7 +77,7 @@ def link_of(element: Element, relation: str) -> str | None:
 
 def test_the_client_makes_the_token_and_the_address(pool: PoolDriver) -> None:
     with PoolClient(pool.url, pool.secret("atom-client", "admin")) as client:
-        made = client.tokens.create_for_feed("atom-client", "reader", expires_in_days=9)
+        made = client.tokens.create("atom-client", "reader", kind="feed", expires_in_days=9)
         address = client.events.feed_address(made.secret)
     assert made.kind == "feed"
     assert made.expires_at is not None
