@@ -13,10 +13,7 @@ from typing import Any
 class SiteAgentError(Exception):
     """Root of all errors of this package.
 
-    Attributes
-    ----------
-    hint : str
-        What to do about it; may be empty.
+    `hint`: what to do about it; may be empty.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -68,10 +65,7 @@ class SyntheticFaceError(SiteAgentError):
 class PoolClientError(SiteAgentError):
     """Root of what goes wrong between a site and its pool.
 
-    Attributes
-    ----------
-    code : str
-        The pool's own code (``"upload_busy"``); empty where it gave none.
+    `code`: the pool's own code (``"upload_busy"``); empty where it gave none.
     """
 
     def __init__(self, message: str, *, hint: str = "", code: str = "") -> None:
@@ -138,10 +132,8 @@ class ContributionWithheldError(SiteAgentError):
 class SecureSumError(SiteAgentError):
     """A secure sum that cannot go on, or does not verify.
 
-    Attributes
-    ----------
-    faults : tuple
-        `site_agent.secure.session.Fault`: the phase, and who is at fault, where that is known.
+    `faults`: `site_agent.secure.session.Fault`: the phase, and who is at fault, where that is
+    known.
     """
 
     def __init__(self, faults: tuple[Any, ...], *, hint: str = "") -> None:
@@ -246,10 +238,7 @@ class PredictionInputError(SiteAgentError):
 class TableFileError(SiteAgentError):
     """A table of trials, pulses, eye aspect ratios, times or sessions that cannot be used.
 
-    Attributes
-    ----------
-    problems : tuple of (line, text)
-        Lines are counted from 1; line 0 means the whole file.
+    `problems`: lines are counted from 1; line 0 means the whole file.
     """
 
     _MOST_SHOWN = 12
@@ -293,10 +282,7 @@ class StudyFolderError(SiteAgentError):
 class AgentConfigError(SiteAgentError):
     """A configuration of an agent that cannot be used.
 
-    Attributes
-    ----------
-    key : str
-        Where in the file (``merge[0].margin``); empty where it is the whole file.
+    `key`: where in the file (``merge[0].margin``); empty where it is the whole file.
     """
 
     def __init__(self, path: Path, key: str, found: str, expected: str) -> None:
@@ -313,10 +299,7 @@ class TermsFileError(TableFileError):
 class TermsForbidError(SiteAgentError):
     """Terms of use forbid a merge.
 
-    Attributes
-    ----------
-    problems : tuple of str
-        What each term says against it.
+    `problems`: what each term says against it.
     """
 
     def __init__(self, what: str, problems: Iterable[str]) -> None:

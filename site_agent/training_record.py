@@ -111,11 +111,8 @@ class TrainingRecord:
 class TrainingResult:
     """A finished training.
 
-    Attributes
-    ----------
-    left_out : tuple of (line, text)
-        Boxes that no window reaches and that were ignored. They name images, and so they are not
-        in the metadata file.
+    `left_out`: boxes that no window reaches and that were ignored. They name images, and so they
+    are not in the metadata file.
     """
 
     model_path: Path

@@ -178,10 +178,8 @@ def read_card_file(path: Path) -> str:
 def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
     """Return a receipt that 'poolctl privacy probe' wrote of one of these files.
 
-    Parameters
-    ----------
-    digests : sequence of str
-        SHA-256 of the model, and of what it was merged from: contributions have receipts, too.
+    `digests`: SHA-256 of the model, and of what it was merged from: contributions have receipts,
+    too.
     """
     from pydantic import ValidationError
 

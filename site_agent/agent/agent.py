@@ -34,10 +34,7 @@ class Stopped(BaseException):
 class CycleReport:
     """The work of one cycle.
 
-    Attributes
-    ----------
-    failures : list of (subject, error)
-        What is tried again in the next cycle; the rest went on.
+    `failures`: what is tried again in the next cycle; the rest went on.
     """
 
     uploads: int = 0

@@ -120,10 +120,7 @@ def choose(
 ) -> Choice:
     """Decide which versions are merged with the own models; nothing is downloaded.
 
-    Parameters
-    ----------
-    conditions : collection of str
-        What holds now: a model that was refused under one of these stays refused.
+    `conditions`: what holds now: a model that was refused under one of these stays refused.
     """
     asked = [version for version in versions if _is_meant(goal, site, own, version)]
     # Of several versions with the same file the newest counts.

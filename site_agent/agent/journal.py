@@ -128,10 +128,7 @@ SENTENCES: dict[str, str] = {
 class Journal:
     """Writes events.
 
-    Attributes
-    ----------
-    for_people : bool
-        Write sentences instead of JSON.
+    `for_people`: write sentences instead of JSON.
     """
 
     stream: TextIO | None

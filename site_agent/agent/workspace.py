@@ -38,11 +38,8 @@ class _Part(BaseModel):
 class Refusal(_Part):
     """A model that is left out, and why.
 
-    Attributes
-    ----------
-    against : str
-        Under which condition, where it was not refused for itself: it is looked at again when
-        that changes.
+    `against`: under which condition, where it was not refused for itself: it is looked at again
+    when that changes.
     """
 
     address: str
@@ -179,10 +176,7 @@ class Workspace:
 class CycleContext:
     """One cycle of one agent.
 
-    Attributes
-    ----------
-    threads : int
-        0: as many as processors.
+    `threads`: 0: as many as processors.
     """
 
     pool: PoolClient

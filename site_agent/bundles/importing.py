@@ -55,10 +55,8 @@ class ImportedVersion:
 class ImportOutcome:
     """A bundle after the import.
 
-    Attributes
-    ----------
-    evaluations_left_out : mapping
-        How many, by the site that the pool does not have or that one may not speak for.
+    `evaluations_left_out`: how many, by the site that the pool does not have or that one may not
+    speak for.
     """
 
     report: BundleReport

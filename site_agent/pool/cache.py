@@ -41,10 +41,7 @@ _FOLDER_MODE, _FILE_MODE, _BLOB_MODE = 0o700, 0o600, 0o400
 class CacheEntry:
     """One file of the cache.
 
-    Attributes
-    ----------
-    last_used_s : float
-        Seconds since 1970.
+    `last_used_s`: seconds since 1970.
     """
 
     digest: str
@@ -57,10 +54,7 @@ class CacheEntry:
 class ModelCache:
     """The cache in one folder.
 
-    Parameters
-    ----------
-    folder : Path, optional
-        Where it is; that of ``POOL_CACHE``, ``POOL_HOME`` or the platform when None.
+    `folder`: where it is; that of ``POOL_CACHE``, ``POOL_HOME`` or the platform when None.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -263,11 +263,8 @@ class PoolClient:
 
         The signature is checked first.
 
-        Parameters
-        ----------
-        may_be_unsigned : bool
-            Take it unsigned although its site signs: the result of a round that another site has
-            finished. A wrong signature is refused all the same.
+        `may_be_unsigned`: take it unsigned although its site signs: the result of a round that
+        another site has finished. A wrong signature is refused all the same.
 
         Raises
         ------

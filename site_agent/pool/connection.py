@@ -99,10 +99,7 @@ class PoolConnection:
     attempts : int
         Tries of a request that may safely be repeated.
 
-    Attributes
-    ----------
-    storage : StorageConnection
-        For addresses that the pool gives where its storage takes and gives the bytes itself.
+    `storage`: for addresses that the pool gives where its storage takes and gives the bytes itself.
     """
 
     def __init__(
@@ -185,10 +182,7 @@ class PoolConnection:
     ) -> Answer:
         """Have something done; repeated only where doing it twice is the same as once.
 
-        Parameters
-        ----------
-        exclude_unset : bool
-            Leave out fields that `body` was not given.
+        `exclude_unset`: leave out fields that `body` was not given.
         """
         content = b""
         if body is not None:

@@ -140,10 +140,7 @@ def host_of(endpoint: str) -> str:
 def load_profile(name: str | None = None) -> Profile:
     """Return the pool to talk to.
 
-    Parameters
-    ----------
-    name : str, optional
-        A stored profile; the active one when None.
+    `name`: a stored profile; the active one when None.
     """
     config = read_toml(config_file())
     stored = _table(config, "profiles")

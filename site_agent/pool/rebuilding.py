@@ -238,11 +238,8 @@ def carry_out_elsewhere(
 ) -> None:
     """Have others make everything that a plan names, inputs first.
 
-    Parameters
-    ----------
-    make : callable
-        Gets a step, and the recipe to be carried out, whose output is open where it is not the
-        old one; returns what came out, as an input of later steps. None ends it.
+    `make`: gets a step, and the recipe to be carried out, whose output is open where it is not the
+    old one; returns what came out, as an input of later steps. None ends it.
     """
     inputs: dict[str, RecipeInput] = {}
     for step in plan.steps:

@@ -27,10 +27,7 @@ class RecipeSources:
         The models of a pool, which is asked for what no folder has; a pool that cannot be asked is
         as good as no pool.
 
-    Attributes
-    ----------
-    silence : str
-        Why the pool was not asked any more; empty while it answers.
+    `silence`: why the pool was not asked any more; empty while it answers.
     """
 
     def __init__(self, folders: Iterable[Path] = (), models: Models | None = None) -> None:

@@ -139,10 +139,7 @@ def withdrawal_summary(version: ModelVersionResponse) -> str:
 class WithdrawnFile:
     """A local file that was withdrawn, or contains something that was.
 
-    Attributes
-    ----------
-    holds : tuple of str
-        Addresses of what it holds that was withdrawn.
+    `holds`: addresses of what it holds that was withdrawn.
     """
 
     path: Path

@@ -178,11 +178,8 @@ class _StoppedError(Exception):
 class Uploaded:
     """A model version that the pool now has.
 
-    Attributes
-    ----------
-    sent_bytes : int
-        What this call sent: less than the file where an earlier one was interrupted, 0 where
-        the pool had it all.
+    `sent_bytes`: what this call sent: less than the file where an earlier one was interrupted, 0
+    where the pool had it all.
     """
 
     version: ModelVersionResponse
@@ -232,10 +229,7 @@ def send_file(
 ) -> tuple[str, int]:
     """Upload a file that a round or session keeps at the address `folder`; see `send_upload`.
 
-    Parameters
-    ----------
-    kind : type
-        Of the request, whose fields besides size and digest are `fields`.
+    `kind`: of the request, whose fields besides size and digest are `fields`.
 
     Returns
     -------

@@ -52,10 +52,7 @@ class SigningKey:
 def key_file(folder: Path, site: str) -> Path:
     """Return where the key of a site lies.
 
-    Parameters
-    ----------
-    folder : Path
-        That of a pool or profile (`profiles.key_folder`).
+    `folder`: that of a pool or profile (`profiles.key_folder`).
     """
     if not re.fullmatch(NAME_PATTERN, site):
         raise InvalidInputError(f"{site!r} is not a site name")
@@ -65,10 +62,7 @@ def key_file(folder: Path, site: str) -> Path:
 def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
     """Make a key pair.
 
-    Parameters
-    ----------
-    replace : bool
-        Keep an existing key under another name, and make a new one.
+    `replace`: keep an existing key under another name, and make a new one.
     """
     path = key_file(folder, site)
     made = SigningKey(site, path, PrivateKey.generate())

@@ -154,10 +154,7 @@ def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:
     To read the certificates takes longer than to send a request, so they are read once, however
     many connections a process opens.
 
-    Parameters
-    ----------
-    trust_env : bool
-        Whether the variables SSL_CERT_FILE and SSL_CERT_DIR may name other certificates.
+    `trust_env`: whether the variables SSL_CERT_FILE and SSL_CERT_DIR may name other certificates.
     """
     named = ("SSL_CERT_FILE", "SSL_CERT_DIR") if trust_env else ()
     return _read_certificates(tuple(os.environ.get(name, "") for name in named))

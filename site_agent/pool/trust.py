@@ -69,10 +69,7 @@ def trust_file() -> Path:
 def trusted_keys(pool: str, site: str) -> dict[str, TrustedKey]:
     """Return the keys pinned for a site of a pool, by their identifier.
 
-    Parameters
-    ----------
-    pool : str
-        Host and port (`profiles.host_of`).
+    `pool`: host and port (`profiles.host_of`).
     """
     return _keys_in(profiles.read_toml(trust_file()), pool, site)
 

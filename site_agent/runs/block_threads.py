@@ -24,10 +24,7 @@ class BlockThreads:
     (`concurrent.futures.wait` in slices hung once in some hundred interruptions). Threads should
     answer by `queue.SimpleQueue`, which cannot be left half locked; `run` does.
 
-    Attributes
-    ----------
-    stopped : threading.Event
-        Set when the block ends, however it does: nothing more need be done.
+    `stopped`: set when the block ends, however it does: nothing more need be done.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,10 +48,7 @@ class BlockThreads:
     ) -> list[Result]:
         """Do the work for every item, some at once, and return the results in their order.
 
-        Parameters
-        ----------
-        report : callable
-            Called here after each result, and five times a second while none comes.
+        `report`: called here after each result, and five times a second while none comes.
 
         Raises
         ------

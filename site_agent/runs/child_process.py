@@ -26,10 +26,7 @@ def start_python(
     Ctrl-C in a terminal reaches this process alone, which has to `stop` the child. The child calls
     `die_with_parent` first of all, so that it does not outlive a parent that is killed.
 
-    Parameters
-    ----------
-    environment : mapping of str to str, optional
-        Variables to set besides those of this process.
+    `environment`: variables to set besides those of this process.
     """
     # The child finds this package where the parent found it, whatever the current folder holds.
     root = str(Path(__file__).resolve().parents[2])
@@ -57,10 +54,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a command that Ctrl-C in a terminal does not reach: this process has to `stop` it.
 
-    Parameters
-    ----------
-    environment : mapping of str to str, optional
-        All its variables; by default those of this process.
+    `environment`: all its variables; by default those of this process.
     """
     return subprocess.Popen(
         command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment, start_new_session=True

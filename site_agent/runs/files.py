@@ -51,10 +51,7 @@ def locked(path: Path, *, busy: Exception | None = None) -> Iterator[None]:
     The lock excludes other processes and other threads, and ends with the process, even when that
     is killed.
 
-    Parameters
-    ----------
-    busy : Exception, optional
-        Raised when somebody else holds the lock; by default this waits.
+    `busy`: raised when somebody else holds the lock; by default this waits.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

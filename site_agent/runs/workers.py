@@ -50,10 +50,7 @@ def processor_count() -> int:
 def workers_that_fit(wanted: int, needed_bytes: Sequence[int]) -> int:
     """Return how many of `wanted` workers memory allows, at least one.
 
-    Parameters
-    ----------
-    needed_bytes : sequence of int
-        Memory of each job; the largest are assumed to run at the same time.
+    `needed_bytes`: memory of each job; the largest are assumed to run at the same time.
     """
     available = available_memory_bytes()
     if available is None:

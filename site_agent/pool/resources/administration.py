@@ -166,10 +166,7 @@ class Events(Resource):
     ) -> Iterator[EventResponse]:
         """Yield the events of the site after a given one, oldest first.
 
-        Parameters
-        ----------
-        after : int
-            `event_id` of the last event already seen.
+        `after`: `event_id` of the last event already seen.
         """
         parameters: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
         parameters |= {name: text for name, text in (("kind", kind), ("site", site)) if text}
@@ -185,11 +182,7 @@ class Events(Resource):
     def feed_address(self, token: str) -> str:
         """Return the address of the Atom feed of a site's events, for feed readers.
 
-        Parameters
-        ----------
-        token : str
-            Secret of a feed token (`Tokens.create`); whoever has the address reads the
-            feed.
+        `token`: secret of a feed token (`Tokens.create`); whoever has the address reads the feed.
         """
         return f"{self._connection.endpoint}/api/v1/events/feed?{urlencode({'token': token})}"
 

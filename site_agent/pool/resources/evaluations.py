@@ -132,10 +132,7 @@ class Evaluations(Resource):
     ) -> Iterator[EvaluationResponse]:
         """Yield the evaluations of a version, newest first.
 
-        Parameters
-        ----------
-        history : bool
-            Also superseded ones: same site, same data, same protocol.
+        `history`: also superseded ones: same site, same data, same protocol.
         """
         path = f"{version_path(address)}/evaluations"
         parameters = {"history": "true"} if history else None

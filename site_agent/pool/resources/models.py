@@ -134,10 +134,7 @@ class Models(Resource):
     ) -> ModelVersionResponse:
         """Make description, labels and metrics of an own version those of `version`.
 
-        Parameters
-        ----------
-        statement : SignedStatement, optional
-            Of the changed version (`Signatures.statement_of`); needed where it is signed.
+        `statement`: of the changed version (`Signatures.statement_of`); needed where it is signed.
         """
         request = build_request(
             DescriptionRequest,
@@ -223,10 +220,8 @@ class Models(Resource):
     ) -> CardResponse:
         """Write a version's card; empty text restores the generated one.
 
-        Parameters
-        ----------
-        statement : SignedStatement, optional
-            Of the version with this card (`Signatures.statement_of`); needed where it is signed.
+        `statement`: of the version with this card (`Signatures.statement_of`); needed where it is
+        signed.
         """
         request = build_request(CardRequest, text=text, statement=statement)
         return self._connection.write("PUT", f"{version_path(address)}/card", CardResponse, request)

@@ -45,10 +45,7 @@ class Rounds(Resource):
     def list(self, state: str = "") -> Iterator[RoundResponse]:
         """Yield the rounds that the site takes part in, newest first.
 
-        Parameters
-        ----------
-        state : str
-            ``open``, ``closed``, ``finished``, ``expired`` or ``cancelled``; all where empty.
+        `state`: ``open``, ``closed``, ``finished``, ``expired`` or ``cancelled``; all where empty.
         """
         return self._connection.pages(
             "/api/v1/rounds", RoundPage, {"state": state} if state else None
@@ -105,10 +102,7 @@ class Rounds(Resource):
     ) -> int:
         """Send a contribution file, going on where an earlier call stopped.
 
-        Parameters
-        ----------
-        least_others : int
-            With how many other sites' contributions it may be combined at least.
+        `least_others`: with how many other sites' contributions it may be combined at least.
 
         Returns
         -------
@@ -251,10 +245,8 @@ class SecureSessions(Resource):
     ) -> None:
         """Write a file to `target`, whole or not at all; an interrupted download is resumed.
 
-        Parameters
-        ----------
-        most_bytes : int
-            The size beyond which the file cannot be what was asked for, and is not fetched.
+        `most_bytes`: the size beyond which the file cannot be what was asked for, and is not
+        fetched.
 
         Raises
         ------

@@ -132,10 +132,7 @@ class Signatures:
     ) -> SignedStatement:
         """Return a signed statement of all that is said of an own version.
 
-        Parameters
-        ----------
-        card : str, optional
-            The card that it is to have; the one that it has when None.
+        `card`: the card that it is to have; the one that it has when None.
         """
         key = self.signing_key(version.site)
         if key is None:
