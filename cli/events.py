@@ -134,9 +134,7 @@ def audit(
     about: Annotated[
         str,
         Option(
-            "A version ([SITE/]NAME@2), a model with its versions ([SITE/]NAME), or all of "
-            "a site (SITE/).",
-            "SUBJECT",
+            "A version ([SITE/]NAME@2), a model ([SITE/]NAME), or a whole site (SITE/).", "SUBJECT"
         ),
     ] = "",
     action: Annotated[

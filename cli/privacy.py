@@ -50,11 +50,7 @@ def probe(
     base: Annotated[str, Option("The model that a contribution was made to.", "FILE|ADDRESS")] = "",
     reference: Annotated[
         Path | None,
-        Option(
-            "Gaze data of public persons that help the attacker; of 8 or more, he also "
-            "makes pictures (DualView).",
-            "DATA",
-        ),
+        Option("Gaze data of public persons; of 8 or more, pictures are made, too.", "DATA"),
     ] = None,
     contribution: Annotated[
         Sequence[Path],
@@ -63,11 +59,7 @@ def probe(
     persons: PersonOptions,
     images: ImagesOption = None,
     shadows_trained: Annotated[
-        bool,
-        Option(
-            "Networks: also train 32 shadow networks, half of them with each sample (LiRA).",
-            name="--long",
-        ),
+        bool, Option("Networks: also train 32 shadow networks (LiRA).", name="--long")
     ] = False,
     seed: Annotated[int, Option("Seed of controls and intervals.", min=0)] = 0,
     force: ForceOption = False,

@@ -67,18 +67,11 @@ def create_token(
     pool_wide: PoolWideOption = False,
     scope: Annotated[
         Sequence[str],
-        Option(
-            "Restrict the token to a scope; repeatable. Default: everything that the role allows.",
-            "SCOPE",
-        ),
+        Option("Restrict the token to a scope; repeatable. Default: all of its role.", "SCOPE"),
     ] = (),
     user: Annotated[
         str,
-        Option(
-            "The user who owns the token; it never allows more than that user may do. "
-            "Default: you, if you are a user of the site.",
-            "USER",
-        ),
+        Option("The owner, who bounds its rights. Default: you, if you are of the site.", "USER"),
     ] = "",
     for_machine: Annotated[
         bool, Option("The site owns the token, not a user: it stays valid when you are disabled.")

@@ -37,11 +37,7 @@ app = single()
 def batch(
     invocation: Invocation,
     sessions: Annotated[
-        Path,
-        Argument(
-            "A folder of videos (with --landmarks) or traces, or a table (CSV) of sessions.",
-            "SESSIONS",
-        ),
+        Path, Argument("A folder of videos or traces, or a table (CSV) of sessions.", "SESSIONS")
     ],
     *,
     output: Annotated[Path, Option("Folder of the results.", "FOLDER")],
@@ -49,23 +45,14 @@ def batch(
     landmarks: LandmarksOption = "",
     frame_rate_hz: Annotated[
         float | None,
-        Option(
-            "Frame rate of traces and of images without timestamps. For videos it replaces "
-            "the timestamps in the files."
-        ),
+        Option("Frame rate of traces and images; for videos it replaces their timestamps."),
     ] = None,
     workers: Annotated[
         int | None,
-        Option(
-            "Number of sessions in parallel. Default: one for each core, if memory allows.", min=1
-        ),
+        Option("Sessions in parallel. Default: one for each core, if memory allows.", min=1),
     ] = None,
     bids: Annotated[
-        bool,
-        Option(
-            "Give files BIDS names (from participant and session_number), and write a "
-            "dataset to STUDY/bids."
-        ),
+        bool, Option("Give files BIDS names, and write a BIDS dataset to STUDY/bids.")
     ] = False,
     redo: Annotated[bool, Option("Repeat finished sessions.")] = False,
     dry_run: DryRunOption = False,

@@ -30,8 +30,7 @@ LandmarksOption = Annotated[
 SessionsArgument = Annotated[
     list[Path],
     Argument(
-        "A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
-        "STUDY|SESSION...",
+        "A study of 'blink batch', a BIDS dataset, or folders of sessions.", "STUDY|SESSION..."
     ),
 ]
 ANALYSIS_SETTINGS = SettingsOptions(BlinkAnalysisSettings(), "settings blink", leave_out=LEFT_OUT)
@@ -58,7 +57,7 @@ class BlinkInput:
     video: Annotated[
         Path | None,
         Argument(
-            "Any video, or a folder of images with a timestamps.csv (file, timestamp_s).", "VIDEO"
+            "Any video, or a folder of images with timestamps.csv (file, timestamp_s).", "VIDEO"
         ),
     ] = None
     from_trace: Annotated[
@@ -75,9 +74,7 @@ class BlinkInput:
     timestamps: Annotated[
         Path | None,
         Option(
-            "A CSV file with the times of the images (file, timestamp_s) or of the video's "
-            "frames (timestamp_s, one row for each frame).",
-            "CSV",
+            "Times of images (file, timestamp_s) or of the video's frames (timestamp_s).", "CSV"
         ),
     ] = None
     camera: Annotated[
@@ -234,17 +231,13 @@ def compare(
     criteria: Annotated[
         Sequence[str],
         Option(
-            "RULE:THRESHOLD (fec, ur-share, baseline-sd) and settings; repeatable. "
-            "Default: all usual criteria.",
+            "RULE:THRESHOLD (fec, ur-share, baseline-sd); repeatable. Default: the usual.",
             "CRITERION",
         ),
     ] = (),
     question: Annotated[
         Literal["learning", "groups"],
-        Option(
-            "Does the measure change over sessions (learning), or differ between two "
-            "groups (groups)?"
-        ),
+        Option("Does the measure change over sessions (learning), or between two groups?"),
     ] = "learning",
     measure: Annotated[
         Literal["cr_percent", "amplitude_all", "amplitude_cr"], Option("The measure to compare.")

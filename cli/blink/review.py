@@ -102,12 +102,7 @@ def review(
     ] = None,
     trace_only: Annotated[bool, Option("Review the trace without a video.")] = False,
     landmarks: Annotated[
-        str,
-        Option(
-            "Model that places the landmarks to correct. Default: that of the analysis, if "
-            "it came from a pool.",
-            "FILE|ADDRESS",
-        ),
+        str, Option("Model of landmarks to correct. Default: that of the analysis.", "FILE|ADDRESS")
     ] = "",
     detector: Annotated[
         str, Option("Detector for frames without a face. Default: dlib's own.", "FILE|ADDRESS")
@@ -124,11 +119,7 @@ def review(
     ] = None,
     export_scale: Annotated[
         int | None,
-        Option(
-            "Factor by which exported frames are enlarged. Default: until eyes are 60 px wide.",
-            min=1,
-            max=8,
-        ),
+        Option("Enlargement of exported frames. Default: until eyes are 60 px wide.", min=1, max=8),
     ] = None,
 ) -> Reply | None:
     """Review the blinks that were found: accept, correct, delete, add.

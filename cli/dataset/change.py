@@ -122,9 +122,7 @@ def convert(
     output: Annotated[Path, Option("The file to write.", "NAME.xml")],
     boxes: Annotated[
         Literal["keep", "points", "detector"] | None,
-        Option(
-            "Boxes of faces with landmarks. Default: 'points' for .pts files, otherwise 'keep'."
-        ),
+        Option("Boxes of faces with landmarks. Default: 'points' for .pts files, else 'keep'."),
     ] = None,
     detector: Annotated[
         str | None,
@@ -135,11 +133,7 @@ def convert(
     ] = 0,
     parts: Annotated[
         str | None,
-        Option(
-            "Landmarks to keep: names, numbers (36-47), or groups of the 68: eyes, mouth, "
-            "nose, ...",
-            "A,B,...",
-        ),
+        Option("Landmarks to keep: names, numbers (36-47), or groups: eyes, mouth, ...", "A,B,..."),
     ] = None,
     renumber: Annotated[bool, Option("Rename numbered landmarks: '1' becomes '01'.")] = False,
     copy: Annotated[bool, Option("Also copy the images.")] = False,

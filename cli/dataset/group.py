@@ -87,9 +87,7 @@ def video(
     conditioning: Annotated[
         int | None,
         Option(
-            "Draw a session of eyeblink conditioning with this many trials (6 to 9 s each).",
-            "TRIALS",
-            min=1,
+            "Draw a session of conditioning with so many trials (6 to 9 s each).", "TRIALS", min=1
         ),
     ] = None,
     frame_rate_hz: Annotated[float, Option("", min=1, max=1000)] = 30.0,

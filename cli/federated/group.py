@@ -113,20 +113,14 @@ def simulate(
     architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
     option: Annotated[
         Sequence[str],
-        Option(
-            "An option of the method (eta=0.003) or of training (epochs=2); repeatable.",
-            "KEY=VALUE",
-        ),
+        Option("Of the method (eta=0.003) or of training (epochs=2); repeatable.", "KEY=VALUE"),
     ] = (),
     cohort: Annotated[
         float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
     ] = 1.0,
     holdout: Annotated[
         Literal["sessions", "persons", "none"],
-        Option(
-            "What no site trains with, to score on: sessions (of clips: the test clips), "
-            "or a fifth of the persons."
-        ),
+        Option("What no site trains with: sessions (test clips), or a fifth of the persons."),
     ] = "sessions",
     seed: Annotated[int, Option("Seed of the network, of training and of cohorts.", min=0)] = 0,
     dry_run: DryRunOption = False,

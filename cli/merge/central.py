@@ -46,10 +46,7 @@ def start(
     invocation: Invocation,
     words: Annotated[
         list[str] | None,
-        Argument(
-            "A method, for example wba-cascade or median; then addresses in the pool.",
-            "METHOD ADDRESS",
-        ),
+        Argument("A method such as wba-cascade or median; then addresses.", "METHOD ADDRESS"),
     ] = None,
     *,
     name: Annotated[str, Option("Name of the merged model.", "[SITE/]NAME")],

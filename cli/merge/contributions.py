@@ -68,11 +68,7 @@ def contribute(
     *,
     data: Annotated[
         Sequence[Path],
-        Option(
-            "Your annotated faces (repeatable, and then used as one data set); for "
-            "networks a folder with gaze data.",
-            "DATA",
-        ),
+        Option("Your annotated faces (repeatable: one data set), or your gaze data.", "DATA"),
     ],
     site: SiteOption = "",
     parts: PartsOption = "",

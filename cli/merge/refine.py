@@ -61,7 +61,7 @@ def refine(
     contributions: Annotated[
         Path | None,
         Option(
-            "Folder for what each site would send. Default: OUTPUT.contributions.",
+            "For what each site would send. Default: OUTPUT.contributions.",
             "FOLDER",
             name="--write-contributions",
         ),
@@ -69,9 +69,7 @@ def refine(
     drop: Annotated[
         bool,
         Option(
-            "Delete them afterwards: each is as large as the model, but nobody can replay "
-            "the merge without them.",
-            name="--drop-contributions",
+            "Delete them afterwards: nobody can then replay the merge.", name="--drop-contributions"
         ),
     ] = False,
     force: ForceOption = False,

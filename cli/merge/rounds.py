@@ -72,12 +72,7 @@ def start(
         ),
     ] = None,
     least_others: Annotated[
-        int,
-        Option(
-            "Combine each contribution with so many others; a site may ask for more.",
-            min=1,
-            max=199,
-        ),
+        int, Option("Combine each contribution with so many others, or more.", min=1, max=199)
     ] = 1,
     option: MethodOption = (),
     description: Annotated[str, Option("A description.")] = "",
@@ -220,11 +215,7 @@ def finish(
     *,
     name: Annotated[
         str,
-        Option(
-            "Name of the result. Default: the site that started the round, and the name of "
-            "the base, so that a series keeps one address.",
-            "[SITE/]NAME",
-        ),
+        Option("Name of the result. Default: the starter's site, the base's name.", "[SITE/]NAME"),
     ] = "",
     early: Annotated[
         bool, Option("Do not wait for missing sites (only for the site that started the round).")

@@ -55,10 +55,7 @@ def ls(
     kind: KindOption = None,
     label: Annotated[
         Sequence[str],
-        Option(
-            "Has this label, or a label within a bound such as 'images>=500'; repeatable.",
-            "KEY[=VALUE]",
-        ),
+        Option("Has this label, or one within a bound such as 'images>=500'.", "KEY[=VALUE]"),
     ] = (),
     metric: Annotated[
         Sequence[str],
@@ -77,8 +74,7 @@ def ls(
     sort: Annotated[
         str,
         Option(
-            "created, name or metric.NAME; a leading - reverses the order. Default: newest first.",
-            "ORDER",
+            "created, name or metric.NAME; - before it reverses. Default: newest first.", "ORDER"
         ),
     ] = "",
     limit: LimitOption = 50,

@@ -57,16 +57,12 @@ def share(
     with_site: Annotated[
         Sequence[str],
         Option(
-            "Share with this site; repeatable. Other sites see nothing.",
-            "SITE[=RIGHTS]",
-            name="--with",
+            "Share with this site; repeatable. Others see nothing.", "SITE[=RIGHTS]", name="--with"
         ),
     ] = (),
     rights: Annotated[
         str | None,
-        Option(
-            "Rights of everyone who sees it: download, merge, redistribute; '' for none.", "A,B"
-        ),
+        Option("Rights of all who see it: download, merge, redistribute; '' for none.", "A,B"),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> Reply:

@@ -17,22 +17,13 @@ if TYPE_CHECKING:
 
 FacesArgument = Annotated[
     list[Path],
-    Argument(
-        "imglab XML, COCO keypoints JSON, or a folder with .pts files; several are "
-        "used as one data set.",
-        "FACES...",
-    ),
+    Argument("imglab XML, COCO JSON, or a folder of .pts files; several are joined.", "FACES..."),
 ]
 PtsOriginOption = Annotated[
     float, Option("Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0.")
 ]
 BoxMarginOption = Annotated[
-    float,
-    Option(
-        "Margin of the boxes around the landmarks of .pts files, as a share of their extent.",
-        min=-0.4,
-        max=2.0,
-    ),
+    float, Option("Margin of boxes around landmarks of .pts files, as a share.", min=-0.4, max=2.0)
 ]
 ImagesOption = Annotated[Path | None, Option("Folder with the images of a COCO file.", "FOLDER")]
 

@@ -14,12 +14,7 @@ MethodOption = Annotated[Sequence[str], Option("Any other option of the method."
 
 LeastOthersOption = Annotated[
     int,
-    Option(
-        "Contribute only with so many other sites: those who know all others can "
-        "compute your contribution.",
-        min=1,
-        max=199,
-    ),
+    Option("Contribute only with so many others: all of them together know yours.", min=1, max=199),
 ]
 MaxHoursOption = Annotated[
     float, Option("Refuse to train a network for longer than so many hours.", min=0.0)
@@ -42,17 +37,11 @@ class MergeOptions:
     option: MethodOption = ()
     replay: Annotated[
         str,
-        Option(
-            "Repeat a merge from this recipe file, or from the recipe of this model.",
-            "RECIPE|ADDRESS",
-        ),
+        Option("Repeat a merge from this recipe file, or that of this model.", "RECIPE|ADDRESS"),
     ] = ""
     without: Annotated[
         Sequence[str],
-        Option(
-            "With --replay: leave this model out, also from inputs that contain it.",
-            "DIGEST|ADDRESS",
-        ),
+        Option("With --replay: leave this out, also from inputs that hold it.", "DIGEST|ADDRESS"),
     ] = ()
 
     def require_consistent(self) -> None:

@@ -50,7 +50,7 @@ class NewVersionOptions:
     term: Annotated[
         Sequence[str],
         Option(
-            "A term of use, for example DUO:0000042 or MOR=2027-01-31; repeatable.", "CODE[=DETAIL]"
+            "A term of use, such as DUO:0000042 or MOR=2027-01-31; repeatable.", "CODE[=DETAIL]"
         ),
     ] = ()
     purpose: PurposeOption = ()

@@ -49,10 +49,7 @@ class PlanOptions:
     rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)] = 5
     dp_covers: Annotated[
         Literal["client", "whole"],
-        Option(
-            "With --option dp_epsilon=E: noise on the client part only, as in the thesis, "
-            "or on both parts."
-        ),
+        Option("With --option dp_epsilon=E: noise on the client part only, or on both."),
     ] = "client"
     noise: Annotated[
         Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")

@@ -214,10 +214,7 @@ def rm(
     *,
     max_size: Annotated[
         str,
-        Option(
-            "Remove the longest unused models until the cache is this small, for example 10GB.",
-            "SIZE",
-        ),
+        Option("Remove the longest unused until the cache is this small, such as 10GB.", "SIZE"),
     ] = "",
     older_than: Annotated[
         str, Option("Remove models not used for this time: 12h, 30d, 8w.", "AGE")

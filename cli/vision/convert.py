@@ -54,11 +54,7 @@ def convert(
     ] = None,
     upsample: Annotated[
         int | None,
-        Option(
-            "simple_object_detector: how often images are doubled. Default: unchanged.",
-            min=0,
-            max=16,
-        ),
+        Option("simple_object_detector: doublings of images. Default: unchanged.", min=0, max=16),
     ] = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,

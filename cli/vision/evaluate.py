@@ -76,9 +76,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     ] = None,
     upsample: Annotated[
         int | None,
-        Option(
-            "Detectors: how often images are doubled. Default: as stored in the file.", min=0, max=4
-        ),
+        Option("Detectors: doublings of images. Default: as stored in the file.", min=0, max=4),
     ] = None,
     threshold: Annotated[
         float, Option("Detectors: added to the score that a detection needs.")
@@ -93,16 +91,11 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     parts: Annotated[
         str,
         Option(
-            "Landmarks to compare: eyes, mouth ..., 36-47, or names. Default: all that a "
-            "model places.",
-            "A,B,...",
+            "Landmarks to compare: eyes, 36-47, or names. Default: all of the model.", "A,B,..."
         ),
     ] = "",
     resamples: Annotated[
-        int,
-        Option(
-            "Number of bootstrap samples for the intervals; 0: no intervals.", min=0, max=100_000
-        ),
+        int, Option("Bootstrap samples for the intervals; 0: no intervals.", min=0, max=100_000)
     ] = 1000,
     seed: Annotated[int, Option("Seed of the bootstrap.", min=0)] = 0,
     workers: ProcessesOption = 0,
@@ -114,11 +107,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     ] = False,
     post: Annotated[bool, Option("Send the scores (never the data) to the pool.")] = False,
     despite_overlap: Annotated[
-        bool,
-        Option(
-            "With --post: also send scores on pictures that a model learned from, marked "
-            "training-data."
-        ),
+        bool, Option("With --post: also send scores on training data, marked as such.")
     ] = False,
     dataset_name: Annotated[
         str, Option("With --post: a name for your data. Default: from its digest.", "NAME")

@@ -33,11 +33,7 @@ _SHOWN = (
 
 PersonsOption = Annotated[str, Option("Gaze data: only these persons.", "A,B,...")]
 SessionsOption = Annotated[
-    str,
-    Option(
-        "Gaze data: only these sessions; held-out: those that 'poolctl train gaze' holds out.",
-        "A,B,...",
-    ),
+    str, Option("Gaze data: only these sessions; held-out: those of 'train gaze'.", "A,B,...")
 ]
 
 

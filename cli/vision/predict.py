@@ -36,18 +36,13 @@ def predict(
     invocation: Invocation,
     inputs: Annotated[
         list[str],
-        Argument(
-            "Images, folders, annotations of any format, gaze data; videos or clips.",
-            "IMAGE|FOLDER|DATA",
-        ),
+        Argument("Images, folders, annotations, gaze data, videos or clips.", "IMAGE|FOLDER|DATA"),
     ],
     *,
     detector: Annotated[
         str,
         Option(
-            "Model that finds the faces; 'stock' is dlib's own. Default: the boxes of the "
-            "annotations.",
-            "FILE|ADDRESS",
+            "Model of faces; 'stock' is dlib's own. Default: the annotated boxes.", "FILE|ADDRESS"
         ),
     ] = "",
     landmarks: Annotated[str, Option("Model that places the landmarks.", "FILE|ADDRESS")] = "",
@@ -70,9 +65,7 @@ def predict(
     ] = None,
     pictures: Annotated[
         Path | None,
-        Option(
-            "Draw the faces on copies of the images, gaze as arrows, maps over videos.", "FOLDER"
-        ),
+        Option("Draw faces on copies of the images, gaze as arrows, maps over videos.", "FOLDER"),
     ] = None,
     workers: ProcessesOption = 0,
     force: ForceOption = False,

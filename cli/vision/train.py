@@ -131,10 +131,7 @@ def ert(
     training: FaceTrainingOptions,
     purpose: Annotated[
         Literal["blinks"] | None,
-        Option(
-            "blinks: train the landmarks of the eyes, with settings that suit the lids.",
-            name="--for",
-        ),
+        Option("blinks: the landmarks of the eyes, by settings that suit the lids.", name="--for"),
     ] = None,
     **settings: Any,
 ) -> Reply:
