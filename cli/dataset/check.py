@@ -155,7 +155,6 @@ def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption =
         ["landmarks", f"{len(found.parts)}{_first_and_last(found.parts)}"],
         ["faces with all landmarks", str(found.faces_with_all_parts)],
         ["faces without landmarks", str(found.faces_without_parts)],
-        ["digest", digest],
     ]
     spread = [_row(name, item) for name, item in found.distributions.items()]
     columns = ["", "min", "5 %", "25 %", "median", "75 %", "95 %", "max", "min to max"]
@@ -166,7 +165,7 @@ def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption =
     verdict = (
         f"{count_words(found.faces, 'face')} in {count_words(found.images, 'image')}{complete}."
     )
-    return Reply(data, [verdict, *tables], [digest])
+    return Reply(data, [verdict, *tables, f"digest {digest}"], [digest])
 
 
 @command(
