@@ -17,10 +17,8 @@ app = group("Log in, log out, show who you are.")
 @command(
     app,
     "login",
-    examples=[
-        "auth login http://127.0.0.1:8710",
-        "auth login https://pool.example.org --profile work --token-stdin < token.txt",
-    ],
+    "auth login http://127.0.0.1:8710",
+    "auth login https://pool.example.org --profile work --token-stdin < token.txt",
 )
 def login(
     invocation: Invocation,
@@ -67,10 +65,8 @@ def login(
 @command(
     app,
     "accept-invitation",
-    examples=[
-        "auth accept-invitation https://pool.example.org --name ada",
-        "auth accept-invitation https://pool.example.org --name ada --invitation-stdin < file",
-    ],
+    "auth accept-invitation https://pool.example.org --name ada",
+    "auth accept-invitation https://pool.example.org --name ada --invitation-stdin < file",
 )
 def accept(
     invocation: Invocation,
@@ -143,7 +139,7 @@ def _clean(text: str, what: str) -> str:
     return secret
 
 
-@command(app, "logout", examples=["auth logout", "auth logout --profile work"])
+@command(app, "logout", "auth logout", "auth logout --profile work")
 def logout(invocation: Invocation) -> Reply:
     """Delete the stored token of a profile. The pool still accepts it.
 
@@ -157,7 +153,7 @@ def logout(invocation: Invocation) -> Reply:
     return Reply({"profile": name, "was_logged_in": was_there}, text, [name])
 
 
-@command(app, "whoami", examples=["auth whoami", "auth whoami --json"])
+@command(app, "whoami", "auth whoami", "auth whoami --json")
 def whoami(invocation: Invocation) -> Reply:
     """Show the site, user and role of your login."""
     with invocation.pool() as pool:
@@ -172,7 +168,7 @@ def whoami(invocation: Invocation) -> Reply:
     return Reply(data, text, [f"{identity.site}/{identity.token_name}"])
 
 
-@command(app, "switch", examples=["auth switch", "auth switch work"])
+@command(app, "switch", "auth switch", "auth switch work")
 def switch(
     _invocation: Invocation,
     name: Annotated[str, Argument("A stored login. Default: list them.", "PROFILE")] = "",

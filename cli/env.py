@@ -10,7 +10,7 @@ from cli.frame.output import Invocation, Reply, TableText
 app = single()
 
 
-@command(app, "env", examples=["env", "env --json"])
+@command(app, "env", "env", "env --json")
 def env(invocation: Invocation) -> Reply:
     """Show versions, folders, installed extras and the pool in use.
 

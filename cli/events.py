@@ -24,12 +24,10 @@ app = single()
 @command(
     app,
     "events",
-    examples=[
-        "events --limit 10",
-        "events --kind version.flagged -q",
-        "events --follow --after 42 --json",
-        "events --feed --name newsreader",
-    ],
+    "events --limit 10",
+    "events --kind version.flagged -q",
+    "events --follow --after 42 --json",
+    "events --feed --name newsreader",
 )
 def events(
     invocation: Invocation,
@@ -122,11 +120,9 @@ audit_app = single()
 @command(
     audit_app,
     "audit",
-    examples=[
-        "audit --about site-a/face-68@2",
-        "audit --action version.withdraw --since 30d",
-        "audit --actor site-a/laptop --since 2026-03-01 --json",
-    ],
+    "audit --about site-a/face-68@2",
+    "audit --action version.withdraw --since 30d",
+    "audit --actor site-a/laptop --since 2026-03-01 --json",
 )
 def audit(
     invocation: Invocation,

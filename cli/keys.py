@@ -18,7 +18,7 @@ app = group("Sign your uploads, and trust the keys of other sites.")
 _SHORTEST_PREFIX = 8
 
 
-@command(app, "create", examples=["keys create", "keys create --replace"])
+@command(app, "create", "keys create", "keys create --replace")
 def create(
     invocation: Invocation,
     site: SiteOption = "",
@@ -41,7 +41,7 @@ def create(
     return Reply(_local(made), text, [made.key.public.key_id])
 
 
-@command(app, "show", examples=["keys show", "keys show --pem > site-a.pub.pem"])
+@command(app, "show", "keys show", "keys show --pem > site-a.pub.pem")
 def show(
     invocation: Invocation,
     site: SiteOption = "",
@@ -62,7 +62,7 @@ def show(
     return Reply(_local(key), TableText(["what", "value"], rows), [public.key_id])
 
 
-@command(app, "register", examples=["keys register", "keys register --name laptop"])
+@command(app, "register", "keys register", "keys register --name laptop")
 def register(
     invocation: Invocation,
     site: SiteOption = "",
@@ -78,7 +78,7 @@ def register(
     return Reply(known, text, [known.key_id])
 
 
-@command(app, "ls", examples=["keys ls", "keys ls site-b", "keys ls --trusted"])
+@command(app, "ls", "keys ls", "keys ls site-b", "keys ls --trusted")
 def ls(
     invocation: Invocation,
     site: Annotated[str, Argument("The site. Default: your own.", "SITE")] = "",
@@ -138,10 +138,8 @@ def _list_trusted() -> Reply:
 @command(
     app,
     "revoke",
-    examples=[
-        "keys revoke 21fe31dfa154a261 --reason superseded",
-        "keys revoke 21fe31dfa154a261 --reason compromised --yes",
-    ],
+    "keys revoke 21fe31dfa154a261 --reason superseded",
+    "keys revoke 21fe31dfa154a261 --reason compromised --yes",
 )
 def revoke(
     invocation: Invocation,
@@ -174,11 +172,9 @@ def revoke(
 @command(
     app,
     "trust",
-    examples=[
-        "keys trust site-b",
-        "keys trust site-b 21fe31dfa154a261",
-        "keys trust site-b --remove",
-    ],
+    "keys trust site-b",
+    "keys trust site-b 21fe31dfa154a261",
+    "keys trust site-b --remove",
 )
 def trust_site(
     invocation: Invocation,
@@ -220,7 +216,7 @@ def trust_site(
     return Reply({"pool": host, "site": site, "added": added}, text, [k.key_id for k in added])
 
 
-@command(app, "sign", examples=["keys sign site-a/face-68@2"])
+@command(app, "sign", "keys sign site-a/face-68@2")
 def sign(
     invocation: Invocation,
     addresses: Annotated[list[str], Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],

@@ -23,7 +23,7 @@ PartArgument = Annotated[
 ]
 
 
-@command(app, "ls", examples=["personal ls"])
+@command(app, "ls", "personal ls")
 def ls(_invocation: Invocation) -> Reply:
     """List the personal parts of this site.
 
@@ -47,7 +47,7 @@ def ls(_invocation: Invocation) -> Reply:
     )
 
 
-@command(app, "show", examples=["personal show 3f2a9c1e0b7d4a65"])
+@command(app, "show", "personal show 3f2a9c1e0b7d4a65")
 def show(_invocation: Invocation, part: PartArgument) -> Reply:
     """Show which numbers of each layer are personal, and the site's score at home."""
     series, path, found = _find(part)
@@ -73,11 +73,7 @@ def show(_invocation: Invocation, part: PartArgument) -> Reply:
     )
 
 
-@command(
-    app,
-    "export",
-    examples=["personal export 3f2a9c1e0b7d4a65 --network alder/gaze -o mine.safetensors"],
-)
+@command(app, "export", "personal export 3f2a9c1e0b7d4a65 --network alder/gaze -o mine.safetensors")
 def export(
     invocation: Invocation,
     part: PartArgument,
@@ -106,7 +102,7 @@ def export(
     return Reply({"file": output, "digest": digest, **_facts(found)}, text, [str(output)])
 
 
-@command(app, "rm", examples=["personal rm 3f2a9c1e0b7d4a65"])
+@command(app, "rm", "personal rm 3f2a9c1e0b7d4a65")
 def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) -> Reply:
     """Remove a personal part: the site's next round begins with the network of all."""
     series, path, found = _find(part)

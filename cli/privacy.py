@@ -28,16 +28,14 @@ Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
 @command(
     app,
     "probe",
-    examples=[
-        "privacy probe siteA.dat --data mine.xml --holdout others.xml --mode sub-model "
-        "--person-pattern 'person-([0-9]+)' -o receipt/",
-        "privacy probe sent.contribution --base merged.dat --data mine.xml --holdout others.xml "
-        "--mode leaf-sums --persons persons.csv -o receipt/",
-        "privacy probe sent.contribution --base gaze.safetensors --data mine/ --holdout others/ "
-        "--reference public/ --mode update -o receipt/",
-        "privacy probe sum.contribution --base gaze.safetensors --data mine/ --holdout others/ "
-        "--mode secure-sum -o receipt/",
-    ],
+    "privacy probe siteA.dat --data mine.xml --holdout others.xml --mode sub-model "
+    "--person-pattern 'person-([0-9]+)' -o receipt/",
+    "privacy probe sent.contribution --base merged.dat --data mine.xml --holdout others.xml "
+    "--mode leaf-sums --persons persons.csv -o receipt/",
+    "privacy probe sent.contribution --base gaze.safetensors --data mine/ --holdout others/ "
+    "--reference public/ --mode update -o receipt/",
+    "privacy probe sum.contribution --base gaze.safetensors --data mine/ --holdout others/ "
+    "--mode secure-sum -o receipt/",
 )
 def probe(
     invocation: Invocation,

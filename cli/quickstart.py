@@ -39,7 +39,9 @@ _ERT = (
 @command(
     app,
     "quickstart",
-    examples=["quickstart", "quickstart --gaze", "quickstart --site-count 5 -o ~/poolctl-trial"],
+    "quickstart",
+    "quickstart --gaze",
+    "quickstart --site-count 5 -o ~/poolctl-trial",
 )
 def quickstart(
     invocation: Invocation,

@@ -67,9 +67,7 @@ class DatabaseOptions:
 
 
 @command(
-    db_app,
-    "upgrade",
-    examples=["db upgrade", "db upgrade --config /etc/poolctl.toml", "db upgrade --dry-run"],
+    db_app, "upgrade", "db upgrade", "db upgrade --config /etc/poolctl.toml", "db upgrade --dry-run"
 )
 def upgrade(
     invocation: Invocation, *, database: DatabaseOptions, dry_run: DryRunOption = False
@@ -195,12 +193,10 @@ app = single()
 @command(
     app,
     "serve",
-    examples=[
-        "serve",
-        "serve --data /srv/pool --port 8710",
-        "serve --config /etc/poolctl.toml --log-format json",
-        "serve --config /etc/poolctl.toml --check",
-    ],
+    "serve",
+    "serve --data /srv/pool --port 8710",
+    "serve --config /etc/poolctl.toml --log-format json",
+    "serve --config /etc/poolctl.toml --check",
 )
 def serve(
     invocation: Invocation,
@@ -308,7 +304,8 @@ recover_app = typer.Typer()
 @command(
     recover_app,
     "recover",
-    examples=["admin recover --data /srv/pool", "admin recover --config /etc/poolctl.toml --json"],
+    "admin recover --data /srv/pool",
+    "admin recover --config /etc/poolctl.toml --json",
 )
 def recover(invocation: Invocation, *, database: DatabaseOptions) -> Reply:
     """Create a new admin token, on the pool's own machine, when the old one is lost.

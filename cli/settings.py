@@ -31,9 +31,7 @@ _COMMANDS = {
 
 
 @command(
-    app,
-    "settings",
-    examples=["settings train ert > settings.toml", "settings blink", "settings study gaze"],
+    app, "settings", "settings train ert > settings.toml", "settings blink", "settings study gaze"
 )
 def settings(
     _invocation: Invocation,

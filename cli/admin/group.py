@@ -18,7 +18,7 @@ sites_app = group("List, create, change, suspend sites (admin).")
 SiteArgument = Annotated[str, Argument("As 'poolctl admin sites ls' shows it.", "SITE")]
 
 
-@command(sites_app, "ls", examples=["admin sites ls"])
+@command(sites_app, "ls", "admin sites ls")
 def ls(invocation: Invocation) -> Reply:
     """List the sites of the pool."""
     with invocation.pool() as pool:
@@ -41,10 +41,8 @@ def ls(invocation: Invocation) -> Reply:
 @command(
     sites_app,
     "create",
-    examples=[
-        'admin sites create infant-lab --display-name "Infant lab" --contact lab@example.org',
-        "admin sites create adult-lab --quota 50GB",
-    ],
+    'admin sites create infant-lab --display-name "Infant lab" --contact lab@example.org',
+    "admin sites create adult-lab --quota 50GB",
 )
 def create(
     invocation: Invocation,
@@ -72,10 +70,8 @@ def create(
 @command(
     sites_app,
     "change",
-    examples=[
-        "admin sites change infant-lab --contact models@lab.example",
-        "admin sites change infant-lab --quota 50GB",
-    ],
+    "admin sites change infant-lab --contact models@lab.example",
+    "admin sites change infant-lab --quota 50GB",
 )
 def change(
     invocation: Invocation,
@@ -107,7 +103,8 @@ def change(
 @command(
     sites_app,
     "suspend",
-    examples=["admin sites suspend infant-lab --yes", "admin sites suspend infant-lab --undo"],
+    "admin sites suspend infant-lab --yes",
+    "admin sites suspend infant-lab --undo",
 )
 def suspend(
     invocation: Invocation,
@@ -143,7 +140,7 @@ app.add_typer(storage.app)
 app.add_typer(server.recover_app)
 
 
-@command(app, "usage", examples=["admin usage", "admin usage --json"])
+@command(app, "usage", "admin usage", "admin usage --json")
 def usage(invocation: Invocation) -> Reply:
     """Show your site's storage, users and tokens. Pool admins see all sites."""
     with invocation.pool() as pool:

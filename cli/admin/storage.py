@@ -22,10 +22,8 @@ _MOST_SHOWN = 50
 @command(
     app,
     "backup",
-    examples=[
-        "admin backup /backups/pool --data /srv/pool",
-        "admin backup /backups/pool --config /etc/poolctl.toml --verify --keep 14",
-    ],
+    "admin backup /backups/pool --data /srv/pool",
+    "admin backup /backups/pool --config /etc/poolctl.toml --verify --keep 14",
 )
 def backup(
     invocation: Invocation,
@@ -89,10 +87,8 @@ def backup(
 @command(
     app,
     "restore",
-    examples=[
-        "admin restore /backups/pool --data /srv/new-pool",
-        "admin restore /backups/pool --snapshot 20260301T120000000000Z",
-    ],
+    "admin restore /backups/pool --data /srv/new-pool",
+    "admin restore /backups/pool --snapshot 20260301T120000000000Z",
 )
 def restore(
     invocation: Invocation,
@@ -140,7 +136,7 @@ def restore(
     return Reply(facts, text, [chosen.name])
 
 
-@command(app, "gc", examples=["admin gc --data /srv/pool", "admin gc --yes"])
+@command(app, "gc", "admin gc --data /srv/pool", "admin gc --yes")
 def gc(invocation: Invocation, *, database: DatabaseOptions, yes: YesOption = False) -> Reply:
     """List model files without a record; remove them with --yes.
 
@@ -164,7 +160,7 @@ def gc(invocation: Invocation, *, database: DatabaseOptions, yes: YesOption = Fa
     return Reply(facts, [*found.digests[:_MOST_SHOWN], text], found.digests)
 
 
-@command(app, "fsck", examples=["admin fsck --data /srv/pool", "admin fsck --quick --json"])
+@command(app, "fsck", "admin fsck --data /srv/pool", "admin fsck --quick --json")
 def fsck(
     invocation: Invocation,
     *,

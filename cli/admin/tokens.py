@@ -23,7 +23,7 @@ RoleOption = Annotated[
 PoolWideOption = Annotated[bool, Option("The role holds for every site (pool admins only).")]
 
 
-@command(app, "ls", examples=["admin tokens ls"])
+@command(app, "ls", "admin tokens ls")
 def list_tokens(invocation: Invocation) -> Reply:
     """List the tokens of the sites that you manage. Secrets are not stored and not shown."""
     with invocation.pool() as pool:
@@ -49,12 +49,10 @@ def list_tokens(invocation: Invocation) -> Reply:
 @command(
     app,
     "create",
-    examples=[
-        "admin tokens create infant-lab laptop",
-        "admin tokens create infant-lab readonly --role viewer --expires-in-days 90",
-        "admin tokens create infant-lab desk --scope models:read --scope merges --user ada",
-        "admin tokens create infant-lab nightly --for-machine",
-    ],
+    "admin tokens create infant-lab laptop",
+    "admin tokens create infant-lab readonly --role viewer --expires-in-days 90",
+    "admin tokens create infant-lab desk --scope models:read --scope merges --user ada",
+    "admin tokens create infant-lab nightly --for-machine",
 )
 def create_token(
     invocation: Invocation,
@@ -104,7 +102,7 @@ def create_token(
     return Reply(token, token.secret, [token.secret])
 
 
-@command(app, "revoke", examples=["admin tokens revoke TOKEN_ID --yes"])
+@command(app, "revoke", "admin tokens revoke TOKEN_ID --yes")
 def revoke_token(
     invocation: Invocation,
     token_id: Annotated[str, Argument("As 'poolctl admin tokens ls' shows it.", "TOKEN_ID")],
@@ -139,7 +137,7 @@ def _token_state(token: TokenResponse) -> str:
 invitations_app = group("Invite people to a site, list and revoke invitations.")
 
 
-@command(invitations_app, "ls", examples=["admin invitations ls"])
+@command(invitations_app, "ls", "admin invitations ls")
 def list_invitations(invocation: Invocation) -> Reply:
     """List invitations to your site, newest first. Pool admins see all sites."""
     with invocation.pool() as pool:
@@ -163,10 +161,8 @@ def list_invitations(invocation: Invocation) -> Reply:
 @command(
     invitations_app,
     "create",
-    examples=[
-        "admin invitations create infant-lab",
-        "admin invitations create infant-lab --role admin --email ada@lab.example",
-    ],
+    "admin invitations create infant-lab",
+    "admin invitations create infant-lab --role admin --email ada@lab.example",
 )
 def create_invitation(
     invocation: Invocation,
@@ -193,7 +189,7 @@ def create_invitation(
     return Reply(made, made.secret, [made.secret])
 
 
-@command(invitations_app, "revoke", examples=["admin invitations revoke INVITATION_ID --yes"])
+@command(invitations_app, "revoke", "admin invitations revoke INVITATION_ID --yes")
 def revoke_invitation(
     invocation: Invocation,
     invitation_id: Annotated[
@@ -231,7 +227,7 @@ _ROLES = {
 }
 
 
-@command(roles_app, "roles", examples=["admin roles"])
+@command(roles_app, "roles", "admin roles")
 def roles(_invocation: Invocation) -> Reply:
     """Explain the roles, each of which includes the ones before it, and the scopes."""
     from pool_server.wire.sites import SCOPES

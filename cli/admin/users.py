@@ -29,7 +29,7 @@ def read_user(word: str) -> tuple[str, str]:
     return site, user
 
 
-@command(app, "ls", examples=["admin users ls"])
+@command(app, "ls", "admin users ls")
 def ls(invocation: Invocation) -> Reply:
     """List the users of your site. Pool admins see all sites."""
     with invocation.pool() as pool:
@@ -53,10 +53,8 @@ def ls(invocation: Invocation) -> Reply:
 @command(
     app,
     "change",
-    examples=[
-        "admin users change infant-lab/ada --email ada@lab.example",
-        "admin users change infant-lab/ada --role admin --pool-wide",
-    ],
+    "admin users change infant-lab/ada --email ada@lab.example",
+    "admin users change infant-lab/ada --role admin --pool-wide",
 )
 def change(
     invocation: Invocation,
@@ -93,10 +91,8 @@ def change(
 @command(
     app,
     "disable",
-    examples=[
-        "admin users disable infant-lab/ada --yes",
-        "admin users disable infant-lab/ada --undo",
-    ],
+    "admin users disable infant-lab/ada --yes",
+    "admin users disable infant-lab/ada --undo",
 )
 def disable(
     invocation: Invocation,

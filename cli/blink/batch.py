@@ -26,12 +26,10 @@ app = single()
 @command(
     app,
     "batch",
-    examples=[
-        "blink batch recordings/ --landmarks merged.dat -o study/",
-        "blink batch sessions.csv --detector merged.svm --landmarks merged.dat -o study/",
-        "blink batch sessions.csv --landmarks merged.dat -o study/ --bids --nwb",
-        "blink batch traces.csv -o study/ --workers 4 --settings settings.toml",
-    ],
+    "blink batch recordings/ --landmarks merged.dat -o study/",
+    "blink batch sessions.csv --detector merged.svm --landmarks merged.dat -o study/",
+    "blink batch sessions.csv --landmarks merged.dat -o study/ --bids --nwb",
+    "blink batch traces.csv -o study/ --workers 4 --settings settings.toml",
     parameters=ANALYSIS_SETTINGS.parameters(),
 )
 def batch(

@@ -32,18 +32,16 @@ app = group_with_default("analyse")
 @command(
     app,
     "analyse",
-    examples=[
-        "blink analyse session.mp4 --landmarks merged.dat -o out/",
-        "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
-        "blink session.mp4 --landmarks site-d/merged-68 -o out/",
-        "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
-        "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
-        "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
-        "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
-        "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
-        "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
-        "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",
-    ],
+    "blink analyse session.mp4 --landmarks merged.dat -o out/",
+    "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
+    "blink session.mp4 --landmarks site-d/merged-68 -o out/",
+    "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
+    "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
+    "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
+    "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
+    "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
+    "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
+    "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",
     parameters=ANALYSIS_SETTINGS.parameters(),
 )
 def analyse(

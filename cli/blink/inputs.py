@@ -218,11 +218,9 @@ app = single()
 @command(
     app,
     "compare-criteria",
-    examples=[
-        "blink compare-criteria study/",
-        "blink compare-criteria study/ --question groups --measure amplitude_all",
-        'blink compare-criteria study/ --criteria fec:0.05 --criteria "fec:0.1 smoothing_ms=20"',
-    ],
+    "blink compare-criteria study/",
+    "blink compare-criteria study/ --question groups --measure amplitude_all",
+    'blink compare-criteria study/ --criteria fec:0.05 --criteria "fec:0.1 smoothing_ms=20"',
 )
 def compare(
     invocation: Invocation,

@@ -26,7 +26,7 @@ ReviewedOption = Annotated[
 ]
 
 
-@command(app, "report", examples=["blink report study/", "blink report out/ --reviewed"])
+@command(app, "report", "blink report study/", "blink report out/ --reviewed")
 def report(
     invocation: Invocation, places: SessionsArgument, *, reviewed: ReviewedOption = False
 ) -> Reply:
@@ -85,11 +85,9 @@ def report_place(
 @command(
     app,
     "review",
-    examples=[
-        "blink review out/",
-        "blink review out/ --video session.mp4 --landmarks merged.dat",
-        "blink review out/ --landmarks merged.dat --export corrected.xml",
-    ],
+    "blink review out/",
+    "blink review out/ --video session.mp4 --landmarks merged.dat",
+    "blink review out/ --landmarks merged.dat --export corrected.xml",
 )
 def review(
     invocation: Invocation,

@@ -34,11 +34,9 @@ _MISSING_SHOWN = 5
 @command(
     app,
     "split",
-    examples=[
-        "dataset split faces.xml --site-count 6 -o sites/",
-        "dataset split faces.xml --test-share 0.2 --together person --persons persons.csv",
-        "dataset split faces.xml --site-count 3 --together person --person-pattern '(p[0-9]+)_'",
-    ],
+    "dataset split faces.xml --site-count 6 -o sites/",
+    "dataset split faces.xml --test-share 0.2 --together person --persons persons.csv",
+    "dataset split faces.xml --site-count 3 --together person --person-pattern '(p[0-9]+)_'",
 )
 def split(
     invocation: Invocation,
@@ -108,12 +106,10 @@ def split(
 @command(
     app,
     "convert",
-    examples=[
-        "dataset convert 300w/ -o 300w.xml --boxes detector",
-        "dataset convert keypoints.json -o faces.xml --images val2017/",
-        "dataset convert faces.xml -o eyes.xml --parts eyes",
-        "dataset convert old.xml -o faces.xml --renumber",
-    ],
+    "dataset convert 300w/ -o 300w.xml --boxes detector",
+    "dataset convert keypoints.json -o faces.xml --images val2017/",
+    "dataset convert faces.xml -o eyes.xml --parts eyes",
+    "dataset convert old.xml -o faces.xml --renumber",
 )
 def convert(
     invocation: Invocation,

@@ -41,11 +41,9 @@ _BARS = " ▁▂▃▄▅▆▇█"
 @command(
     app,
     "check",
-    examples=[
-        "dataset check faces.xml",
-        "dataset check train.xml test.xml --part-count 68 --json",
-        "dataset check faces.xml --target-size-px 80x80 --report findings.json",
-    ],
+    "dataset check faces.xml",
+    "dataset check train.xml test.xml --part-count 68 --json",
+    "dataset check faces.xml --target-size-px 80x80 --report findings.json",
 )
 def check(
     invocation: Invocation,
@@ -120,9 +118,7 @@ def check(
 
 
 @command(
-    app,
-    "stats",
-    examples=["dataset stats faces.xml", "dataset stats 300w/ --json", "dataset stats eyes/"],
+    app, "stats", "dataset stats faces.xml", "dataset stats 300w/ --json", "dataset stats eyes/"
 )
 def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption = None) -> Reply:
     """Show statistics of a data set.
@@ -171,10 +167,8 @@ def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption =
 @command(
     app,
     "preview",
-    examples=[
-        "dataset preview faces.xml",
-        "dataset preview faces.xml -o sheet.png --columns 8 --rows 6 --pages 3",
-    ],
+    "dataset preview faces.xml",
+    "dataset preview faces.xml -o sheet.png --columns 8 --rows 6 --pages 3",
 )
 def preview(
     invocation: Invocation,

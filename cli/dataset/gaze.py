@@ -87,11 +87,9 @@ app = single()
 @command(
     app,
     "synth-eyes",
-    examples=[
-        "dataset synth-eyes eyes/ --person-count 30",
-        "dataset synth-eyes siteB/ --person-count 5 --first-person 5 --both-eyes",
-        "dataset synth-eyes equal/ --appearance-skew 0 --gaze-skew 0 --amount-ratio 1",
-    ],
+    "dataset synth-eyes eyes/ --person-count 30",
+    "dataset synth-eyes siteB/ --person-count 5 --first-person 5 --both-eyes",
+    "dataset synth-eyes equal/ --appearance-skew 0 --gaze-skew 0 --amount-ratio 1",
 )
 def synth_eyes(
     invocation: Invocation,
@@ -150,11 +148,9 @@ def synth_eyes(
 @command(
     app,
     "synth-egocentric",
-    examples=[
-        "dataset synth-egocentric clips/",
-        "dataset synth-egocentric alike/ --heterogeneity 0 --person-count 5",
-        "dataset synth-egocentric egtea/ --layout egtea",
-    ],
+    "dataset synth-egocentric clips/",
+    "dataset synth-egocentric alike/ --heterogeneity 0 --person-count 5",
+    "dataset synth-egocentric egtea/ --layout egtea",
 )
 def synth_egocentric(
     invocation: Invocation,

@@ -21,10 +21,8 @@ app = group("Check, convert, split and show annotations; draw synthetic faces an
 @command(
     app,
     "synth",
-    examples=[
-        "dataset synth faces/ --image-count 200",
-        "dataset synth siteB/ --image-count 150 --seed 2 --first-person 50 --style infant-lab",
-    ],
+    "dataset synth faces/ --image-count 200",
+    "dataset synth siteB/ --image-count 150 --seed 2 --first-person 50 --style infant-lab",
 )
 def synth(
     invocation: Invocation,
@@ -73,11 +71,9 @@ def synth(
 @command(
     app,
     "video",
-    examples=[
-        "dataset video session.mp4 --seconds 30",
-        "dataset video vfr.mp4 --frame-rate-hz 60 --variable-frame-rate --seed 7",
-        "dataset video conditioned.mp4 --conditioning 20 --frame-rate-hz 60",
-    ],
+    "dataset video session.mp4 --seconds 30",
+    "dataset video vfr.mp4 --frame-rate-hz 60 --variable-frame-rate --seed 7",
+    "dataset video conditioned.mp4 --conditioning 20 --frame-rate-hz 60",
 )
 def video(
     invocation: Invocation,

@@ -50,10 +50,8 @@ ArchitectureOption = Annotated[
 @command(
     app,
     "init",
-    examples=[
-        "federated init -o base.safetensors",
-        "federated init --architecture gaze-resnet18 --seed 1 -o base.safetensors",
-    ],
+    "federated init -o base.safetensors",
+    "federated init --architecture gaze-resnet18 --seed 1 -o base.safetensors",
 )
 def init(
     _invocation: Invocation,
@@ -91,11 +89,9 @@ PLOT_NAME = "scores.png"
 @command(
     app,
     "simulate",
-    examples=[
-        "federated simulate gaze/ --method fedavg --method fedadam --rounds 30 -o run/",
-        "federated simulate gaze/ --method median --rounds 30 --site-count 10 -o run/",
-        "federated simulate gaze/ --method fedadam --rounds 30 --option eta=0.003 -o other/",
-    ],
+    "federated simulate gaze/ --method fedavg --method fedadam --rounds 30 -o run/",
+    "federated simulate gaze/ --method median --rounds 30 --site-count 10 -o run/",
+    "federated simulate gaze/ --method fedadam --rounds 30 --option eta=0.003 -o other/",
 )
 def simulate(
     invocation: Invocation,

@@ -32,10 +32,8 @@ KitArgument = Annotated[Path, Argument("The folder that 'provision' made for it.
 @command(
     app,
     "provision",
-    examples=[
-        "federated provision --server rounds.example.org:8790 --site site-a --site site-b -o kits",
-        "federated provision --server rounds.example.org:8790 --site site-c -o kits",
-    ],
+    "federated provision --server rounds.example.org:8790 --site site-a --site site-b -o kits",
+    "federated provision --server rounds.example.org:8790 --site site-c -o kits",
 )
 def provision(
     _invocation: Invocation,
@@ -62,7 +60,7 @@ def provision(
     return Reply({"output": output, "server": server, "made": made}, text, [str(k) for k in made])
 
 
-@command(app, "server", examples=["federated server kits/server"])
+@command(app, "server", "federated server kits/server")
 def server(invocation: Invocation, kit: KitArgument) -> Reply:
     """Run the server of a federation until Ctrl-C.
 
@@ -77,10 +75,8 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
 @command(
     app,
     "site",
-    examples=[
-        "federated site kits/site-a --data eyes/ --base site-b/gaze@1",
-        "federated site kits/site-a --data eyes/ --base base.safetensors --persons p00,p03,p07",
-    ],
+    "federated site kits/site-a --data eyes/ --base site-b/gaze@1",
+    "federated site kits/site-a --data eyes/ --base base.safetensors --persons p00,p03,p07",
 )
 def site(
     invocation: Invocation,
@@ -179,11 +175,9 @@ def terminated_as_interrupted() -> Iterator[None]:
 @command(
     app,
     "submit",
-    examples=[
-        "federated submit kits/submit --base base.safetensors --method fedadam --rounds 10 -o run",
-        "federated submit kits/submit --base site-a/gaze --method fedavg --rounds 20 -o run "
-        "--option epochs=2 --option learning_rate=0.05 --upload gaze-rounds",
-    ],
+    "federated submit kits/submit --base base.safetensors --method fedadam --rounds 10 -o run",
+    "federated submit kits/submit --base site-a/gaze --method fedavg --rounds 20 -o run "
+    "--option epochs=2 --option learning_rate=0.05 --upload gaze-rounds",
 )
 def submit(
     invocation: Invocation,
@@ -251,7 +245,7 @@ def submit(
     return Reply(data, f"{last}  ({rounds} rounds, {reports[-1].digest[:12]}...)", [str(last)])
 
 
-@command(app, "status", examples=["federated status kits/submit"])
+@command(app, "status", "federated status kits/submit")
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show which sites are connected, and how far the rounds are."""
     from site_agent.errors import FederationError
@@ -277,7 +271,7 @@ def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     return Reply({"server": found.address, "sites": sites, "jobs": jobs}, tables, sorted(connected))
 
 
-@command(app, "stop", examples=["federated stop kits/submit"])
+@command(app, "stop", "federated stop kits/submit")
 def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
     """End the rounds under way; server and sites stay ready for others.
 

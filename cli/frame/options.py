@@ -83,7 +83,7 @@ def Argument(text: str, metavar: str | None = None) -> Any:  # noqa: N802
 
 
 def command(
-    app: typer.Typer, name: str, *, examples: Sequence[str], parameters: Sequence[Any] = ()
+    app: typer.Typer, name: str, *examples: str, parameters: Sequence[Any] = ()
 ) -> Callable[[CommandFunction], CommandFunction]:
     """Register a command with the conventions of all commands.
 

@@ -27,7 +27,7 @@ _ConfigOption = Annotated[
 ]
 
 
-@command(app, "init", examples=["agent init", "agent init lab/agent.toml"])
+@command(app, "init", "agent init", "agent init lab/agent.toml")
 def init(
     _invocation: Invocation,
     file: Annotated[Path, Argument("The file to write.")] = _DEFAULT_FILE,
@@ -44,11 +44,7 @@ def init(
     return Reply({"config": file}, text, [str(file)])
 
 
-@command(
-    app,
-    "run",
-    examples=["agent run --config agent.toml", "agent run --dry-run", "agent run --once"],
-)
+@command(app, "run", "agent run --config agent.toml", "agent run --dry-run", "agent run --once")
 def run(
     invocation: Invocation,
     *,

@@ -36,11 +36,9 @@ _MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
 @command(
     app,
     "start",
-    examples=[
-        "merges start wba-cascade site-a/face-68@2 site-b/face-68 --name merged-68 --step 1.1",
-        "merges start --replay merged.dat.recipe.json --name site-a/merged-68 --wait",
-        "merges start --replay site-a/merged-68@1 --without site-b/face-68@2 --name merged-68",
-    ],
+    "merges start wba-cascade site-a/face-68@2 site-b/face-68 --name merged-68 --step 1.1",
+    "merges start --replay merged.dat.recipe.json --name site-a/merged-68 --wait",
+    "merges start --replay site-a/merged-68@1 --without site-b/face-68@2 --name merged-68",
 )
 def start(
     invocation: Invocation,
@@ -86,7 +84,7 @@ def start(
     return order.reply()
 
 
-@command(app, "ls", examples=["merges ls", "merges ls --state running"])
+@command(app, "ls", "merges ls", "merges ls --state running")
 def ls(
     invocation: Invocation,
     *,
@@ -108,7 +106,7 @@ def ls(
     )
 
 
-@command(app, "info", examples=["merges info 4f1d2c3b4a596877"])
+@command(app, "info", "merges info 4f1d2c3b4a596877")
 def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     """Show the progress, result or error of a merge."""
     with invocation.pool() as pool:
@@ -116,7 +114,7 @@ def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     return Reply(found, _description(found), [found.merge_id])
 
 
-@command(app, "cancel", examples=["merges cancel 4f1d2c3b4a596877"])
+@command(app, "cancel", "merges cancel 4f1d2c3b4a596877")
 def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     """Cancel a merge. A finished merge does not change."""
     with invocation.pool() as pool:

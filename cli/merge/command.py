@@ -31,12 +31,10 @@ app = single()
 @command(
     app,
     "merge",
-    examples=[
-        "merge mwma siteA.svm siteB.svm --weight-by images -o merged.svm",
-        "merge wba-cascade siteA.dat pool://site-b/face-68@2 --weight 1.5,1 --step 1.1",
-        "merge wba-final siteA.dat siteB.dat -o merged.forest",
-        "merge --replay merged.dat.recipe.json --without site-b/face-68@2 -o successor.dat",
-    ],
+    "merge mwma siteA.svm siteB.svm --weight-by images -o merged.svm",
+    "merge wba-cascade siteA.dat pool://site-b/face-68@2 --weight 1.5,1 --step 1.1",
+    "merge wba-final siteA.dat siteB.dat -o merged.forest",
+    "merge --replay merged.dat.recipe.json --without site-b/face-68@2 -o successor.dat",
 )
 def merge(
     invocation: Invocation,

@@ -55,12 +55,10 @@ RoundArgument = Annotated[str, Argument("As 'poolctl rounds ls' shows it.", "ROU
 @command(
     app,
     "contribute",
-    examples=[
-        "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
-        "rounds contribute 4f1d2c3b4a596877 --data faces.xml --dry-run",
-        "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
-        "rounds contribute 4f1d2c3b4a596877 --data eyes/ --persons p01,p02",
-    ],
+    "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
+    "rounds contribute 4f1d2c3b4a596877 --data faces.xml --dry-run",
+    "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
+    "rounds contribute 4f1d2c3b4a596877 --data eyes/ --persons p01,p02",
 )
 def contribute(
     invocation: Invocation,
@@ -186,7 +184,7 @@ def contribute(
     return Reply(done, text, [done.digest])
 
 
-@command(app, "trust", examples=["rounds trust", "rounds trust site-b site-c"])
+@command(app, "trust", "rounds trust", "rounds trust site-b site-c")
 def trust(
     invocation: Invocation,
     sites: Annotated[Sequence[str], Argument("Sites to trust.", "SITE...")] = (),
@@ -255,11 +253,15 @@ def _describe_result(done: Contributed) -> list[str]:
             f"waiting for {', '.join(done.waiting) or 'the servers'}; then run the command again",
         ]
     waiting = ", ".join(found.sites("waiting"))
+    next_step = f"all sites have contributed; combine with: poolctl rounds finish {found.round_id}"
+    if found.state not in {"open", "closed"}:
+        next_step = f"the round is {found.state}; see: poolctl rounds info {found.round_id}"
+    elif waiting:
+        until = f"{found.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        next_step = f"waiting for {waiting} until {until}"
     return [
         f"{done.site} has contributed {size} "
         f"({size_words(done.sent_bytes) + ' sent' if done.sent_bytes else 'the pool had it'})",
         *([done.words] if done.words else []),
-        f"waiting for {waiting} until {found.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-        if waiting
-        else f"all sites have contributed; combine with: poolctl rounds finish {found.round_id}",
+        next_step,
     ]

@@ -37,12 +37,10 @@ ThreadsOption = Annotated[int, Option("Number of threads; 0: one for each core."
 @command(
     app,
     "refine",
-    examples=[
-        "refine siteA.xml siteB.xml --base merged.dat -o refined.dat --rounds 3",
-        "refine siteA.xml siteB.xml --base merged.dat -o r.dat --thin 500 --test test.xml",
-        "refine mine.xml --base merged.dat --write-contributions sent/",
-        "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
-    ],
+    "refine siteA.xml siteB.xml --base merged.dat -o refined.dat --rounds 3",
+    "refine siteA.xml siteB.xml --base merged.dat -o r.dat --thin 500 --test test.xml",
+    "refine mine.xml --base merged.dat --write-contributions sent/",
+    "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
     parameters=REFINEMENT_SETTINGS.parameters(),
 )
 def refine(

@@ -149,7 +149,9 @@ def _require_inputs(
     files = []
     for digest in dict.fromkeys(digests):
         names = [each.address or each.file_name for each in mentions.get(digest, [])]
-        files.append(LocalFile(Path(next(filter(None, names), digest[:12])), digest))
+        name = next(filter(None, names), digest[:12])
+        # A path with the scheme would lose one of its slashes.
+        files.append(LocalFile(Path(name.removeprefix("pool://")), digest))
     require_not_withdrawn(invocation, files, despite=request.despite_withdrawal)
 
 

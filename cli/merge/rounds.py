@@ -34,13 +34,11 @@ app = group("Refine or train a model together with other sites.")
 @command(
     app,
     "start",
-    examples=[
-        "rounds start --base site-a/merged-68 --sites site-a,site-b,site-c --deadline 7d",
-        "rounds start --base site-a/merged-68@3 --sites site-a,site-b --deadline 2026-12-01 "
-        "--rounds 3 --starts 20",
-        "rounds start --base site-a/gaze --sites site-a,site-b,site-c --deadline 1d --rounds 30 "
-        "--method fedadam --option eta=0.01 --option epochs=2",
-    ],
+    "rounds start --base site-a/merged-68 --sites site-a,site-b,site-c --deadline 7d",
+    "rounds start --base site-a/merged-68@3 --sites site-a,site-b --deadline 2026-12-01 "
+    "--rounds 3 --starts 20",
+    "rounds start --base site-a/gaze --sites site-a,site-b,site-c --deadline 1d --rounds 30 "
+    "--method fedadam --option eta=0.01 --option epochs=2",
 )
 def start(
     invocation: Invocation,
@@ -142,7 +140,7 @@ def start(
     return Reply(started, text, [started.round_id])
 
 
-@command(app, "ls", examples=["rounds ls", "rounds ls --state open -q"])
+@command(app, "ls", "rounds ls", "rounds ls --state open -q")
 def ls(
     invocation: Invocation,
     *,
@@ -161,7 +159,7 @@ def ls(
     )
 
 
-@command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])
+@command(app, "info", "rounds info 4f1d2c3b4a596877")
 def info(invocation: Invocation, round_id: RoundArgument) -> Reply:
     """Show a round: its sites, contributions and result."""
     with invocation.pool() as pool:
@@ -174,7 +172,7 @@ def info(invocation: Invocation, round_id: RoundArgument) -> Reply:
     return Reply(found, _description(found), [found.round_id])
 
 
-@command(app, "take-back", examples=["rounds take-back 4f1d2c3b4a596877 -y"])
+@command(app, "take-back", "rounds take-back 4f1d2c3b4a596877 -y")
 def take_back(
     invocation: Invocation,
     round_id: RoundArgument,
@@ -204,10 +202,8 @@ def take_back(
 @command(
     app,
     "finish",
-    examples=[
-        "rounds finish 4f1d2c3b4a596877 --name site-a/refined-68",
-        "rounds finish 4f1d2c3b4a596877 --early",
-    ],
+    "rounds finish 4f1d2c3b4a596877 --name site-a/refined-68",
+    "rounds finish 4f1d2c3b4a596877 --early",
 )
 def finish(
     invocation: Invocation,
@@ -255,7 +251,7 @@ def finish(
     return Reply(done, text, [done.version.address])
 
 
-@command(app, "cancel", examples=["rounds cancel 4f1d2c3b4a596877 -y"])
+@command(app, "cancel", "rounds cancel 4f1d2c3b4a596877 -y")
 def cancel(
     invocation: Invocation,
     round_id: RoundArgument,

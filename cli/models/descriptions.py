@@ -32,11 +32,9 @@ app = single()
 @command(
     app,
     "alias",
-    examples=[
-        "models alias site-a/face-68@3 best",
-        "models alias site-a/face-68 stable",
-        "models alias site-a/face-68 best --remove",
-    ],
+    "models alias site-a/face-68@3 best",
+    "models alias site-a/face-68 stable",
+    "models alias site-a/face-68 best --remove",
 )
 def alias(
     invocation: Invocation,
@@ -62,10 +60,8 @@ def alias(
 @command(
     app,
     "change",
-    examples=[
-        "models change site-a/face-68@2 --label population=infant --remove-label popluation",
-        "models change site-a/face-68 --description 'Infants, air-puff hose in view'",
-    ],
+    "models change site-a/face-68@2 --label population=infant --remove-label popluation",
+    "models change site-a/face-68 --description 'Infants, air-puff hose in view'",
 )
 def change(
     invocation: Invocation,
@@ -121,11 +117,9 @@ def _changed(
 @command(
     app,
     "card",
-    examples=[
-        "models card site-a/face-68",
-        "models card site-a/face-68@3 -o card.md",
-        "models card site-a/face-68@3 --edit card.md",
-    ],
+    "models card site-a/face-68",
+    "models card site-a/face-68@3 -o card.md",
+    "models card site-a/face-68@3 --edit card.md",
 )
 def card(
     invocation: Invocation,
@@ -158,9 +152,7 @@ def card(
 
 
 @command(
-    app,
-    "vocabulary",
-    examples=["models vocabulary", "models vocabulary --terms", "models vocabulary -q"],
+    app, "vocabulary", "models vocabulary", "models vocabulary --terms", "models vocabulary -q"
 )
 def vocabulary(
     invocation: Invocation,

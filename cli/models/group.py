@@ -38,13 +38,11 @@ MOST_EVALUATIONS = 100
 @command(
     app,
     "ls",
-    examples=[
-        "models ls --kind ert --label population=infant --latest",
-        'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
-        "models ls --label 'images>=500' --sort metric.mean_error",
-        "models ls infant eyes --site site-a -q",
-        "models ls --kind ert --facets",
-    ],
+    "models ls --kind ert --label population=infant --latest",
+    'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
+    "models ls --label 'images>=500' --sort metric.mean_error",
+    "models ls infant eyes --site site-a -q",
+    "models ls --kind ert --facets",
 )
 def ls(
     invocation: Invocation,
@@ -207,7 +205,7 @@ def _long_row(version: ModelVersionResponse) -> list[str]:
     ]
 
 
-@command(app, "info", examples=["models info site-a/face-68", "models info site-a/face-68@2"])
+@command(app, "info", "models info site-a/face-68", "models info site-a/face-68@2")
 def info(
     invocation: Invocation, address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")]
 ) -> Reply:
@@ -281,11 +279,9 @@ def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, st
 @command(
     app,
     "lineage",
-    examples=[
-        "models lineage site-d/merged-68",
-        "models lineage site-d/merged-68@2 --recipes --json",
-        "models lineage sha256:DIGEST",
-    ],
+    "models lineage site-d/merged-68",
+    "models lineage site-d/merged-68@2 --recipes --json",
+    "models lineage sha256:DIGEST",
 )
 def lineage(
     invocation: Invocation,

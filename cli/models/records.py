@@ -131,11 +131,9 @@ _SCORE_OF_KIND = {"hog-svm": "average_precision", "ert": "mean_error"}
 @command(
     app,
     "evaluations",
-    examples=[
-        "models evaluations --kind ert --score mean_error",
-        "models evaluations --kind hog-svm --measured-by site-b",
-        "models evaluations site-a/face-68@2",
-    ],
+    "models evaluations --kind ert --score mean_error",
+    "models evaluations --kind hog-svm --measured-by site-b",
+    "models evaluations site-a/face-68@2",
 )
 def evaluations(
     invocation: Invocation,

@@ -42,12 +42,10 @@ _AUDIENCES = {
 @command(
     app,
     "share",
-    examples=[
-        "models share site-a/face-68",
-        "models share site-a/face-68 --visibility private",
-        "models share site-a/face-68 --with site-b --with site-c=see,download",
-        "models share site-a/face-68 --visibility consortium --rights download",
-    ],
+    "models share site-a/face-68",
+    "models share site-a/face-68 --visibility private",
+    "models share site-a/face-68 --with site-b --with site-c=see,download",
+    "models share site-a/face-68 --visibility consortium --rights download",
 )
 def share(
     invocation: Invocation,
@@ -87,7 +85,7 @@ def share(
         return _describe(pool.models.share(address, wanted, rights=granted, sites=listed))
 
 
-@command(app, "usage", examples=["models usage site-a/face-68", "models usage site-a/face-68@2"])
+@command(app, "usage", "models usage site-a/face-68", "models usage site-a/face-68@2")
 def usage(
     invocation: Invocation,
     address: Annotated[str, Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],
@@ -161,7 +159,7 @@ def _read_rights(text: str, option: str) -> list[str]:
 # ``poolctl models queue|publish|quarantine|rm``: from draft to published and away.
 
 
-@command(app, "queue", examples=["models queue", "models queue -q"])
+@command(app, "queue", "models queue", "models queue -q")
 def queue(invocation: Invocation, *, limit: LimitOption = 50) -> Reply:
     """List drafts and quarantined versions that wait for a curator."""
     with invocation.pool() as pool:
@@ -181,7 +179,7 @@ def queue(invocation: Invocation, *, limit: LimitOption = 50) -> Reply:
     )
 
 
-@command(app, "publish", examples=["models publish site-a/face-68@3"])
+@command(app, "publish", "models publish site-a/face-68@3")
 def publish(invocation: Invocation, address: NewestArgument) -> Reply:
     """Publish a draft to everyone who may see its model.
 
@@ -195,10 +193,8 @@ def publish(invocation: Invocation, address: NewestArgument) -> Reply:
 @command(
     app,
     "quarantine",
-    examples=[
-        "models quarantine site-a/face-68@3 --reason 'Landmarks of one eye are swapped'",
-        "models quarantine site-a/face-68@3 --undo",
-    ],
+    "models quarantine site-a/face-68@3 --reason 'Landmarks of one eye are swapped'",
+    "models quarantine site-a/face-68@3 --undo",
 )
 def quarantine(
     invocation: Invocation,
@@ -216,9 +212,7 @@ def quarantine(
         return _reply(pool.models.quarantine(address, reason))
 
 
-@command(
-    app, "rm", examples=["models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y"]
-)
+@command(app, "rm", "models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y")
 def rm(
     invocation: Invocation,
     address: VersionArgument,

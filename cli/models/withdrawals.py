@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cli.frame.addresses import count_words
+from cli.frame.addresses import count_words, first_lines
 from cli.frame.errors import InputMissingError, WithdrawnFilesError
 from cli.frame.options import (
     Argument,
@@ -34,12 +34,10 @@ _MOST_SHOWN = 20
 @command(
     app,
     "withdraw",
-    examples=[
-        "models withdraw site-a/face-68@2 --reason consent-withdrawn "
-        "--explanation 'One family has withdrawn its consent'",
-        "models withdraw site-a/face-68@2 --reason quality --dry-run",
-        "models withdraw site-a/face-68@2 --reason data-error --successor site-a/face-68@3 -y",
-    ],
+    "models withdraw site-a/face-68@2 --reason consent-withdrawn "
+    "--explanation 'One family has withdrawn its consent'",
+    "models withdraw site-a/face-68@2 --reason quality --dry-run",
+    "models withdraw site-a/face-68@2 --reason data-error --successor site-a/face-68@3 -y",
 )
 def withdraw(
     invocation: Invocation,
@@ -90,7 +88,7 @@ def withdraw(
     return Reply(data, [*text, *_affected_text("flagged", done)], _addresses(done))
 
 
-@command(app, "replace", examples=["models replace site-a/merged@1 --by site-c/merged@2"])
+@command(app, "replace", "models replace site-a/merged@1 --by site-c/merged@2")
 def replace(
     invocation: Invocation,
     address: VersionArgument,
@@ -110,7 +108,7 @@ def replace(
     return Reply(done, text, [done.address])
 
 
-@command(app, "withdrawals", examples=["models withdrawals", "models withdrawals --site site-a"])
+@command(app, "withdrawals", "models withdrawals", "models withdrawals --site site-a")
 def withdrawals(
     invocation: Invocation,
     *,
@@ -140,11 +138,9 @@ def withdrawals(
 @command(
     app,
     "check",
-    examples=[
-        "models check /data/models/*.dat",
-        "models check detector.svm landmarks.dat --report withdrawn.json --quiet",
-        "models check",
-    ],
+    "models check /data/models/*.dat",
+    "models check detector.svm landmarks.dat --report withdrawn.json --quiet",
+    "models check",
 )
 def check(
     invocation: Invocation,
@@ -163,7 +159,7 @@ def check(
     found = _named_files(invocation, files) if files else _cached_files()
     if not found:
         return Reply({"checked": 0, "items": []}, "the cache is empty")
-    return _check_reply(invocation, found, report_file)
+    return _check_reply(invocation, found, report_file, named=bool(files))
 
 
 def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
@@ -197,9 +193,10 @@ def _cached_files() -> list[LocalFile]:
 
 
 def _check_reply(
-    invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None
+    invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None, *, named: bool
 ) -> Reply:
-    """Ask about files, and print that none is affected."""
+    """Ask about files, named or cached ones, and print that none is affected."""
+    from site_agent.pool.cache import ModelCache
     from site_agent.pool.restrictions import check_files
 
     with invocation.pool() as pool:
@@ -208,15 +205,19 @@ def _check_reply(
     if report_file is not None:
         report_file.write_text(json.dumps({"items": items}, indent=2) + "\n", encoding="utf-8")
     if found:
-        lines = [f"{each.path}: {each.words}" for each in found[:_MOST_SHOWN]]
-        cached = [each.digest for each in found if each.path.name == each.digest]
-        removal = "poolctl cache rm ADDRESS" if cached else "delete these copies"
-        more = len(found) - len(lines)
+        cached = {} if named else {entry.digest: entry for entry in ModelCache().entries()}
+        lines, names = [], []
+        for each in found:
+            known = cached[each.digest].addresses if each.digest in cached else ()
+            names.append(known[0] if known else each.digest[:12])
+            place = f"{names[-1]} ({each.digest})" if known else each.path
+            lines.append(f"{place}: {each.words}")
+        lines = first_lines(lines, _MOST_SHOWN)
+        removal = f"poolctl cache rm {' '.join(names)}" if cached else "delete these copies"
         raise WithdrawnFilesError(
             f"withdrawn, or containing a withdrawn model: {len(found)} of "
             f"{count_words(len(files), 'file')}:\n"
             + "\n".join(lines)
-            + (f"\n... and {more} more; --report FILE writes all" if more else "")
             + f"\nto remove them: {removal}"
         )
     data = {"checked": len(files), "items": items}

@@ -88,8 +88,7 @@ def read_terms(words: Sequence[str], file: Path | None = None) -> list[Term]:
         try:
             terms[Term.parse(word, today_utc())] = None
         except ValueError as error:
-            listed = "poolctl models vocabulary --terms lists the codes"
-            raise UsageError(f"--term {word}: {error}; {listed}") from error
+            raise UsageError(f"--term {word}: {error}") from error
     if file is not None:
         if not file.is_file():
             raise InputMissingError(f"{file}: no such file; expected one term per line")

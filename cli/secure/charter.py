@@ -98,10 +98,8 @@ _FileArgument = Annotated[Path, Argument("The charter.")]
 @command(
     app,
     "create",
-    examples=[
-        "secure charter create eyes -o eyes.toml --server inst-1=KEY --server inst-2=KEY "
-        "--lab lab-a=KEY --lab lab-b=KEY --lab lab-c=KEY"
-    ],
+    "secure charter create eyes -o eyes.toml --server inst-1=KEY --server inst-2=KEY "
+    "--lab lab-a=KEY --lab lab-b=KEY --lab lab-c=KEY",
 )
 def create(
     _invocation: Invocation,
@@ -134,7 +132,7 @@ def create(
     return _describe(made, output)
 
 
-@command(app, "show", examples=["secure charter show eyes.toml"])
+@command(app, "show", "secure charter show eyes.toml")
 def show(_invocation: Invocation, file: _FileArgument) -> Reply:
     """Show the members, the rules and the digest of a charter."""
     from site_agent.secure.charter import read_charter
@@ -142,9 +140,7 @@ def show(_invocation: Invocation, file: _FileArgument) -> Reply:
     return _describe(read_charter(file), file)
 
 
-@command(
-    app, "accept", examples=['secure charter accept eyes.toml --digest "lusab babad gutih ..."']
-)
+@command(app, "accept", 'secure charter accept eyes.toml --digest "lusab babad gutih ..."')
 def accept(
     _invocation: Invocation,
     file: _FileArgument,

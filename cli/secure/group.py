@@ -48,9 +48,7 @@ _LARGEST_DIFFERENCE = 1e-7
 
 
 @command(
-    trial_app,
-    "try",
-    examples=["secure try", "secure try --servers 3 --sites 5 --parameters 1000000 --json"],
+    trial_app, "try", "secure try", "secure try --servers 3 --sites 5 --parameters 1000000 --json"
 )
 def try_out(
     invocation: Invocation,
@@ -148,7 +146,7 @@ WantedBy=multi-user.target
 """
 
 
-@command(app, "keygen", examples=["secure keygen", "secure keygen --site server-1"])
+@command(app, "keygen", "secure keygen", "secure keygen --site server-1")
 def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOption = None) -> Reply:
     """Create the key with which your lab or server signs in secure sums.
 
@@ -164,9 +162,7 @@ def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOptio
 
 
 @command(
-    app,
-    "serve",
-    examples=["secure serve", "secure serve --site server-1 --unit > poolctl-secure.service"],
+    app, "serve", "secure serve", "secure serve --site server-1 --unit > poolctl-secure.service"
 )
 def serve(
     invocation: Invocation,
@@ -219,7 +215,7 @@ def serve(
     return None
 
 
-@command(app, "status", examples=["secure status", "secure status 4f1d2c3b4a59"])
+@command(app, "status", "secure status", "secure status 4f1d2c3b4a59")
 def status(
     invocation: Invocation,
     session: Annotated[str, Argument("Only this session.", "SESSION")] = "",
@@ -259,10 +255,8 @@ def status(
 @command(
     app,
     "verify",
-    examples=[
-        "secure verify 4f1d2c3b4a59 -o sum.contribution",
-        "secure verify 4f1d2c3b4a59 --full",
-    ],
+    "secure verify 4f1d2c3b4a59 -o sum.contribution",
+    "secure verify 4f1d2c3b4a59 --full",
 )
 def verify(
     invocation: Invocation,
@@ -310,7 +304,7 @@ def verify(
     return Reply(data, text, [written.file_digest])
 
 
-@command(app, "void", examples=["secure void 4f1d2c3b4a59 --reason 'lab-c lost its disk' -y"])
+@command(app, "void", "secure void 4f1d2c3b4a59 --reason 'lab-c lost its disk' -y")
 def void(
     invocation: Invocation,
     session: SessionArgument,

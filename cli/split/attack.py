@@ -23,11 +23,9 @@ _RESULTS = "inversion.json"
 @command(
     app,
     "attack",
-    examples=[
-        "split attack gaze.safetensors --data mine/ --reference public/ -o attack/",
-        "split attack gaze.safetensors --data mine/ --reference public/ --noise-level 0.5 "
-        "--noise-level 2 -o attack/",
-    ],
+    "split attack gaze.safetensors --data mine/ --reference public/ -o attack/",
+    "split attack gaze.safetensors --data mine/ --reference public/ --noise-level 0.5 "
+    "--noise-level 2 -o attack/",
 )
 def attack(
     invocation: Invocation,

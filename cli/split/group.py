@@ -24,7 +24,7 @@ ArchitectureOption = Annotated[
 CutOption = Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")]
 
 
-@command(app, "cuts", examples=["split cuts", "split cuts --architecture gaze-resnet18"])
+@command(app, "cuts", "split cuts", "split cuts --architecture gaze-resnet18")
 def cuts(
     _invocation: Invocation,
     *,
@@ -72,10 +72,8 @@ def _floats(size: CutSize) -> str:
 @command(
     app,
     "cost",
-    examples=[
-        "split cost",
-        "split cost --architecture gaze-lenet --cut u --sites 5 --images-each 400 --rounds 5",
-    ],
+    "split cost",
+    "split cost --architecture gaze-lenet --cut u --sites 5 --images-each 400 --rounds 5",
 )
 def cost(
     _invocation: Invocation,

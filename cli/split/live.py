@@ -80,10 +80,8 @@ class PlanOptions:
 @command(
     app,
     "provision",
-    examples=[
-        "split provision --server split.example.org:8791 --aggregator parts.example.net:8792 "
-        "--site site-a --site site-b --site site-c -o kits"
-    ],
+    "split provision --server split.example.org:8791 --aggregator parts.example.net:8792 "
+    "--site site-a --site site-b --site site-c -o kits",
 )
 def provision(
     _invocation: Invocation,
@@ -123,7 +121,7 @@ def provision(
     return Reply({"kits": made, "plan": chosen}, text, [str(kit) for kit in made])
 
 
-@command(app, "server", examples=["split server kits/server"])
+@command(app, "server", "split server kits/server")
 def server(invocation: Invocation, kit: KitArgument) -> Reply:
     """Run the main server of a split training until Ctrl-C.
 
@@ -138,7 +136,7 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
     return Reply({"kit": found.folder}, "stopped")
 
 
-@command(app, "aggregator", examples=["split aggregator kits/aggregator"])
+@command(app, "aggregator", "split aggregator kits/aggregator")
 def aggregator(invocation: Invocation, kit: KitArgument) -> Reply:
     """Run the part aggregator of a split training until Ctrl-C.
 
@@ -153,7 +151,7 @@ def aggregator(invocation: Invocation, kit: KitArgument) -> Reply:
     return Reply({"kit": found.folder}, "stopped")
 
 
-@command(app, "client", examples=["split client kits/site-a --data eyes/"])
+@command(app, "client", "split client kits/site-a --data eyes/")
 def client(
     invocation: Invocation,
     kit: KitArgument,
@@ -204,7 +202,7 @@ def _read(data: Path, persons: str) -> GazeSamples:
     return open_gaze(data).read(names or None)
 
 
-@command(app, "status", examples=["split status kits/server", "split status kits/site-a"])
+@command(app, "status", "split status kits/server", "split status kits/site-a")
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show how far a split training is, and which sites are done with the round under way."""
     from site_agent.split.connection import ServiceConnection
@@ -223,7 +221,7 @@ def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     return Reply(facts, [f"{found.addresses['server']}: {state}", table], [state])
 
 
-@command(app, "stop", examples=["split stop kits/server"])
+@command(app, "stop", "split stop kits/server")
 def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
     """End a split training: all clients end, and the rounds that have ended are kept.
 
@@ -238,9 +236,7 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
     return Reply({"kit": found.folder}, "stopped: clients end when they ask next")
 
 
-@command(
-    app, "assemble", examples=["split assemble kits/server kits/aggregator -o gaze.safetensors"]
-)
+@command(app, "assemble", "split assemble kits/server kits/aggregator -o gaze.safetensors")
 def assemble(
     _invocation: Invocation,
     server: Annotated[Path, Argument("The main server's.", "SERVER_KIT")],
@@ -259,7 +255,7 @@ def assemble(
     return Reply({"output": output, **found}, [words, found["privacy"]], [str(output)])
 
 
-@command(app, "evaluate", examples=["split evaluate kits/site-a --data eyes/ --persons p14"])
+@command(app, "evaluate", "split evaluate kits/site-a --data eyes/ --persons p14")
 def evaluate(
     invocation: Invocation, kit: KitArgument, *, data: GazeDataOption, persons: PersonsOption = ""
 ) -> Reply:
@@ -285,10 +281,8 @@ def evaluate(
 @command(
     app,
     "train",
-    examples=[
-        "split train gaze/ --sites 5 --rounds 5 -o run/",
-        "split train gaze/ --sites 5 --rounds 5 --cut u --variant v2 -o other/",
-    ],
+    "split train gaze/ --sites 5 --rounds 5 -o run/",
+    "split train gaze/ --sites 5 --rounds 5 --cut u --variant v2 -o other/",
 )
 def train(
     invocation: Invocation,

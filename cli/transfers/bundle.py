@@ -31,10 +31,8 @@ FileArgument = Annotated[Path, Argument("A bundle.")]
 @command(
     app,
     "export",
-    examples=[
-        "bundle export site-d/merged-68 --with-parents -o merged.bundle",
-        "bundle export site-a/face-68@2 site-b/face-68 --evaluations -o faces.bundle",
-    ],
+    "bundle export site-d/merged-68 --with-parents -o merged.bundle",
+    "bundle export site-a/face-68@2 site-b/face-68 --evaluations -o faces.bundle",
 )
 def export(
     invocation: Invocation,
@@ -71,7 +69,7 @@ def export(
     return Reply(done, text, [str(output)])
 
 
-@command(app, "inspect", examples=["bundle inspect merged.bundle"])
+@command(app, "inspect", "bundle inspect merged.bundle")
 def inspect(invocation: Invocation, file: FileArgument) -> Reply:
     """Verify a bundle without a pool, and list its models.
 
@@ -89,10 +87,8 @@ def inspect(invocation: Invocation, file: FileArgument) -> Reply:
 @command(
     app,
     "import",
-    examples=[
-        "bundle import merged.bundle --dry-run",
-        "bundle import merged.bundle --site-map site-a=partner-a --site-map site-b=partner-b",
-    ],
+    "bundle import merged.bundle --dry-run",
+    "bundle import merged.bundle --site-map site-a=partner-a --site-map site-b=partner-b",
 )
 def import_file(
     invocation: Invocation,

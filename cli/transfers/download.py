@@ -42,11 +42,9 @@ app = single()
 @command(
     app,
     "download",
-    examples=[
-        "download site-a/face-68",
-        "download site-a/face-68@2 site-b/face-68 -o models/",
-        "download pool://site-a/face-68@2 -o siteA.dat",
-    ],
+    "download site-a/face-68",
+    "download site-a/face-68@2 site-b/face-68 -o models/",
+    "download pool://site-a/face-68@2 -o siteA.dat",
 )
 def download(
     invocation: Invocation,
@@ -169,7 +167,7 @@ cache_app = group("List, verify and remove the models cached on this machine.")
 _AGE_UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-@command(cache_app, "ls", examples=["cache ls", "cache ls --json"])
+@command(cache_app, "ls", "cache ls", "cache ls --json")
 def ls(_invocation: Invocation) -> Reply:
     """List cached models, last used first."""
     cache = _cache()
@@ -199,12 +197,10 @@ def ls(_invocation: Invocation) -> Reply:
 @command(
     cache_app,
     "rm",
-    examples=[
-        "cache rm 9f86d081884c",
-        "cache rm site-a/face-68@2 --yes",
-        "cache rm --max-size 10GB",
-        "cache rm --older-than 30d --dry-run",
-    ],
+    "cache rm 9f86d081884c",
+    "cache rm site-a/face-68@2 --yes",
+    "cache rm --max-size 10GB",
+    "cache rm --older-than 30d --dry-run",
 )
 def rm(
     invocation: Invocation,
@@ -238,7 +234,7 @@ def rm(
     return _remove(invocation, cache, surplus, yes=yes, dry_run=dry_run)
 
 
-@command(cache_app, "verify", examples=["cache verify", "cache verify --remove"])
+@command(cache_app, "verify", "cache verify", "cache verify --remove")
 def verify(
     invocation: Invocation, remove: Annotated[bool, Option("Remove damaged files.")] = False
 ) -> Reply:

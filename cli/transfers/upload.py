@@ -53,12 +53,10 @@ class _Description:
 @command(
     app,
     "upload",
-    examples=[
-        "upload siteA.dat --name site-a/face-68 --label population=infant --label images=1111",
-        "upload siteA.svm --name face --metric recall=0.88 --description 'Hose in view'",
-        "upload merged.dat --name merged-68 --purpose research",
-        "upload siteA.dat --name face-68 --term DUO:0000042 --term MOR=2027-01-31 --draft",
-    ],
+    "upload siteA.dat --name site-a/face-68 --label population=infant --label images=1111",
+    "upload siteA.svm --name face --metric recall=0.88 --description 'Hose in view'",
+    "upload merged.dat --name merged-68 --purpose research",
+    "upload siteA.dat --name face-68 --term DUO:0000042 --term MOR=2027-01-31 --draft",
 )
 def upload(
     invocation: Invocation,
@@ -253,11 +251,9 @@ _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 @command(
     uploads_app,
     "uploads",
-    examples=[
-        "uploads",
-        "uploads --site site-a --json",
-        f"uploads --abort {'0123456789abcdef' * 2}",
-    ],
+    "uploads",
+    "uploads --site site-a --json",
+    f"uploads --abort {'0123456789abcdef' * 2}",
 )
 def uploads(
     invocation: Invocation,

@@ -34,13 +34,11 @@ app = single()
 @command(
     app,
     "convert",
-    examples=[
-        "convert merged.svm -o python.svm --detector-kind simple_object_detector --upsample 1",
-        "convert found.svm -o cpp.svm --detector-kind object_detector",
-        "convert merged.dat -o merged.forest",
-        "convert site-a/face-68 -o face.dat",
-        "convert merged.forest -o small.forest --format poolctl-forest-half",
-    ],
+    "convert merged.svm -o python.svm --detector-kind simple_object_detector --upsample 1",
+    "convert found.svm -o cpp.svm --detector-kind object_detector",
+    "convert merged.dat -o merged.forest",
+    "convert site-a/face-68 -o face.dat",
+    "convert merged.forest -o small.forest --format poolctl-forest-half",
 )
 def convert(
     invocation: Invocation,
@@ -147,11 +145,9 @@ _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
 @command(
     prune_app,
     "prune",
-    examples=[
-        "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
-        "prune gaze.safetensors --fraction 0.9 --global -o pruned.safetensors",
-        "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999 --test eyes/",
-    ],
+    "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
+    "prune gaze.safetensors --fraction 0.9 --global -o pruned.safetensors",
+    "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999 --test eyes/",
 )
 def prune(
     invocation: Invocation,

@@ -50,15 +50,13 @@ _SHORT_NAMES = {
 @command(
     app,
     "evaluate",
-    examples=[
-        "evaluate merged.dat test.xml",
-        "evaluate siteA.svm siteB.svm merged.svm test.xml -o scores/",
-        "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
-        "evaluate whole.dat eyes.dat test.xml --parts eyes",
-        "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
-        "evaluate gaze.safetensors eyes/ --sessions held-out -o scores/",
-        "evaluate look.safetensors clips/",
-    ],
+    "evaluate merged.dat test.xml",
+    "evaluate siteA.svm siteB.svm merged.svm test.xml -o scores/",
+    "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
+    "evaluate whole.dat eyes.dat test.xml --parts eyes",
+    "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
+    "evaluate gaze.safetensors eyes/ --sessions held-out -o scores/",
+    "evaluate look.safetensors clips/",
 )
 def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their order)
     invocation: Invocation,
@@ -180,10 +178,10 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
             )
         measured = join_digests(person_digests(samples))
         trained_on = warn_of_training_samples(
-            invocation, paths, samples, digests, _lineages(invocation, paths)
+            invocation, files, samples, digests, _lineages(invocation, paths)
         )
     else:
-        found, measured, trained_on = _score_on_faces(invocation, paths, dataset, settings, workers)
+        found, measured, trained_on = _score_on_faces(invocation, files, dataset, settings, workers)
     models = [
         ScoredModel(file.word, file_digest(file.path), scores)
         for file, scores in zip(files, found, strict=True)
@@ -252,7 +250,7 @@ def _can_be_data(word: str) -> bool:
 
 def _score_on_faces(
     invocation: Invocation,
-    models: Sequence[Path],
+    files: Sequence[ModelFile],
     dataset: FaceDataset,
     settings: EvaluationSettings,
     workers: int,
@@ -262,13 +260,14 @@ def _score_on_faces(
     from site_agent.evaluation import evaluate_models
 
     with invocation.progress("evaluate") as report:
-        found = evaluate_models(models, dataset, settings, workers=workers, progress=report)
+        paths = [file.path for file in files]
+        found = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
     digest = dataset_digest(dataset)
-    return found, digest, warn_of_training_images(invocation, models, dataset, digest)
+    return found, digest, warn_of_training_images(invocation, files, dataset, digest)
 
 
 def warn_of_training_images(
-    invocation: Invocation, models: Sequence[Path], dataset: FaceDataset, digest: str
+    invocation: Invocation, models: Sequence[ModelFile], dataset: FaceDataset, digest: str
 ) -> list[int]:
     """Return how many images of a test each model has learned, and warn where there are any."""
     from site_agent.datasets import image_marks
@@ -276,10 +275,11 @@ def warn_of_training_images(
 
     marks = image_marks(dataset)
     counts = []
-    for model, lineage in zip(models, _lineages(invocation, models), strict=True):
-        overlap = training_overlap(model, dataset, digest, marks, lineage)
+    lineages = _lineages(invocation, [model.path for model in models])
+    for model, lineage in zip(models, lineages, strict=True):
+        overlap = training_overlap(model.path, dataset, digest, marks, lineage)
         if overlap is not None:
-            invocation.warn(f"{model}: {overlap.words}")
+            invocation.warn(f"{model.word}: {overlap.words}")
         counts.append(0 if overlap is None else overlap.images)
     return counts
 

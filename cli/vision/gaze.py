@@ -7,7 +7,7 @@ from math import degrees
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame.addresses import count_words
+from cli.frame.addresses import ModelFile, count_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Option
@@ -58,7 +58,7 @@ def read_gaze_samples(
 
 def warn_of_training_samples(
     invocation: Invocation,
-    networks: Sequence[Path],
+    networks: Sequence[ModelFile],
     samples: GazeSamples,
     digests: dict[str, str],
     lineages: Sequence[Collection[str]],
@@ -68,9 +68,9 @@ def warn_of_training_samples(
 
     counts = []
     for network, lineage in zip(networks, lineages, strict=True):
-        overlap = gaze_overlap(network, samples, digests, lineage)
+        overlap = gaze_overlap(network.path, samples, digests, lineage)
         if overlap is not None:
-            invocation.warn(f"{network}: {overlap.words}")
+            invocation.warn(f"{network.word}: {overlap.words}")
         counts.append(0 if overlap is None else overlap.samples)
     return counts
 

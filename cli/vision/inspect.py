@@ -20,11 +20,9 @@ app = single()
 @command(
     app,
     "inspect",
-    examples=[
-        "inspect siteA.dat",
-        "inspect siteA.svm --picture siteA.png",
-        "inspect site-a/face-68@2 --json",
-    ],
+    "inspect siteA.dat",
+    "inspect siteA.svm --picture siteA.png",
+    "inspect site-a/face-68@2 --json",
 )
 def inspect(
     invocation: Invocation,

@@ -24,13 +24,11 @@ app = single()
 @command(
     app,
     "predict",
-    examples=[
-        "predict photos/ --detector merged.svm --landmarks merged.dat --pictures seen/",
-        "predict test.xml --landmarks site-a/face-68 --json",
-        "predict a.jpg b.jpg --detector merged.svm -o found.xml",
-        "predict eyes/ --network gaze.safetensors -o gaze.csv --pictures seen/",
-        "predict walk.mp4 --network look.safetensors --pictures seen/",
-    ],
+    "predict photos/ --detector merged.svm --landmarks merged.dat --pictures seen/",
+    "predict test.xml --landmarks site-a/face-68 --json",
+    "predict a.jpg b.jpg --detector merged.svm -o found.xml",
+    "predict eyes/ --network gaze.safetensors -o gaze.csv --pictures seen/",
+    "predict walk.mp4 --network look.safetensors --pictures seen/",
 )
 def predict(
     invocation: Invocation,

@@ -97,7 +97,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
         return _study(invocation, request, dry_run=place.dry_run)
 
     study.__doc__ = f"{text}\n{_FOLDER_HELP}"
-    command(app, kind, examples=examples, parameters=options.parameters())(study)
+    command(app, kind, *examples, parameters=options.parameters())(study)
 
 
 _add_study(
@@ -121,15 +121,15 @@ _add_study(
 )
 
 
-command(
-    app, "gaze", examples=study_gaze.GAZE_EXAMPLES, parameters=study_gaze.GAZE_SETTINGS.parameters()
-)(study_gaze.study_gaze)
-command(app, "egocentric", examples=study_egocentric.EXAMPLES)(study_egocentric.study_egocentric)
-command(app, "privacy", examples=study_gaze.PRIVACY_EXAMPLES)(study_gaze.study_privacy)
+command(app, "gaze", *study_gaze.GAZE_EXAMPLES, parameters=study_gaze.GAZE_SETTINGS.parameters())(
+    study_gaze.study_gaze
+)
+command(app, "egocentric", *study_egocentric.EXAMPLES)(study_egocentric.study_egocentric)
+command(app, "privacy", *study_gaze.PRIVACY_EXAMPLES)(study_gaze.study_privacy)
 command(
     app,
     "cross-encoder",
-    examples=study_cross_encoder.EXAMPLES,
+    *study_cross_encoder.EXAMPLES,
     parameters=study_cross_encoder.CROSS_ENCODER_SETTINGS.parameters(),
 )(study_cross_encoder.study_cross_encoder)
 
@@ -266,6 +266,6 @@ def _with_seed(settings: StudySettings, seed: int) -> StudySettings:
     return replace(settings, seed=seed, evaluation=replace(settings.evaluation, seed=seed))
 
 
-command(
-    app, "split", examples=study_split.EXAMPLES, parameters=study_split.SPLIT_SETTINGS.parameters()
-)(study_split.study_split)
+command(app, "split", *study_split.EXAMPLES, parameters=study_split.SPLIT_SETTINGS.parameters())(
+    study_split.study_split
+)

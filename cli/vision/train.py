@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cli.frame.addresses import size_words
+from cli.frame.addresses import ModelFile, size_words
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
@@ -77,11 +77,9 @@ class FaceTrainingOptions(TrainingOptions):
 @command(
     app,
     "hog-svm",
-    examples=[
-        "train hog-svm faces.xml -o siteA.svm",
-        "train hog-svm faces.xml -o siteA.svm --flips --upsample 2 --target-size-px 80x80",
-        "train hog-svm faces.xml -o siteA.svm --by-label --test test.xml --upload site-a/face",
-    ],
+    "train hog-svm faces.xml -o siteA.svm",
+    "train hog-svm faces.xml -o siteA.svm --flips --upsample 2 --target-size-px 80x80",
+    "train hog-svm faces.xml -o siteA.svm --by-label --test test.xml --upload site-a/face",
     parameters=HOG_SVM_SETTINGS.parameters(),
 )
 def hog_svm(
@@ -117,11 +115,9 @@ def hog_svm(
 @command(
     app,
     "ert",
-    examples=[
-        "train ert faces.xml -o siteA.dat",
-        "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
-        "train ert faces.xml -o eyes.dat --for blinks --test test.xml --upload site-a/eyes",
-    ],
+    "train ert faces.xml -o siteA.dat",
+    "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
+    "train ert faces.xml -o eyes.dat --for blinks --test test.xml --upload site-a/eyes",
     parameters=ERT_SETTINGS.parameters(),
 )
 def ert(
@@ -161,9 +157,7 @@ def ert(
 
 
 @command(
-    app,
-    "starter",
-    examples=["train starter -o eyes.dat", "train starter -o eyes.dat --image-count 1000"],
+    app, "starter", "train starter -o eyes.dat", "train starter -o eyes.dat --image-count 1000"
 )
 def starter(
     invocation: Invocation,
@@ -318,8 +312,9 @@ def _evaluate(
     with invocation.progress("evaluate") as report:
         scores = evaluate_model(result.model_path, after.test_faces, workers=0, progress=report)
     digest = result.record.model_digest
+    file = ModelFile(str(result.model_path), result.model_path)
     measured = dataset_digest(after.test_faces)
-    overlaps = warn_of_training_images(invocation, [result.model_path], after.test_faces, measured)
+    overlaps = warn_of_training_images(invocation, [file], after.test_faces, measured)
     kept = versions.save_evaluation(
         result.model_path, digest, scores.metrics, measured, overlaps[0]
     )

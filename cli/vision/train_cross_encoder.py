@@ -39,10 +39,8 @@ GAZE_HEAD_SETTINGS = SettingsOptions(
 @command(
     app,
     "cross-encoder",
-    examples=[
-        "train cross-encoder eyes/ -o encoder.safetensors",
-        "train cross-encoder eyes/ -o encoder.safetensors --persons p01,p02 --epochs 60",
-    ],
+    "train cross-encoder eyes/ -o encoder.safetensors",
+    "train cross-encoder eyes/ -o encoder.safetensors --persons p01,p02 --epochs 60",
     parameters=CROSS_ENCODER_SETTINGS.parameters(),
 )
 def cross_encoder(
@@ -85,10 +83,8 @@ def cross_encoder(
 @command(
     app,
     "gaze-head",
-    examples=[
-        "train gaze-head eyes/ --encoder encoder.safetensors --persons p07 -o p07.safetensors",
-        "train gaze-head eyes/ --encoder site-a/encoder --persons p07 --shots 20 -o me.safetensors",
-    ],
+    "train gaze-head eyes/ --encoder encoder.safetensors --persons p07 -o p07.safetensors",
+    "train gaze-head eyes/ --encoder site-a/encoder --persons p07 --shots 20 -o me.safetensors",
     parameters=GAZE_HEAD_SETTINGS.parameters(),
 )
 def gaze_head(

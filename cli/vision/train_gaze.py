@@ -124,11 +124,9 @@ GazeArgument = Annotated[Path, Argument("A folder with gaze.csv, its table, or M
 @command(
     app,
     "gaze",
-    examples=[
-        "train gaze eyes/ -o gaze.safetensors",
-        "train gaze eyes/ -o p07.safetensors --persons p07 --base gaze.safetensors --epochs 30",
-        "train gaze eyes/ -o big.safetensors --architecture gaze-resnet18 --upload site-a/gaze",
-    ],
+    "train gaze eyes/ -o gaze.safetensors",
+    "train gaze eyes/ -o p07.safetensors --persons p07 --base gaze.safetensors --epochs 30",
+    "train gaze eyes/ -o big.safetensors --architecture gaze-resnet18 --upload site-a/gaze",
     parameters=GAZE_SETTINGS.parameters(),
 )
 def gaze(

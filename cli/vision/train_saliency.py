@@ -33,11 +33,9 @@ SALIENCY_SETTINGS = SettingsOptions(
 @command(
     app,
     "saliency",
-    examples=[
-        "train saliency clips/ -o look.safetensors",
-        "train saliency clips/ -o p01.safetensors --persons P01 --epochs 30",
-        "train saliency clips/ -o small.safetensors --architecture glc-small",
-    ],
+    "train saliency clips/ -o look.safetensors",
+    "train saliency clips/ -o p01.safetensors --persons P01 --epochs 30",
+    "train saliency clips/ -o small.safetensors --architecture glc-small",
     parameters=SALIENCY_SETTINGS.parameters(),
 )
 def saliency(

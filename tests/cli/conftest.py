@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,19 @@ def poolctl(capfd: pytest.CaptureFixture[str]) -> Run:
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+def run_here(*words: object, **environment: str) -> Outcome:
+    """Run a command in this process, also where a test has no ``capfd``."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+    return Outcome(code, out.getvalue(), err.getvalue())
 
 
 _STARTED: list[subprocess.Popen[str]] = []

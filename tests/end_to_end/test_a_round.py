@@ -20,7 +20,7 @@ from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 from tests.aggregators.small_models import as_trained, make_predictor
-from tests.cli.conftest import Outcome, run_process, start_process
+from tests.cli.conftest import Outcome, run_here, start_process
 from tests.pool_server.pool_driver import pool_process
 from tests.pool_server.rounds.round_driver import pass_deadline
 from tests.site_agent.live_pool import UnreliableLine
@@ -48,7 +48,7 @@ class Lab:
         return (*words, "--least-others", "1", "--json")
 
     def run(self, *words: str, **environment: str) -> Outcome:
-        return run_process(*words, **(self.environment | environment))
+        return run_here(*words, **(self.environment | environment))
 
 
 @pytest.fixture

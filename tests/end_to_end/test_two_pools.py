@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,10 +12,9 @@ import httpx
 import pytest
 
 from aggregators.formats import file_digest, write_model
-from cli.frame.app import main
 from site_agent import ModelCache, PoolClient
 from tests.aggregators.small_models import make_detector
-from tests.cli.conftest import Outcome, run_process
+from tests.cli.conftest import Outcome, run_here
 from tests.pool_server.pool_driver import pool_process
 
 
@@ -34,21 +31,8 @@ class Desk:
         return {"POOL_ENDPOINT": self.url, "POOL_TOKEN": self.token, "POOL_HOME": str(self.home)}
 
     def run(self, *words: object, **environment: str) -> Outcome:
-        """Run a command as a process of its own."""
-        return run_process(*words, **(self.environment | environment))
-
-    def prepare(self, *words: object) -> Outcome:
-        """Run a command in this process, for what is only the way to the matter."""
-        out, err = io.StringIO(), io.StringIO()
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            for name, value in self.environment.items():
-                patch.setenv(name, value)
-            code = main([str(word) for word in words])
-        return Outcome(code, out.getvalue(), err.getvalue())
+        """Run a command as this site."""
+        return run_here(*words, **(self.environment | environment))
 
     def client(self) -> PoolClient:
         return PoolClient(self.url, self.token, cache=ModelCache(self.home / "cache"))
@@ -83,18 +67,18 @@ def pools(tmp_path: Path) -> Iterator[Pools]:
 def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Path) -> None:
     a, b = pools.desk("here", "site-a"), pools.desk("here", "site-b")
     for number, desk in enumerate((a, b), start=1):
-        assert desk.prepare("keys", "create").code == 0
-        assert desk.prepare("keys", "register").code == 0
+        assert desk.run("keys", "create").code == 0
+        assert desk.run("keys", "register").code == 0
         write_model(make_detector(number), tmp_path / f"{number}.svm")
     words = ("-l", "population=infant", "-m", "recall=0.9", "--description", "Infants")
-    assert a.prepare("upload", tmp_path / "1.svm", "--name", "face", *words).code == 0
-    assert b.prepare("upload", tmp_path / "2.svm", "--name", "face").code == 0
+    assert a.run("upload", tmp_path / "1.svm", "--name", "face", *words).code == 0
+    assert b.run("upload", tmp_path / "2.svm", "--name", "face").code == 0
 
     merged = tmp_path / "merged.svm"
-    made = b.prepare("merge", "mwma", "site-a/face", "site-b/face", "-o", merged)
+    made = b.run("merge", "mwma", "site-a/face", "site-b/face", "-o", merged)
     assert made.code == 0, made.err
     assert "met for the first time" in made.err, "the key of the other site"
-    assert b.prepare("upload", merged, "--name", "merged", "--json").data["version"]["signed_by"]
+    assert b.run("upload", merged, "--name", "merged", "--json").data["version"]["signed_by"]
 
     # Handing on needs the owners' word, and the pool gives the reason.
     bundle = tmp_path / "faces.bundle"
@@ -114,7 +98,7 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
         "pool://site-a/face@1", "pool://site-b/face@1", "pool://site-b/merged@1",
     ]  # fmt: skip
     again = tmp_path / "again.bundle"
-    assert b.prepare(*asked[:-1], again).code == 0
+    assert b.run(*asked[:-1], again).code == 0
     assert again.read_bytes() == bundle.read_bytes(), "equal models, equal bytes"
 
     # On the other side, with nothing but the file.
@@ -124,13 +108,13 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
     assert [each["origin"].partition("@")[0] for each in report["versions"]] == [
         "site-a", "site-b", "site-b",
     ]  # fmt: skip
-    missing = there.prepare("bundle", "import", bundle, "--json")
+    missing = there.run("bundle", "import", bundle, "--json")
     assert (missing.code, missing.error["code"]) == (3, "forbidden")
     assert "site-a, site-b" in missing.error["message"]
     for site in ("site-a", "partner"):
-        assert there.prepare("admin", "sites", "create", site).code == 0
+        assert there.run("admin", "sites", "create", site).code == 0
     taken = ("bundle", "import", bundle, "--site-map", "site-b=partner", "--json")
-    assert there.prepare(*taken, "--dry-run").data["imported"] is False
+    assert there.run(*taken, "--dry-run").data["imported"] is False
     outcome = there.run(*taken).data
     assert [(each["source"], each["address"], each["signed"]) for each in outcome["items"]] == [
         ("pool://site-a/face@1", "pool://site-a/face@1", True),

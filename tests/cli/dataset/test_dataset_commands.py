@@ -11,7 +11,7 @@ import pytest
 from site_agent.datasets import read_faces
 from site_agent.eyeblink.batch.sessions import find_sessions
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
-from tests.cli.conftest import Run, run_process
+from tests.cli.conftest import Run, run_here
 from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
 
 
@@ -19,7 +19,7 @@ from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
     words = ("dataset", "synth", folder, "--image-count", 8, "--person-count", 4)
-    drawn = run_process(*words, "--size", "160x160", "-q")
+    drawn = run_here(*words, "--size", "160x160", "-q")
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 

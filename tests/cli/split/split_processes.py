@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from site_agent.datasets.gaze import GazeSamples, open_gaze, write_samples
-from tests.cli.conftest import Outcome, run_process, start_process
+from tests.cli.conftest import Outcome, run_here, start_process
 from tests.site_agent.federated.small_sites import small_sites
 from tests.site_agent.split.live_split import free_address
 
@@ -22,7 +22,7 @@ class SplitProcesses:
         write_samples(self.data, samples.values())
         sites = [word for site in samples for word in ("--site", site)]
         addresses = ["--server", free_address(), "--aggregator", free_address()]
-        made = run_process("split", "provision", *addresses, *sites, "-o", self.kits, *options)
+        made = run_here("split", "provision", *addresses, *sites, "-o", self.kits, *options)
         assert made.code == 0, made.err
         self.running: dict[str, subprocess.Popen[str]] = {}
 
@@ -58,4 +58,4 @@ class SplitProcesses:
 
     def assemble(self, output: Path) -> Outcome:
         kits = self.kits / "server", self.kits / "aggregator"
-        return run_process("split", "assemble", *kits, "-o", output, "--json")
+        return run_here("split", "assemble", *kits, "-o", output, "--json")

@@ -16,7 +16,7 @@ from site_agent.federated.plan import first_model
 from site_agent.networks import new_network, predict_gaze, read_network, to_module
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.kits import read_kit
-from tests.cli.conftest import Run, run_process, wait_until
+from tests.cli.conftest import Run, run_here, wait_until
 from tests.cli.split.split_processes import SplitProcesses
 from tests.site_agent.federated.small_sites import samples_at
 
@@ -32,14 +32,14 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
     processes = SplitProcesses(tmp_path, "--rounds", 2, "--cut", "u")
     processes.start("aggregator", "server")
     kit = processes.kits / "site-0"
-    wait_until(lambda: run_process("split", "status", kit, "--json").code == 0)
-    shown = run_process("split", "status", kit, "--json").data
+    wait_until(lambda: run_here("split", "status", kit, "--json").code == 0)
+    shown = run_here("split", "status", kit, "--json").data
     assert (shown["round"], shown["finished"], shown["done"]) == (1, False, {})
     processes.start(*processes.persons)
     for site, done in processes.wait_for_clients().items():
         assert done.code == 0, done.err
         assert str(processes.kits / site / "client-part.safetensors") in done.out
-    assert "finished" in run_process("split", "status", kit).out
+    assert "finished" in run_here("split", "status", kit).out
     output = tmp_path / "network.safetensors"
     statement = processes.assemble(output).data
     assert file_digest(output) == statement["network"] == expected_digest(processes)
@@ -48,7 +48,7 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
         sorted(processes.persons)
     ] * 2
     together = join_samples([*processes.samples().values()])
-    scored = run_process("split", "evaluate", kit, "--data", processes.data, "--json").data
+    scored = run_here("split", "evaluate", kit, "--data", processes.data, "--json").data
     found = predict_gaze(to_module(read_network(output)), together.patches, together.head)
     errors = angular_errors_deg(found, together.gaze)
     means = [float(errors[together.person == name].mean()) for name in set(together.person)]
@@ -78,7 +78,7 @@ def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
     data.mkdir()
     write_samples(data, [samples_at(number, 20) for number in range(4)])
     words = ["split", "train", data, "--sites", 3, "--rounds", 1, "-o", tmp_path / "run", "--json"]
-    done = run_process(*words).data
+    done = run_here(*words).data
     network = read_model(done["output"])
     assert isinstance(network, StateDict)
     assert network.metadata["architecture"] == "gaze-lenet"
@@ -86,8 +86,8 @@ def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
         done["formula_bytes"]["steps"] < done["step_bytes"] < 1.02 * done["formula_bytes"]["steps"]
     )
     # The same command again finds everything done.
-    assert run_process(*words).data["digest"] == done["digest"]
-    other = run_process(*words, "--cut", "u")
+    assert run_here(*words).data["digest"] == done["digest"]
+    other = run_here(*words, "--cut", "u")
     assert "holds kits of another plan" in other.error["message"]
 
 

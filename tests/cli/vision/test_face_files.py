@@ -11,7 +11,7 @@ import pytest
 
 from site_agent.datasets import read_faces
 from site_agent.datasets.synthetic import write_face_dataset
-from tests.cli.conftest import Run, run_process
+from tests.cli.conftest import Run, run_here
 from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
 
 QUICK = (
@@ -38,7 +38,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
     drawn = write_face_dataset(folder / "drawn", 6, 6, 1, image_size=(160, 160))
     made = Faces(folder / "same.xml", folder / "pts", folder / "coco" / "faces.json")
     write_pts_folder(read_faces(drawn), made.pts)
-    done = run_process("dataset", "convert", made.pts, "-o", made.xml)
+    done = run_here("dataset", "convert", made.pts, "-o", made.xml)
     assert done.code == 0, done.err
     write_coco_keypoints(read_faces(made.xml), made.coco)
     content = json.loads(made.coco.read_text())
@@ -51,7 +51,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
 @pytest.fixture(scope="module")
 def model(faces: Faces, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "face.dat"
-    trained = run_process("train", "ert", faces.pts, "-o", path, *QUICK, "-q")
+    trained = run_here("train", "ert", faces.pts, "-o", path, *QUICK, "-q")
     assert trained.code == 0, trained.err
     return path
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.cli.conftest import Run, run_process
+from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
 
 SHORT = ("--epochs", 2, "--threads", 1, "--device", "cpu")
@@ -32,7 +32,7 @@ def _logged_in(pool: LivePool, monkeypatch: pytest.MonkeyPatch) -> None:
 def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "eyes"
     words = ("--person-count", 3, "--frame-count", 24, "--amount-ratio", 1, "--sessions", "2-3")
-    drawn = run_process("dataset", "synth-eyes", folder, *words, "-q")
+    drawn = run_here("dataset", "synth-eyes", folder, *words, "-q")
     assert drawn.code == 0, drawn.err
     return folder
 
@@ -40,7 +40,7 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def network(eyes: Path) -> Path:
     file = eyes.parent / "gaze.safetensors"
-    trained = run_process("train", "gaze", eyes, "-o", file, *SHORT, "-q")
+    trained = run_here("train", "gaze", eyes, "-o", file, *SHORT, "-q")
     assert (trained.code, trained.out) == (0, f"{file}\n"), trained.err
     return file
 

@@ -11,7 +11,7 @@ import pytest
 
 from aggregators.formats import file_digest
 from cli.vision.train import settings_for_blinks
-from tests.cli.conftest import Run, run_process
+from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
 
 QUICK_ERT = [
@@ -31,7 +31,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    drawn = run_process("dataset", "synth", folder, "--image-count", 10, "--size", "200x200", "-q")
+    drawn = run_here("dataset", "synth", folder, "--image-count", 10, "--size", "200x200", "-q")
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import file_digest
-from tests.cli.conftest import Run, run_process
+from tests.cli.conftest import Run, run_here
 from tests.conftest import PROJECT_ROOT
 
 QUICK_ERT = [
@@ -26,7 +26,7 @@ QUICK_ERT = [
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    drawn = run_process("dataset", "synth", folder, "--image-count", 12, "--size", "200x200", "-q")
+    drawn = run_here("dataset", "synth", folder, "--image-count", 12, "--size", "200x200", "-q")
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 
@@ -34,7 +34,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def landmarks(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tmp_path_factory.mktemp("models") / "face.dat"
-    trained = run_process("train", "ert", faces, "-o", model, *QUICK_ERT, "-q")
+    trained = run_here("train", "ert", faces, "-o", model, *QUICK_ERT, "-q")
     assert (trained.code, trained.out.strip()) == (0, str(model)), trained.err
     return model
 
