@@ -307,6 +307,8 @@ def lineage(
 
 
 def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return count_words(len(value), "entry", "entries")
     text = str(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
 

@@ -177,19 +177,13 @@ class _Intake:
                     origin=signed.origin, name=signed.key_name, public_key=signed.public_key
                 ),
             )
+        names = set(UploadRequest.model_fields) & set(PortableVersion.model_fields)
+        kept = record.model_dump(include=names - {"site", "terms", "statement"})
         return build_request(
             UploadRequest,
+            **kept,
             site=site,
-            name=record.name,
-            size_bytes=record.size_bytes,
-            digest=record.digest,
-            file_name=record.file_name,
-            description=record.description,
-            labels=record.labels,
-            metrics=record.metrics,
             terms=terms,
-            card=record.card,
-            recipe=record.recipe,
             statement=statement,
             visibility=self._visibility,
             # What holds something withdrawn arrives flagged.

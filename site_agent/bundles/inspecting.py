@@ -10,12 +10,13 @@ from typing import Literal
 from aggregators.errors import RecipeError
 from pool_server.wire.bundles import PortableStatement, PortableVersion
 from pool_server.wire.merges import recipe_digest
-from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
+from pool_server.wire.signatures.comparison import differences, text_digest
 from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.statements import open_statement
 from site_agent.bundles.layout import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool import trust
+from site_agent.pool.signing import facts_of_version
 from site_agent.runs.progress import Progress, no_progress
 
 Trust = Literal["", "trusted", "changed", "unknown"]
@@ -110,32 +111,17 @@ def check_record(bundle: Bundle, record: PortableVersion) -> PublicKey | None:
         raise _wrong(bundle, record, f"its signature does not hold: {error}") from error
     if signed.origin is None:
         raise _wrong(bundle, record, "it does not name the site and pool that signed it")
-    if problems := differences(statement, _facts_of(record, signed.origin)):
+    # Nobody can see from here whether the pool that exported it had imported it before.
+    facts = facts_of_version(
+        record,
+        card_digest=text_digest(record.card),
+        recipe_digest=None if record.recipe is None else recipe_digest(record.recipe),
+    )
+    if problems := differences(statement, facts):
         raise _wrong(
             bundle, record, f"its signature is about something else: {'; '.join(problems)}"
         )
     return key
-
-
-def _facts_of(record: PortableVersion, origin: str) -> VersionFacts:
-    return VersionFacts(
-        site=origin.partition("@")[0],
-        name=record.name,
-        file_name=record.file_name,
-        digest=record.digest,
-        size_bytes=record.size_bytes,
-        kind=record.kind,
-        description=record.description,
-        labels=record.labels,
-        metrics=record.metrics,
-        own_terms=frozenset((t.code, t.detail) for t in record.terms if not t.inherited),
-        inherited_terms=frozenset((t.code, t.detail) for t in record.terms if t.inherited),
-        card_digest=text_digest(record.card),
-        recipe_digest=None if record.recipe is None else recipe_digest(record.recipe),
-        parents=tuple(record.parents),
-        # Nobody can see from here whether the pool that exported it had imported it before.
-        is_import=True,
-    )
 
 
 def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
@@ -159,14 +145,9 @@ def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
 
 def _describe(bundle: Bundle, record: PortableVersion, key: PublicKey | None) -> InspectedVersion:
     signed = record.statement
+    names = ("address", "site", "name", "version", "digest", "size_bytes", "kind")
     return InspectedVersion(
-        address=record.address,
-        site=record.site,
-        name=record.name,
-        version=record.version,
-        digest=record.digest,
-        size_bytes=record.size_bytes,
-        kind=record.kind,
+        **{name: getattr(record, name) for name in names},
         key_id="" if key is None else key.key_id,
         origin=(signed.origin or "") if signed is not None else "",
         trust=_trust(key, signed),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +11,7 @@ from typing import Any
 from aggregators.formats import read_model
 from aggregators.formats.safetensors_file import recognises_safetensors, require_shareable
 from pool_server.wire.cards import CardResponse, read_card
-from pool_server.wire.data_use import Term
-from pool_server.wire.data_use_rules import IntendedUse
-from pool_server.wire.models import ModelVersionResponse, Visibility
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.sites import IdentityResponse
 from pool_server.wire.uploads import UploadRequest
@@ -178,22 +176,15 @@ class PoolClient:
         path: Path | str,
         address: str | ModelAddress,
         *,
-        description: str = "",
-        labels: Mapping[str, str] | None = None,
-        metrics: Mapping[str, float] | None = None,
         recipe: Mapping[str, Any] | None = None,
-        terms: Sequence[Term] = (),
-        intended_use: IntendedUse | None = None,
-        card: str = "",
-        draft: bool = False,
-        visibility: Visibility | None = None,
-        despite_withdrawal: bool = False,
         sign: bool = True,
         digest: str = "",
         progress: Progress | None = None,
+        **fields: Any,
     ) -> Uploaded:
         """Upload a model file as the next version of ``SITE/NAME``.
 
+        `fields` are others of an `UploadRequest`: labels, metrics, terms, card, draft ...
         A merged model also inherits the terms of its inputs, and is refused where they forbid the
         merge or `intended_use`. Only the own site and curators see a `draft`. `visibility` applies
         to the first version of a model. A merge of what was withdrawn is refused unless
@@ -228,16 +219,8 @@ class PoolClient:
             size_bytes=size_bytes,
             digest=digest or hash_file(file, report, share=0.1),
             file_name=file.name[-255:],
-            description=description,
-            labels=dict(labels or {}),
-            metrics=dict(metrics or {}),
             recipe=None if recipe is None else canonical_recipe(recipe),
-            terms=list(terms),
-            intended_use=intended_use,
-            card=card,
-            draft=draft,
-            visibility=visibility,
-            despite_withdrawal=despite_withdrawal,
+            **fields,
         )
         if sign:
             request = self.signatures.signed(request, file)

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pool_server.wire.bundles import PortableVersion
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import NAME_PATTERN
@@ -111,15 +112,9 @@ def facts_of_request(request: UploadRequest, path: Path) -> VersionFacts:
     recipe = request.recipe
     inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
     return VersionFacts(
+        **_said_of(request),
         site=request.site,
-        name=request.name,
-        file_name=request.file_name,
-        digest=request.digest,
-        size_bytes=request.size_bytes,
         kind=kind_of(path),
-        description=request.description,
-        labels=request.labels,
-        metrics=request.metrics,
         own_terms=frozenset((each.code, each.detail) for each in request.terms),
         inherited_terms=frozenset(),
         card_digest=text_digest(request.card),
@@ -129,32 +124,37 @@ def facts_of_request(request: UploadRequest, path: Path) -> VersionFacts:
     )
 
 
+def _said_of(record: UploadRequest | ModelVersionResponse | PortableVersion) -> dict[str, Any]:
+    """Return what records of all kinds say of a version in the same way."""
+    names = ("name", "file_name", "digest", "size_bytes", "description", "labels", "metrics")
+    return {name: getattr(record, name) for name in names}
+
+
 def facts_of_version(
-    version: ModelVersionResponse, *, card_digest: str | None, recipe_digest: str | None
+    version: ModelVersionResponse | PortableVersion,
+    *,
+    card_digest: str | None,
+    recipe_digest: str | None,
 ) -> VersionFacts:
-    """Return what a pool shows of a version.
+    """Return what a pool, or a bundle, shows of a version.
 
     Parameters
     ----------
     card_digest, recipe_digest : str or None
         Of the card's text and of the recipe, which the record of a version does not hold.
     """
-    origin = version.signed_by.origin if version.signed_by is not None else None
+    signed = version.statement if isinstance(version, PortableVersion) else version.signed_by
+    origin = None if signed is None else signed.origin
+    parents = version.parents if isinstance(version, PortableVersion) else version.parent_digests
     return VersionFacts(
+        **_said_of(version),
         site=origin.partition("@")[0] if origin else version.site,
-        name=version.name,
-        file_name=version.file_name,
-        digest=version.digest,
-        size_bytes=version.size_bytes,
         kind=version.kind,
-        description=version.description,
-        labels=version.labels,
-        metrics=version.metrics,
         own_terms=frozenset((t.code, t.detail) for t in version.terms if not t.inherited),
         inherited_terms=frozenset((t.code, t.detail) for t in version.terms if t.inherited),
         card_digest=card_digest,
         recipe_digest=recipe_digest,
-        parents=tuple(version.parent_digests),
+        parents=tuple(parents),
         is_import=origin is not None,
     )
 
