@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 from aggregators.whole_file import write_whole
 from cli.frame.addresses import ModelFile, known_version
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pool_server.wire.labels import VocabularyResponse
     from site_agent.pool.client import PoolClient
 
+
+T = TypeVar("T")
 
 PurposeOption = Annotated[
     Sequence[str],
@@ -264,29 +266,27 @@ def recipe_beside(model: Path, digest: str) -> tuple[Path, dict[str, Any]] | Non
 
 def labels_beside(model: Path, digest: str) -> dict[str, str]:
     """Return the labels that a training suggests for its model."""
-    record = _read(beside(model, "training"))
-    labels = record.get("suggested_labels")
-    if record.get("model_digest") != digest or not isinstance(labels, dict):
-        return {}
+    labels = _said_beside(model, "training", digest, "suggested_labels", dict[str, Any]())
     return {str(key): str(value) for key, value in labels.items()}
 
 
 def metrics_beside(model: Path, digest: str) -> dict[str, float]:
     """Return what the last saved evaluation measured."""
-    record = _read(beside(model, "evaluation"))
-    metrics = record.get("metrics")
-    if record.get("model_digest") != digest or not isinstance(metrics, dict):
-        return {}
-    return {
-        str(key): float(value) for key, value in metrics.items() if isinstance(value, int | float)
-    }
+    metrics = _said_beside(model, "evaluation", digest, "metrics", dict[str, Any]())
+    return {str(key): float(each) for key, each in metrics.items() if isinstance(each, int | float)}
 
 
 def flattered_beside(model: Path, digest: str) -> int:
     """Return how many images of the last saved evaluation the model had been trained on."""
-    record = _read(beside(model, "evaluation"))
-    count = record.get("training_images", 0)
-    return count if record.get("model_digest") == digest and isinstance(count, int) else 0
+    return _said_beside(model, "evaluation", digest, "training_images", 0)
+
+
+def _said_beside(model: Path, what: str, digest: str, key: str, default: T) -> T:
+    """Return an entry of a file that is about the model; the default if it is of another type."""
+    record = _read(beside(model, what))
+    value = record.get(key)
+    is_meant = record.get("model_digest") == digest and isinstance(value, type(default))
+    return cast("T", value) if is_meant else default
 
 
 def save_evaluation(
