@@ -6,13 +6,20 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address
 from cli.frame.errors import MergeFailedError, UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.merge.replaying import digests_to_leave_out, find_recipe, refinement_lines
+from cli.merge.replaying import (
+    digests_to_leave_out,
+    find_recipe,
+    old_name,
+    refinement_lines,
+    steps_data,
+)
 from cli.options.methods import MergeOptions
 from cli.options.versions import NewVersionOptions, model_address, question_label_keys
 
@@ -233,10 +240,7 @@ class Order:
         """Ask for the merges; nothing that needs one is asked for when that one fails."""
         from site_agent.pool.rebuilding import carry_out_elsewhere
 
-        def make(step: Step, recipe: Recipe) -> RecipeInput | None:
-            return self._ask(invocation, pool, step, recipe)
-
-        carry_out_elsewhere(self.plan, make)
+        carry_out_elsewhere(self.plan, partial(self._ask, invocation, pool))
 
     def planned(self) -> Reply:
         """Return what would be asked for."""
@@ -249,26 +253,17 @@ class Order:
                 data, f"would have {count_words(count, 'model')} merged into {self.target}"
             )
         data["left_out"] = [each.digest for each in self.plan.left_out]
-        data["steps"] = [
-            {
-                "replaces": step.old,
-                "name": self._name_of(step),
-                "method": step.recipe.method.name,
-                "kept": list(step.kept),
-                "dropped": list(step.dropped),
-                "rebuilt": list(step.rebuilt),
-            }
-            for step in self.plan.steps
-        ]
+        data["steps"] = steps_data(self.plan, "name", self._name_of)
         lines = [
             f"would have {count_words(len(step.kept) + len(step.rebuilt), 'model')} merged into "
-            f"pool://{self.target.site}/{self._name_of(step)}, in place of {self._old_name(step)}"
+            f"pool://{self.target.site}/{self._name_of(step)}, in place of "
+            f"{old_name(self.sources, step.old)}"
             for step in self.plan.steps
         ]
         return Reply(data, [*lines, *refinement_lines(self.plan)])
 
     def reply(self) -> Reply:
-        """Tell what became of it."""
+        """Return what became of it."""
         job = self.jobs[-1]
         if job.state == "failed" and job.refusal is not None:
             raise MergeFailedError(
@@ -289,18 +284,20 @@ class Order:
     def _ask(
         self, invocation: Invocation, pool: PoolClient, step: Step, recipe: Recipe
     ) -> RecipeInput | None:
+        from aggregators import find_method
         from aggregators.methods import RecipeInput
         from pool_server.wire.names import ModelAddress
 
         is_last = step is self.plan.steps[-1]
         old = step.recipe.output
-        output_format = old.format if old is not None else ""
+        output_format = (old.format or None) if old is not None else None
+        written = output_format or find_method(recipe.method.name).output_formats[0]
         name = self._name_of(step)
         job = pool.merges.request(
             ModelAddress(self.target.site, name),
             json.loads(recipe.to_json()),
-            format=output_format or None,
-            file_name=f"{name}{SUFFIX_OF_FORMAT.get(output_format or _own_format(recipe), '')}",
+            format=output_format,
+            file_name=f"{name}{SUFFIX_OF_FORMAT.get(written, '')}",
             **(self.given if is_last else {key: self.given[key] for key in _OF_EVERY_STEP}),
         )
         self.jobs.append(job)
@@ -314,19 +311,17 @@ class Order:
 
     def _name_of(self, step: Step) -> str:
         """Return what to call the result: as the model that it replaces, where that is ours."""
+        from pool_server.wire.names import ModelAddress
+
         if step is self.plan.steps[-1]:
             return self.target.name
         known = [] if self.sources is None else self.sources.addresses_of(step.old)
-        addresses = [_parse(each) for each in known]
+        addresses = [ModelAddress.parse(each) for each in known]
         for each in addresses:
             if each.site == self.target.site:
                 return each.name
         stem = addresses[0].name if addresses else step.old[:12]
         return f"{self.target.name}--{stem}"[:_LONGEST_NAME]
-
-    def _old_name(self, step: Step) -> str:
-        known = [] if self.sources is None else self.sources.addresses_of(step.old)
-        return known[0] if known else f"sha256:{step.old[:12]}..."
 
     def _lines(self, job: MergeJobResponse, step: Step) -> list[str]:
         if job.version is None:
@@ -334,7 +329,7 @@ class Order:
                 f"merge {job.merge_id} is {job.state}; see it with: "
                 f"poolctl merges info {job.merge_id}"
             ]
-        instead = f" in place of {self._old_name(step)}" if self.plan.left_out else ""
+        instead = f" in place of {old_name(self.sources, step.old)}" if self.plan.left_out else ""
         return [f"made {job.version}{instead}", f"sha256 {job.digest}"]
 
 
@@ -355,16 +350,3 @@ def plan_again(
     order.plan = plan_rebuild(family, left_out)
     if order.sources.silence:
         invocation.note(f"only recipes on this machine were used: {order.sources.silence}")
-
-
-def _own_format(recipe: Recipe) -> str:
-    from aggregators import find_method
-
-    formats: tuple[str, ...] = find_method(recipe.method.name).output_formats
-    return formats[0]
-
-
-def _parse(address: str) -> ModelAddress:
-    from pool_server.wire.names import ModelAddress
-
-    return ModelAddress.parse(address)

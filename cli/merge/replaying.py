@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,28 +226,15 @@ class _Names:
         return self._paths.get(step.old, self._target)
 
     def old_name(self, digest: str) -> str:
-        """Return what to call a file that is replaced."""
-        addresses = self._sources.addresses_of(digest)
-        return addresses[0] if addresses else f"sha256:{digest[:12]}..."
+        return old_name(self._sources, digest)
 
 
 def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
-    steps = [
-        {
-            "replaces": step.old,
-            "path": names.path_of(step),
-            "method": step.recipe.method.name,
-            "kept": list(step.kept),
-            "dropped": list(step.dropped),
-            "rebuilt": list(step.rebuilt),
-        }
-        for step in plan.steps
-    ]
     data = {
         "method": plan.steps[-1].recipe.method.name,
         "inputs": [*plan.steps[-1].kept, *plan.steps[-1].rebuilt],
         "left_out": [each.digest for each in plan.left_out],
-        "steps": steps,
+        "steps": steps_data(plan, "path", names.path_of),
         "output": target,
     }
     lines = [
@@ -256,6 +243,29 @@ def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
         for step in plan.steps
     ]
     return Reply(data, [*lines, *refinement_lines(plan)])
+
+
+def steps_data(
+    plan: RebuildPlan, key: str, place_of: Callable[[Step], object]
+) -> list[dict[str, Any]]:
+    """Return the merges of a plan; under `key` where each result goes."""
+    return [
+        {
+            "replaces": step.old,
+            key: place_of(step),
+            "method": step.recipe.method.name,
+            "kept": list(step.kept),
+            "dropped": list(step.dropped),
+            "rebuilt": list(step.rebuilt),
+        }
+        for step in plan.steps
+    ]
+
+
+def old_name(sources: RecipeSources | None, digest: str) -> str:
+    """Return what to call a file that is replaced."""
+    addresses = [] if sources is None else sources.addresses_of(digest)
+    return addresses[0] if addresses else f"sha256:{digest[:12]}..."
 
 
 def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names: _Names) -> Reply:
