@@ -69,7 +69,12 @@ def events(
     columns, empty = ["kind", "subject", "details"], "no events"
     if long:
         return listing(found, ["id", "at", *columns], _row, empty=empty)
-    return listing(found, ["id", "age", *columns], _short_row, empty=empty)
+
+    def short_row(event: EventResponse) -> list[str]:
+        number, _, *others = _row(event)
+        return [number, age_words(event.at), *others]
+
+    return listing(found, ["id", "age", *columns], short_row, empty=empty)
 
 
 def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> None:
@@ -82,11 +87,6 @@ def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> Non
         else:
             line = printable("  ".join(_row(event)), sys.stdout)
         print(line, flush=True)
-
-
-def _short_row(event: EventResponse) -> list[str]:
-    number, _, *others = _row(event)
-    return [number, age_words(event.at), *others]
 
 
 def _row(event: EventResponse) -> list[str]:

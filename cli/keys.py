@@ -69,11 +69,15 @@ def register(
     name: Annotated[str, Option("A name that others see. Default: the token's name.", "NAME")] = "",
 ) -> Reply:
     """Register your public key at the pool."""
+    from site_agent.pool import trust
+    from site_agent.pool.profiles import host_of
+
     with invocation.pool() as pool:
         who = pool.whoami()
         key = _own_key(pool, site or who.site)
         known = pool.signatures.register_key(key.key, key.site, name or who.token_name)
-        _trust_own(pool, known)
+        # One's own key: nobody needs to be asked whose it is.
+        trust.trust_keys(host_of(pool.endpoint), known.site, [known], "trusted")
     text = f"registered key {known.key_id} of {known.site} as {known.name}; uploads are signed now"
     return Reply(known, text, [known.key_id])
 
@@ -259,14 +263,6 @@ def _own_key(pool: PoolClient, site: str) -> SigningKey:
             "poolctl keys create"
         )
     return key
-
-
-def _trust_own(pool: PoolClient, key: KeyResponse) -> None:
-    """Pin one's own key: nobody needs to be asked whose it is."""
-    from site_agent.pool import trust
-    from site_agent.pool.profiles import host_of
-
-    trust.trust_keys(host_of(pool.endpoint), key.site, [key], "trusted")
 
 
 def _find(keys: list[KeyResponse], word: str, site: str) -> KeyResponse:

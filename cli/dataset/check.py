@@ -137,6 +137,7 @@ def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption =
     with invocation.progress("read images") as report:
         report(None, "digest")
         digest = dataset_digest(faces)
+    names = f" ({found.parts[0]} to {found.parts[-1]})" if found.parts else ""
     counted = [
         ["images", str(found.images)],
         ["images without faces", str(found.images_without_faces)],
@@ -148,7 +149,7 @@ def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption =
             for label, count in found.labels.items()
             if set(found.labels) != {""}
         ],
-        ["landmarks", f"{len(found.parts)}{_first_and_last(found.parts)}"],
+        ["landmarks", f"{len(found.parts)}{names}"],
         ["faces with all landmarks", str(found.faces_with_all_parts)],
         ["faces without landmarks", str(found.faces_without_parts)],
     ]
@@ -229,10 +230,6 @@ def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[
 def _counts(faces: FaceDataset) -> dict[str, int]:
     boxes = sum(len(image.boxes) for image in faces.images)
     return {"images": len(faces.images), "boxes": boxes}
-
-
-def _first_and_last(names: tuple[str, ...]) -> str:
-    return f" ({names[0]} to {names[-1]})" if names else ""
 
 
 def _row(name: str, item: Distribution) -> list[str]:

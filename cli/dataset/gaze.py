@@ -15,7 +15,7 @@ from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from site_agent.datasets import Finding
-    from site_agent.datasets.gaze.check import PersonStatistics, Spread
+    from site_agent.datasets.gaze.check import PersonStatistics
 
 
 _LINES_SHOWN = 5
@@ -24,11 +24,14 @@ _LINES_SHOWN = 5
 def findings_table(findings: list[Finding], report_file: Path | None, *, strict: bool) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
     if report_file is not None:
-        _write_report(report_file, findings)
+        plain = [{**asdict(finding), "file": str(finding.file)} for finding in findings]
+        text = json.dumps({"findings": plain}, indent=2, ensure_ascii=False)
+        report_file.write_text(text + "\n", encoding="utf-8")
     bad = [finding for finding in findings if strict or finding.severity == "error"]
     kinds = _by_kind(findings)
     if bad:
-        told = [f"{group[0]}{_more_of_kind(group)}" for group in sorted(kinds, key=_errors_first)]
+        ordered = sorted(kinds, key=lambda group: group[0].severity != "error")
+        told = [f"{group[0]}{_more_of_kind(group)}" for group in ordered]
         all_of_them = "\n--report FILE writes all" if len(findings) > len(kinds) else ""
         raise VerificationError(
             f"{len(bad)} of {count_words(len(findings), 'finding')} must be mended:\n"
@@ -48,12 +51,6 @@ def findings_table(findings: list[Finding], report_file: Path | None, *, strict:
     )
 
 
-def _write_report(path: Path, findings: list[Finding]) -> None:
-    plain = [{**asdict(finding), "file": str(finding.file)} for finding in findings]
-    text = json.dumps({"findings": plain}, indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
 def _by_kind(findings: list[Finding]) -> list[list[Finding]]:
     """Return the findings with those together that say the same of one file."""
     kinds: dict[tuple[str, str, Path], list[Finding]] = {}
@@ -69,10 +66,6 @@ def _more_of_kind(group: list[Finding]) -> str:
     named = ", ".join(lines[:_LINES_SHOWN]) + (" ..." if len(lines) > _LINES_SHOWN else "")
     where = f", in lines {named}" if lines else ""
     return f" (and {len(group) - 1} more of this kind{where})"
-
-
-def _errors_first(group: list[Finding]) -> bool:
-    return group[0].severity != "error"
 
 
 PersonCountOption = Annotated[int, Option("Number of persons.", min=1)]
@@ -259,11 +252,8 @@ def _row(each: PersonStatistics) -> list[str]:
     counts = (each.samples, each.sessions, each.left, each.right, each.both_eyes)
     spreads = (each.yaw, each.pitch, each.head_yaw, each.head_pitch)
     error = f"{each.constant_error_deg:.1f}"
-    return [each.person, *map(str, counts), *map(_spread_words, spreads), error]
-
-
-def _spread_words(spread: Spread) -> str:
-    return f"{spread.mean:z.0f} ({spread.p5:z.0f} to {spread.p95:z.0f})"
+    words = [f"{of.mean:z.0f} ({of.p5:z.0f} to {of.p95:z.0f})" for of in spreads]
+    return [each.person, *map(str, counts), *words, error]
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -67,7 +67,8 @@ def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
     with invocation.pool() as pool:
         recipe, folder = find_recipe(pool, request.recipe)
         target = choose_target(request.output, recipe.output.format if recipe.output else "")
-        sources = RecipeSources(_folders(folder, request.words), pool.models)
+        beside = [Path(word).parent for word in request.words if Path(word).is_file()]
+        sources = RecipeSources([folder, *beside], pool.models)
         family = Family.collect(recipe, sources) if request.without else Family(recipe)
         finder = InputFinder(invocation, folder, request.words, family, sources=sources, pool=pool)
         search = _Search(family, sources, finder, pool)
@@ -355,7 +356,3 @@ def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
             f"--replay {word}: not a merged model; the pool has no recipe of it"
         )
     return parse_recipe(json.dumps(document), subject=word), Path()
-
-
-def _folders(folder: Path, words: Sequence[str]) -> list[Path]:
-    return [folder, *(Path(word).parent for word in words if Path(word).is_file())]

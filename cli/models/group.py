@@ -26,7 +26,6 @@ from cli.models.records import (
 from cli.options.versions import term_words
 
 if TYPE_CHECKING:
-    from pool_server.wire.evaluations import EvaluationResponse
     from pool_server.wire.models import FacetsResponse, ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
@@ -215,7 +214,11 @@ def info(
     with invocation.pool() as pool:
         version = pool.version(address)
         signature, finding = _signature(pool, version)
-        measured = [] if is_offline() else _evaluations(pool, version)
+        measured = (
+            []
+            if is_offline()
+            else list(islice(pool.evaluations.list(version.address), MOST_EVALUATIONS))
+        )
         receipts = [] if is_offline() else pool.models.receipts(version.address)
     rows = [
         ["address", version.address],
@@ -258,10 +261,6 @@ def info(
         text.append(evaluation_table(measured))
     text += receipt_tables(receipts)
     return Reply(data, text, [version.address])
-
-
-def _evaluations(pool: PoolClient, version: ModelVersionResponse) -> list[EvaluationResponse]:
-    return list(islice(pool.evaluations.list(version.address), MOST_EVALUATIONS))
 
 
 def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:

@@ -190,14 +190,19 @@ def prune(
         data |= {"fraction": fraction, "output": output}
         pruned = _prune(content, fraction, layers, scope)
         return _write(data, file, pruned, output, force=force, dry_run=dry_run)
-    samples = None if test is None else _read_samples(test)
+    from aggregators import pruning
+    from site_agent.datasets.gaze import open_gaze
+
+    samples = None if test is None else open_gaze(test).read()
     fractions, lines = numbers(table, "--table"), []
     with invocation.progress(f"prune {network}") as report:
         for number, each in enumerate(fractions):
             report(number / len(fractions), f"fraction {each:g}")
             pruned = _prune(content, each, layers, scope)
             error = None if samples is None else _error_deg(pruned, samples)
-            lines.append({"fraction": each, "error_deg": error} | _total(_sizes_of(pruned)))
+            lines.append(
+                {"fraction": each, "error_deg": error} | _total(pruning.entry_sizes(pruned))
+            )
     return Reply(data | {"test": test, "table": lines}, _comparison(lines))
 
 
@@ -220,12 +225,6 @@ def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) ->
     return pruning.prune(network, names, fraction, scope)
 
 
-def _read_samples(path: Path) -> GazeSamples:
-    from site_agent.datasets.gaze import open_gaze
-
-    return open_gaze(path).read()
-
-
 def _error_deg(network: StateDict, samples: GazeSamples) -> float:
     """Return the mean angle between a network's gaze and that of the samples."""
     from site_agent.datasets.gaze import angular_errors_deg
@@ -233,12 +232,6 @@ def _error_deg(network: StateDict, samples: GazeSamples) -> float:
 
     found = predict_gaze(to_module(network), samples.patches, samples.head)
     return float(angular_errors_deg(found, samples.gaze).mean())
-
-
-def _sizes_of(network: StateDict) -> list[EntrySize]:
-    from aggregators.pruning import entry_sizes
-
-    return entry_sizes(network)
 
 
 def _comparison(table: list[dict[str, Any]]) -> TableText:
@@ -261,6 +254,7 @@ def _write(
     dry_run: bool,
 ) -> Reply:
     """Write a pruned network, and return the size of each entry."""
+    from aggregators import pruning
     from aggregators.formats import write_model
     from aggregators.formats.registry import format_of_suffix
 
@@ -271,7 +265,7 @@ def _write(
     if not dry_run:
         with place_for_model(output, force=force) as place:
             digest = write_model(network, place, format_name=name)
-    sizes = _sizes_of(network)
+    sizes = pruning.entry_sizes(network)
     total = _total(sizes)
     rows = [[each.name, each.form, *_size_cells(asdict(each))] for each in sizes]
     rows.append(["all", "", *_size_cells(total)])

@@ -127,7 +127,9 @@ def choose(
     asked = list({version.digest: version for version in reversed(asked)}.values())[::-1]
     keys = {version.digest: merge_keys(version.fingerprint).get(goal.method_name)
             for version in asked}  # fmt: skip
-    reference = own[0].key if own else _most_common(key for key in keys.values() if key)
+    counts = Counter(key for key in keys.values() if key)
+    most_common = max(sorted(counts), key=lambda key: counts[key], default="")
+    reference = own[0].key if own else most_common
     held = {"", _method_words(goal, reference), *conditions}
     refused: dict[str, Refusal] = {}
     taken: list[ModelVersionResponse] = []
@@ -230,11 +232,6 @@ def _method_words(goal: MergeGoal, reference: str) -> str:
 def _label_words(goal: MergeGoal, version: ModelVersionResponse) -> str:
     """Return the condition of what is refused for its label, until its site corrects that."""
     return f"label {goal.weight_by}={version.labels.get(goal.weight_by, '')}"
-
-
-def _most_common(keys: Iterable[str]) -> str:
-    counts = Counter(keys)
-    return max(sorted(counts), key=lambda key: counts[key], default="")
 
 
 def _own_label(model: OwnModel, label: str) -> float:

@@ -64,16 +64,17 @@ class GoalRun:
         best = self.scorer.best(self._rivals(choice))
         merged = self._merge(choice) if len(choice.digests) > 1 else None
         scored = None if merged is None else self._evaluate(merged)
-        if merged is not None and scored is not None and self._is_wanted(scored, best):
+        if (
+            merged is not None
+            and scored is not None
+            and (best is None or self.goal.is_better(scored.value, best.value))
+        ):
             uploads += self._push(choice, merged, scored)
         elif best is not None:
             self._keep(best, scored if merged is not None and merged.path is not None else None)
         self.known.forget_old()
         self.context.save()
         return uploads
-
-    def _is_wanted(self, scored: Scored, best: Scored | None) -> bool:
-        return best is None or self.goal.is_better(scored.value, best.value)
 
     def _keep(self, best: Scored, beaten: Scored | None) -> None:
         """Keep the best model that is there; `beaten` is what was merged in vain just now."""

@@ -105,7 +105,11 @@ class ModelCache:
             When the blob has been damaged; it is removed from the cache.
         """
         with self._open(digest) as source, whole_file(destination) as target:
-            found = _copy_hashed(source, target)
+            hasher = hashlib.sha256()
+            while chunk := source.read(_CHUNK_BYTES):
+                hasher.update(chunk)
+                target.write(chunk)
+            found = hasher.hexdigest()
             if found != digest:
                 self.remove(digest)
                 raise DigestMismatchError(
@@ -254,11 +258,3 @@ def _read_reference(path: Path) -> dict[str, Any] | None:
         return None  # absent, or written by a process that was killed: as good as absent
     known = isinstance(version, dict) and {"site", "name", "version", "digest"} <= version.keys()
     return version if known else None
-
-
-def _copy_hashed(source: BinaryIO, target: BinaryIO) -> str:
-    hasher = hashlib.sha256()
-    while chunk := source.read(_CHUNK_BYTES):
-        hasher.update(chunk)
-        target.write(chunk)
-    return hasher.hexdigest()

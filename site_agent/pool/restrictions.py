@@ -7,7 +7,7 @@ was, is refused or warned of wherever its bytes come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -173,11 +173,11 @@ def check_files(withdrawals: Withdrawals, files: Sequence[LocalFile]) -> list[Wi
 
     A merged file need not be in the pool: the inputs of its recipe are checked as well.
     """
-    digests = {file.digest for file in files}
-    digests |= {digest for file in files for digest in file.holds}
+    digests = sorted({file.digest for file in files}.union(*(file.holds for file in files)))
     known: dict[str, CheckedFile] = {}
-    for some in _batches(sorted(digests)):
-        known |= {each.digest: each for each in withdrawals.check_digests(some)}
+    for start in range(0, len(digests), MOST_CHECKED):
+        checked = withdrawals.check_digests(digests[start : start + MOST_CHECKED])
+        known |= {each.digest: each for each in checked}
     found = []
     for file in files:
         own = known.get(file.digest)
@@ -202,8 +202,3 @@ def check_files(withdrawals: Withdrawals, files: Sequence[LocalFile]) -> list[Wi
 def _withdrawn_words(withdrawal: Withdrawal) -> str:
     words = f"{withdrawal.address} was withdrawn ({withdrawal.reason})"
     return f"{words}: {withdrawal.explanation}" if withdrawal.explanation else words
-
-
-def _batches(digests: Sequence[str]) -> Iterator[Iterable[str]]:
-    for start in range(0, len(digests), MOST_CHECKED):
-        yield digests[start : start + MOST_CHECKED]
