@@ -115,7 +115,7 @@ def convert(
     invocation: Invocation,
     datasets: FacesArgument,
     *,
-    output: Annotated[Path, Option("The file to write.", "NAME.xml")],
+    output: Annotated[Path, Option("The file to write: NAME.xml.")],
     boxes: Annotated[
         Literal["keep", "points", "detector"] | None,
         Option("Boxes of faces with landmarks. Default: 'points' for .pts files, else 'keep'."),
