@@ -191,17 +191,10 @@ class TrainingSettingsError(SiteAgentError):
     """A training setting is out of its range."""
 
 
-class TrainingDataError(SiteAgentError):
-    """A data set cannot be trained on as it is.
+class LinesError(SiteAgentError):
+    """A file, or a data set, of which lines cannot be used.
 
-    Attributes
-    ----------
-    path : Path or None
-        The annotation file.
-    problems : tuple of (line, text)
-        What is wrong and where; line 0 where it concerns the whole file.
-    hint : str
-        What to do about it.
+    `problems`: pairs of a line, counted from 1, and a text; line 0 means the whole file.
     """
 
     _MOST_SHOWN = 12
@@ -216,11 +209,13 @@ class TrainingDataError(SiteAgentError):
             f"{place}, line {line}: {text}" if line else f"{place}: {text}"
             for line, text in self.problems[: self._MOST_SHOWN]
         ]
-        if len(self.problems) > self._MOST_SHOWN:
-            lines.append(f"... and {len(self.problems) - self._MOST_SHOWN} more of this kind")
-        if hint:
-            lines.append(hint)
-        super().__init__("\n".join(lines), hint=hint)
+        if (more := len(self.problems) - self._MOST_SHOWN) > 0:
+            lines.append(f"... and {more} more of this kind")
+        super().__init__("\n".join([*lines, *([hint] if hint else [])]), hint=hint)
+
+
+class TrainingDataError(LinesError):
+    """A data set cannot be trained on as it is."""
 
 
 class TrainingFailedError(SiteAgentError):
@@ -235,24 +230,8 @@ class PredictionInputError(SiteAgentError):
     """Nothing to predict on: no images, or no boxes for a landmark model to start from."""
 
 
-class TableFileError(SiteAgentError):
-    """A table of trials, pulses, eye aspect ratios, times or sessions that cannot be used.
-
-    `problems`: lines are counted from 1; line 0 means the whole file.
-    """
-
-    _MOST_SHOWN = 12
-
-    def __init__(self, path: Path, problems: Iterable[tuple[int, str]]) -> None:
-        self.path = path
-        self.problems = tuple(problems)
-        lines = [
-            f"{path}, line {line}: {text}" if line else f"{path}: {text}"
-            for line, text in self.problems[: self._MOST_SHOWN]
-        ]
-        if len(self.problems) > self._MOST_SHOWN:
-            lines.append(f"... and {len(self.problems) - self._MOST_SHOWN} more")
-        super().__init__("\n".join(lines))
+class TableFileError(LinesError):
+    """A table of trials, pulses, eye aspect ratios, times or sessions that cannot be used."""
 
 
 class ConditioningError(SiteAgentError):
