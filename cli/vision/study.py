@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +19,8 @@ from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset, ReadingOptions
-    from site_agent.studies import StepOutcome, StudyOutcome, StudyTable
+    from site_agent.datasets import FaceDataset
+    from site_agent.studies import Protocol, StepOutcome, StudyData, StudyOutcome, StudyTable
 
 app = group("Compare models of several sites: alone, merged, refined, federated.")
 
@@ -81,20 +81,41 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
         images: ImagesOption = None,
         **settings: Any,
     ) -> Reply:
+        from site_agent.studies import conduct_study, look_at_study
+
         chosen = options.take(settings)
-        request = _Request(
-            files=dataset,
-            test=test,
-            reading=reading_from(images),
-            output=place.output,
-            site_count=site_count,
-            grouping=grouping,
-            name=dataset_name or dataset[0].stem,
-            settings=_with_seed(chosen, seed),
-            runs=runs,
-            repeated=["poolctl", "study", kind, *options.repeated(chosen)],
+        evaluation = replace(chosen.evaluation, seed=seed)
+        seeded = replace(chosen, seed=seed, evaluation=evaluation)
+        reading = reading_from(images)
+        parts = _parts(
+            [read_face_file(file, reading) for file in dataset], site_count, grouping, seed
         )
-        return _study(invocation, request, dry_run=place.dry_run)
+        faces, name = read_face_file(test, reading), dataset_name or dataset[0].stem
+        arguments = (place.output, name, parts, faces, seeded)
+        if place.dry_run:
+            return _plan(*look_at_study(*arguments, test_reading=reading))
+        # The command that does the same from the parts in the study's folder.
+        repeat = ["poolctl", "study", kind, *(f"parts/P{n + 1}.xml" for n in range(len(parts)))]
+        repeat += ["--test", str(test.absolute()), "--dataset-name", name, "-o", "again/"]
+        repeat += [] if images is None else ["--images", str(images.absolute())]
+        repeat += ["--seed", str(seed), *options.repeated(chosen)]
+        with (
+            kept_when_interrupted(invocation, "steps"),
+            invocation.progress(f"study {place.output.name}") as report,
+        ):
+            done = conduct_study(
+                *arguments,
+                test_reading=reading,
+                repeat=repeat,
+                workers=runs.workers,
+                redo=runs.redo,
+                on_outcome=lambda outcome: _note_outcome(invocation, outcome),
+                progress=report,
+            )
+        for leftover in done.leftovers:
+            invocation.note(f"left from an earlier study: {place.output / leftover}")
+        _check_complete(done)
+        return _reply(done)
 
     study.__doc__ = f"{text}\n{_FOLDER_HELP}"
     command(app, kind, *examples, parameters=options.parameters())(study)
@@ -134,83 +155,30 @@ command(
 )(study_cross_encoder.study_cross_encoder)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    """What a study was asked for, on either command."""
+def _parts(
+    datasets: list[FaceDataset], site_count: int | None, grouping: GroupingOptions, seed: int
+) -> dict[str, FaceDataset]:
+    """Return the parts by name: split, or as they were given."""
+    from site_agent.studies import named_parts, split_into_parts
 
-    files: list[Path]
-    test: Path
-    reading: ReadingOptions
-    output: Path
-    site_count: int | None
-    grouping: GroupingOptions
-    name: str
-    settings: StudySettings
-    runs: RunOptions
-    repeated: list[str]
-
-    def parts(self) -> dict[str, FaceDataset]:
-        """Return the parts by name: split, or as they were given."""
-        from site_agent.studies import named_parts, split_into_parts
-
-        datasets = [read_face_file(file, self.reading) for file in self.files]
-        if len(datasets) > 1:
-            if self.site_count is not None or self.grouping != GroupingOptions():
-                raise UsageError(
-                    f"{len(datasets)} data sets are the parts: --site-count, --together, "
-                    "--person-pattern and --persons are for one data set that is split"
-                )
-            return named_parts(datasets)
-        group_of = self.grouping.group_of(datasets[0])
-        return split_into_parts(
-            datasets[0], self.site_count or 6, group_of=group_of, seed=self.settings.seed
-        )
-
-    def repeat(self, count: int) -> list[str]:
-        """Return the command that does the same from the parts in the study's folder."""
-        parts = [f"parts/P{number}.xml" for number in range(1, count + 1)]
-        test = ["--test", str(self.test.absolute()), "--dataset-name", self.name, "-o", "again/"]
-        head, rest = self.repeated[:3], self.repeated[3:]
-        if self.reading.images is not None:
-            test += ["--images", str(self.reading.images.absolute())]
-        return [*head, *parts, *test, "--seed", str(self.settings.seed), *rest]
+    if len(datasets) > 1:
+        if site_count is not None or grouping != GroupingOptions():
+            raise UsageError(
+                f"{len(datasets)} data sets are the parts: --site-count, --together, "
+                "--person-pattern and --persons are for one data set that is split"
+            )
+        return named_parts(datasets)
+    group_of = grouping.group_of(datasets[0])
+    return split_into_parts(datasets[0], site_count or 6, group_of=group_of, seed=seed)
 
 
-def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply:
-    from site_agent.studies import conduct_study, look_at_study
-
-    parts, test = request.parts(), read_face_file(request.test, request.reading)
-    arguments = (request.output, request.name, parts, test, request.settings)
-    if dry_run:
-        data, protocol = look_at_study(*arguments, test_reading=request.reading)
-        rows = [[row.name, row.group] for row in protocol.rows]
-        sizes = [
-            [part.name, str(part.images), str(part.faces)] for part in (*data.parts, data.test)
-        ]
-        plan = {"parts": data.parts, "test": data.test, "rows": protocol.rows}
-        summary = f"would make and score {len(rows)} models in {len(protocol.steps)} steps"
-        tables = [
-            TableText(["part", "pictures", "faces"], sizes),
-            TableText(["model", "group"], rows),
-        ]
-        return Reply(plan, [summary, *tables, *data.remarks], [row.name for row in protocol.rows])
-    with (
-        kept_when_interrupted(invocation, "steps"),
-        invocation.progress(f"study {request.output.name}") as report,
-    ):
-        done = conduct_study(
-            *arguments,
-            test_reading=request.reading,
-            repeat=request.repeat(len(parts)),
-            workers=request.runs.workers,
-            redo=request.runs.redo,
-            on_outcome=lambda outcome: _note_outcome(invocation, outcome),
-            progress=report,
-        )
-    for leftover in done.leftovers:
-        invocation.note(f"left from an earlier study: {request.output / leftover}")
-    _check_complete(done)
-    return _reply(done)
+def _plan(data: StudyData, protocol: Protocol) -> Reply:
+    rows = [[row.name, row.group] for row in protocol.rows]
+    sizes = [[part.name, str(part.images), str(part.faces)] for part in (*data.parts, data.test)]
+    plan = {"parts": data.parts, "test": data.test, "rows": protocol.rows}
+    summary = f"would make and score {len(rows)} models in {len(protocol.steps)} steps"
+    tables = [TableText(["part", "pictures", "faces"], sizes), TableText(["model", "group"], rows)]
+    return Reply(plan, [summary, *tables, *data.remarks], [row.name for row in protocol.rows])
 
 
 def _note_outcome(invocation: Invocation, outcome: StepOutcome) -> None:
@@ -260,10 +228,6 @@ def _table_text(table: StudyTable) -> TableText:
         rows.append([f"{table.name}-{line.row.name}", *cells, against, size])
     names = [name.replace("_", " ") for name in table.headline]
     return TableText(["dataset", *names, "against best alone", "MB"], rows)
-
-
-def _with_seed(settings: StudySettings, seed: int) -> StudySettings:
-    return replace(settings, seed=seed, evaluation=replace(settings.evaluation, seed=seed))
 
 
 command(app, "split", *study_split.EXAMPLES, parameters=study_split.SPLIT_SETTINGS.parameters())(
