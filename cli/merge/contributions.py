@@ -209,7 +209,8 @@ def trust(
     chosen = sorted(known - {*sites} if remove else known | {*sites})
     if sites:
         set_trusted_sites(host, chosen)
-    return Reply({"pool": host, "sites": chosen}, chosen or "you trust no other site yet", chosen)
+    text = f"bases made by {', '.join(chosen)} are trusted" if chosen else "you trust no other site"
+    return Reply({"pool": host, "sites": chosen}, text, chosen)
 
 
 def _read_data(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,14 +16,7 @@ from cli.frame.settings_options import SettingsOptions
 from cli.options import versions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_cross_encoder, train_gaze, train_saliency
-from cli.vision.train_gaze import (
-    Afterwards,
-    TrainingOptions,
-    plain_record,
-    prepare_follow_up,
-    require_same_training,
-    upload_trained,
-)
+from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
 from site_agent.plain_json import plain
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -73,6 +67,20 @@ class FaceTrainingOptions(TrainingOptions):
     dry_run: DryRunOption = False
     images: ImagesOption = None
 
+    def prepare_with(
+        self,
+        invocation: Invocation,
+        target: Path,
+        faces: FaceDataset,
+        settings: HogSvmSettings | ErtSettings,
+    ) -> Afterwards:
+        """Find out before the training what `prepare` does, and whether the test can be read."""
+        from site_agent.datasets import dataset_digest
+
+        tested = (self.test, reading_from(self.images))
+        digest = partial(dataset_digest, faces)
+        return self.prepare(invocation, target, plain(settings), digest, tested)
+
 
 @command(
     app,
@@ -103,8 +111,7 @@ def hog_svm(
     target = training.target(datasets[0].stem, ".svm")
     if training.dry_run:
         return _plan_detector(faces, target, chosen)
-    _require_replaceable(target, faces, chosen, force=training.force)
-    after = prepare_follow_up(invocation, training.test, reading, training.upload)
+    after = training.prepare_with(invocation, target, faces, chosen)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(
             faces, target, chosen, report, training_scores=training.training_scores
@@ -149,8 +156,7 @@ def ert(
     if training.dry_run:
         return _plan_landmarks(faces, target, chosen)
     named = with_named_parts(faces, chosen)
-    _require_replaceable(target, faces, named, force=training.force)
-    after = prepare_follow_up(invocation, training.test, reading, training.upload)
+    after = training.prepare_with(invocation, target, faces, named)
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training.training_scores)
     return _reply(invocation, result, after)
@@ -205,14 +211,6 @@ def settings_for_blinks(faces: int) -> ErtSettings:
     if faces >= _MANY_FACES:
         return FOR_BLINKS
     return replace(FOR_BLINKS, nu=0.05, tree_depth=4, oversampling_amount=40)
-
-
-def _require_replaceable(
-    target: Path, faces: FaceDataset, settings: HogSvmSettings | ErtSettings, *, force: bool
-) -> None:
-    from site_agent.datasets import dataset_digest
-
-    require_same_training(target, plain(settings), lambda: dataset_digest(faces), force=force)
 
 
 def _plan_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:

@@ -16,8 +16,6 @@ from cli.vision.train_gaze import (
     TrainingOptions,
     open_gaze_data,
     plain_record,
-    prepare_follow_up,
-    require_same_training,
     upload_trained,
 )
 from site_agent.plain_json import plain
@@ -58,14 +56,12 @@ def cross_encoder(
 
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
-    target = training.target(dataset.resolve().stem, ".safetensors")
-    require_same_training(
-        target,
-        plain(chosen),
-        lambda: join_digests(person_digests(read_frames(data, chosen))),
-        force=training.force,
-    )
-    after = prepare_follow_up(invocation, None, None, training.upload)
+    target = training.target(dataset.resolve().stem)
+
+    def digest() -> str:
+        return join_digests(person_digests(read_frames(data, chosen)))
+
+    after = training.prepare(invocation, target, plain(chosen), digest)
     with goes_on_when_repeated(), invocation.progress("train cross-encoder") as report:
         result = train_cross_encoder(data, target, chosen, report)
     record = result.record
@@ -112,16 +108,14 @@ def gaze_head(
 
     chosen = GAZE_HEAD_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
-    target = training.target(dataset.resolve().stem, ".safetensors")
+    target = training.target(dataset.resolve().stem)
     base = model_file(invocation, encoder).path
     refuse_inputs([target], [base], "--output")
-    require_same_training(
-        target,
-        recorded_settings(chosen, base),
-        lambda: join_digests(person_digests(read_shots(data, chosen).labelled)),
-        force=training.force,
-    )
-    after = prepare_follow_up(invocation, None, None, training.upload)
+
+    def digest() -> str:
+        return join_digests(person_digests(read_shots(data, chosen).labelled))
+
+    after = training.prepare(invocation, target, recorded_settings(chosen, base), digest)
     with invocation.progress("train gaze-head") as report:
         result = train_gaze_head(data, base, target, chosen, report)
     record = result.record

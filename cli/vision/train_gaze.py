@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from site_agent.training import TrainingRecord, TrainingResult
 
 
+Tested = tuple["Path | None", "ReadingOptions | None"]
+"""A test set of faces, and how it is read."""
+
+
 # Checks before every training, and what follows it: upload, tables.
 @dataclass(frozen=True)
 class TrainingOptions:
@@ -37,9 +41,42 @@ class TrainingOptions:
     ] = None
     force: ForceOption = False
 
-    def target(self, data_name: str, suffix: str) -> Path:
+    def target(self, data_name: str, suffix: str = ".safetensors") -> Path:
         """Return the file of the model."""
         return self.output or Path(f"{data_name}{suffix}")
+
+    def prepare(
+        self,
+        invocation: Invocation,
+        target: Path,
+        settings: Mapping[str, Any],
+        digest: Callable[[], str],
+        tested: Tested = (None, None),
+    ) -> Afterwards:
+        """Find out before hours of training whether the model can be written, and what follows.
+
+        A file is replaced unasked only by the same training: the same settings and data.
+        """
+        from site_agent.training import read_training_metadata
+
+        force = self.force
+        record = None if force or not target.is_file() else read_training_metadata(target)
+        if record is not None and record["settings"] == settings:
+            force = record["data"]["digest"] == digest()
+        require_free(target, force=force)
+        test, reading = tested
+        faces = None if test is None else read_face_file(test, reading)
+        if faces is not None and not any(True for _ in faces.boxes()):
+            raise UsageError(f"--test {test}: has no face boxes")
+        address = None
+        if self.upload is not None:
+            from site_agent.errors import ForbiddenError
+
+            with invocation.pool() as pool:
+                address = model_address(pool, self.upload)
+                if pool.whoami().role == "viewer":
+                    raise ForbiddenError(f"--upload {self.upload}: a viewer's token cannot upload")
+        return Afterwards(test, faces, address)
 
 
 @dataclass(frozen=True)
@@ -49,36 +86,6 @@ class Afterwards:
     test_path: Path | None = None
     test_faces: FaceDataset | None = None
     address: str | None = None
-
-
-def prepare_follow_up(
-    invocation: Invocation, test: Path | None, reading: ReadingOptions | None, upload: str | None
-) -> Afterwards:
-    """Find out before hours of training whether what comes afterwards can be done."""
-    faces = None if test is None else read_face_file(test, reading)
-    if faces is not None and not any(True for _ in faces.boxes()):
-        raise UsageError(f"--test {test}: has no face boxes")
-    address = None
-    if upload is not None:
-        from site_agent.errors import ForbiddenError
-
-        with invocation.pool() as pool:
-            address = model_address(pool, upload)
-            if pool.whoami().role == "viewer":
-                raise ForbiddenError(f"--upload {upload}: a viewer's token cannot upload")
-    return Afterwards(test, faces, address)
-
-
-def require_same_training(
-    target: Path, settings: Mapping[str, Any], digest: Callable[[], str], *, force: bool
-) -> None:
-    """Refuse before hours of training to replace what was not made by the same training."""
-    from site_agent.training import read_training_metadata
-
-    record = None if force or not target.is_file() else read_training_metadata(target)
-    if record is not None and record["settings"] == settings:
-        force = record["data"]["digest"] == digest()
-    require_free(target, force=force)
 
 
 def upload_trained(
@@ -149,15 +156,14 @@ def gaze(
 
     chosen = GAZE_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
-    target = training.target(dataset.resolve().stem, ".safetensors")
+    target = training.target(dataset.resolve().stem)
     start = model_file(invocation, base).path if base else None
     if start is not None:
         refuse_inputs([target], [start], "--output")
     if dry_run:
         return _describe_plan(data, target, chosen, start)
     recorded = recorded_settings(chosen, start)
-    require_same_training(target, recorded, lambda: _digest(data, chosen), force=training.force)
-    after = prepare_follow_up(invocation, None, None, training.upload)
+    after = training.prepare(invocation, target, recorded, lambda: _digest(data, chosen))
     with goes_on_when_repeated(), invocation.progress("train gaze") as report:
         result = train_gaze(data, target, chosen, report, base=start)
     return upload_trained(invocation, result, after, *_describe_result(invocation, result))

@@ -13,12 +13,7 @@ from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.clips import score_table
-from cli.vision.train_gaze import (
-    TrainingOptions,
-    prepare_follow_up,
-    require_same_training,
-    upload_trained,
-)
+from cli.vision.train_gaze import TrainingOptions, upload_trained
 from site_agent.training.saliency import SaliencySettings
 
 app = single()
@@ -60,10 +55,9 @@ def saliency(
     if not dataset.is_dir():
         raise InputMissingError(f"{dataset}: no such folder; expected egocentric clips")
     data = open_egocentric(dataset)
-    target = training.target(dataset.resolve().name, ".safetensors")
+    target = training.target(dataset.resolve().name)
     recorded = json.loads(json.dumps(asdict(chosen)))
-    require_same_training(target, recorded, lambda: data.digest, force=training.force)
-    after = prepare_follow_up(invocation, None, None, training.upload)
+    after = training.prepare(invocation, target, recorded, lambda: data.digest)
     with goes_on_when_repeated(), invocation.progress("train saliency") as report:
         result, scores = train_saliency(data, target, chosen, report)
     record = result.record
