@@ -128,6 +128,9 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     replies : bool
         Sites send statistics of their classes, and the state has a reply to each contribution,
         which its site alone may read (`aggregators.methods.networks.replies`).
+    same_parts : bool
+        Of personal methods: all sites keep the same numbers, whose differences are then 0, so that
+        the mean needs no masks.
     """
 
     name: ClassVar[str]
@@ -142,6 +145,7 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     trains_plainly: ClassVar[bool] = True
     needs_each: ClassVar[bool] = False
     replies: ClassVar[bool] = False
+    same_parts: ClassVar[bool] = False
 
     @property
     def not_summable(self) -> str:
@@ -150,8 +154,11 @@ class AggregationMethod(ABC, Generic[OptionsT]):
             return (
                 "compares the contributions with one another, and a secure sum shows none of them"
             )
-        if self.personal:
-            return "needs to know which site shares which number, and a secure sum shows none"
+        if self.personal and not self.same_parts:
+            return (
+                "divides each number by how many sites share it, and a sum that told this would "
+                "give away what a site keeps wherever few share a number"
+            )
         return ""
 
     @abstractmethod

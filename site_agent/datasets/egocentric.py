@@ -206,29 +206,37 @@ def join_clips(parts: Sequence[ClipSamples]) -> ClipSamples:
     )
 
 
-def cut_clip(clip: GazeClip, clip_shape: ClipShape) -> ClipSamples:
+def cut_clip(clip: GazeClip, shape: ClipShape) -> ClipSamples:
     """Return the clips of one video; raises as `EgocentricDataset.read`."""
-    frames, every, size_px = clip_shape.frames, clip_shape.every, clip_shape.size_px
     pictures, count = [], 0
-    for picture in decode_video(clip.path, size_px):
-        if count % every == 0:
+    for picture in decode_video(clip.path, shape.size_px):
+        if count % shape.every == 0:
             pictures.append(picture)
         count += 1
     if not clip.fewest_frames <= count <= clip.most_frames:
         raise AnnotationFileError(
             clip.path, 0, f"the video has {count} frames, and its gaze is for {clip.most_frames}"
         )
-    windows = len(pictures) // frames
-    shape = (windows, frames)
-    numbers = np.arange(windows * frames) * every
+    return cut_pictures(clip, pictures, shape)
+
+
+def cut_pictures(
+    clip: GazeClip, pictures: Sequence[NDArray[np.uint8]], shape: ClipShape
+) -> ClipSamples:
+    """Return the clips of one video, of which `pictures` are every few frames, squeezed."""
+    windows = len(pictures) // shape.frames
+    size = (windows, shape.frames)
+    numbers = np.arange(windows * shape.frames) * shape.every
     truth = np.full_like(clip.gaze, np.nan) if clip.truth is None else clip.truth
     inside = np.minimum(numbers, len(clip.gaze) - 1)
     kind = np.where(numbers < len(clip.kind), clip.kind[inside], UNTRACKED).astype(np.uint8)
     return ClipSamples(
-        np.array(pictures[: windows * frames], np.uint8).reshape(*shape, size_px, size_px, 3),
-        clip.gaze[inside].reshape(*shape, 2),
-        kind.reshape(shape),
-        truth[inside].reshape(*shape, 2),
+        np.array(pictures[: len(numbers)], np.uint8).reshape(
+            *size, shape.size_px, shape.size_px, 3
+        ),
+        clip.gaze[inside].reshape(*size, 2),
+        kind.reshape(size),
+        truth[inside].reshape(*size, 2),
         np.full(windows, clip.person),
         np.full(windows, clip.name),
         np.full(windows, clip.split),
@@ -321,7 +329,7 @@ def _group(clip: GazeClip) -> str:
     return clip.path.parent.name if _EGTEA_CLIP.search(clip.path.stem) else clip.name
 
 
-def _checked(gaze: Float64, kind: NDArray[np.uint8]) -> tuple[Float64, NDArray[np.uint8]]:
+def checked_gaze(gaze: Float64, kind: NDArray[np.uint8]) -> tuple[Float64, NDArray[np.uint8]]:
     """Mark gaze outside the picture, or none, as untracked, and put it into the middle."""
     with np.errstate(invalid="ignore"):
         inside = (gaze >= 0).all(1) & (gaze <= 1).all(1)
@@ -398,7 +406,7 @@ def _read_generic(folder: Path) -> list[GazeClip]:
                 "from 0 to the last",
             )  # fmt: skip
         values = np.array([known[number] for number in range(len(known))], dtype=np.float64)
-        points, kinds = _checked(values[:, :2], values[:, 2].astype(np.uint8))
+        points, kinds = checked_gaze(values[:, :2], values[:, 2].astype(np.uint8))
         true = truth.get(row["clip"])
         clips.append(
             GazeClip(
@@ -427,7 +435,7 @@ def _read_egtea(folder: Path) -> list[GazeClip]:
                 )  # fmt: skip
             # Whether the last frame is in the clip differs between cuts of the data set.
             upto = min(last + 1, len(gaze))
-            points, kinds = _checked(gaze[first:upto], kind[first:upto])
+            points, kinds = checked_gaze(gaze[first:upto], kind[first:upto])
             person = session.name.partition("-R")[0]
             clips.append(
                 GazeClip(path.stem, path, person, "", points, kinds, last - first,  # type: ignore[arg-type]
@@ -524,7 +532,7 @@ def _read_ego4d(folder: Path) -> list[GazeClip]:
         for frame, found in samples.items():
             if found:
                 gaze[frame], kind[frame] = np.mean(found, axis=0), FIXATION
-        points, kinds = _checked(gaze, kind)
+        points, kinds = checked_gaze(gaze, kind)
         person = persons.get(path.stem, path.stem)
         # The tracker may stop before the camera; it cannot go on after it.
         clips.append(

@@ -108,7 +108,7 @@ def _glc(name: str) -> Callable[[], nn.Module]:
 SALIENCY_ARCHITECTURES: Mapping[str, Architecture] = {
     name: Architecture(name, 1, parameters, _glc(name), "saliency")
     for name, parameters in (
-        ("glc-tiny", 388_385),
+        ("glc-tiny", 111_505),
         ("glc-small", 1_993_921),
         ("glc-8", 55_941_601),
         ("glc-paper", 70_181_857),

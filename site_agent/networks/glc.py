@@ -71,7 +71,7 @@ GLC_LAYOUTS = {
     "glc-paper": GlcLayout(8, 256, 8, 96, 16, (1, 3, 14), (8, 4, 4, 2), 8, 0.2, 0.4),
     "glc-8": GlcLayout(8, 256, 8, 96, 8, (1, 3, 6), (8, 4, 4, 2), 8, 0.2, 0.4),
     "glc-small": GlcLayout(8, 64, 4, 32, 8, (1, 4), (4, 2, 1), 4, groups=8),
-    "glc-tiny": GlcLayout(8, 64, 4, 16, 4, (1, 2), (4, 2, 1), 4, groups=4),
+    "glc-tiny": GlcLayout(4, 48, 8, 16, 2, (1,), (2, 1), 4, groups=4),
 }
 _PATCH_KERNEL, _PATCH_STRIDE = (3, 7, 7), (2, 4, 4)
 _BLOCK_EPSILON = 1e-6
@@ -185,7 +185,7 @@ class GlobalEmbedding(nn.Module):
             setattr(self, f"bn_{number}", norm)
             convolution = nn.Conv3d(width, width, 3, (1, 2, 2), padding=1)
             setattr(self, f"proj_{number + 1}", convolution)
-        self.linear = nn.Linear(width * time * (height // 8) * (columns // 8), width)
+        self.linear = nn.Linear(width * time * -(-height // 8) * -(-columns // 8), width)
 
     def forward(self, patches: torch.Tensor) -> torch.Tensor:
         """Return the token, shape (n, 1, width)."""

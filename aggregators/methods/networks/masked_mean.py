@@ -185,6 +185,7 @@ class FedPer(MaskedMean[MeanOptions]):
     name = "fedper"
     summary = "mean of all layers but the last, which each site keeps"
     options_type = MeanOptions
+    same_parts = True
 
 
 class Local(MaskedMean[MeanOptions]):

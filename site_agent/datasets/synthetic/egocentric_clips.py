@@ -3,9 +3,9 @@
 The camera is a window over a panorama with textured objects, some of which move, and two hands.
 It drifts, shakes with the steps, and turns after the gaze. The gaze rests on an object (250 to 400
 ms, or follows it), and jumps to the next one with a probability of ``exp(theta . features)``, less
-where it has just been. Persons differ in `theta` alone: ``theta = common + h N(0, sigma)``, and the
-heterogeneity ``h`` is 0 for persons who all choose alike. Nothing in a picture shows whose it is:
-scenes are drawn without knowledge of the person.
+where it has just been. Persons differ in `theta`, ``theta = common + h N(0, sigma)``, and a little in
+where the head leaves the gaze (`habit`); the heterogeneity ``h`` is 0 for persons who all look
+alike. Nothing in a picture shows whose it is: scenes are drawn without knowledge of the person.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ from site_agent.datasets.egocentric import (
     SPLITS,
     TRUTH_TABLE,
     UNTRACKED,
+    ClipSamples,
+    ClipShape,
     Float64,
+    GazeClip,
     Split,
+    checked_gaze,
+    cut_pictures,
+    join_clips,
+    squeeze,
 )
 from site_agent.datasets.synthetic.canvas import cloud
 from site_agent.datasets.synthetic.videos import TICKS_PER_S, encode_video
@@ -50,6 +57,13 @@ FIELD_OF_VIEW_DEG = 60.0
 FEATURES = ("red", "green", "blue", "size", "moving", "striped", "round")
 _COMMON = np.array([0.3, 0.3, 0.3, 0.6, 0.8, 0.4, 0.2])
 _SPREAD = np.array([2.5, 2.5, 2.5, 1.0, 1.5, 2.0, 2.0])
+_HABIT, _MOST_HABIT = 0.1, 0.18
+"""Spread and largest part of a picture between its middle and where a person's gaze comes to rest.
+
+So a map of where a person looks on average says a little, as it does of people, and much less than
+the pictures do.
+"""
+
 _RETURN_COST, _RETURN_FADES_S = 1.5, 1.2
 _DISTANCE_COST = 1.5
 """Of a jump across the whole picture."""
@@ -62,17 +76,20 @@ class ClipSettings:
     Attributes
     ----------
     people, videos : int
-        Videos of each person; the last fifth is for tests, the fifth before for validation.
+        Videos of each person; the last ones are for tests, those before them for validation.
     seconds : float
         Of a video.
     heterogeneity : float
         0: all persons choose what they look at alike; 1: as different as here is meant by that.
+    held_out : float
+        Share of the videos for tests, and as many for validation, from three videos on.
     """
 
     people: int = 8
     videos: int = 20
     seconds: float = 4.0
     heterogeneity: float = 1.0
+    held_out: float = 0.2
     seed: int = 0
 
 
@@ -106,13 +123,25 @@ def preferences(settings: ClipSettings, person: int) -> Float64:
     return _COMMON + settings.heterogeneity * _SPREAD * random.standard_normal(len(_COMMON))
 
 
-def draw_clip(settings: ClipSettings, person: int, number: int) -> DrawnClip:
-    """Draw one video of a person; the same arguments give the same pictures."""
+def habit(settings: ClipSettings, person: int) -> Float64:
+    """Return where a person's head leaves the gaze: from the middle, in widths and heights."""
+    random = np.random.default_rng([0xE62, settings.seed, person])
+    spread = settings.heterogeneity * _HABIT
+    return np.clip(spread * random.standard_normal(2), -_MOST_HABIT, _MOST_HABIT)
+
+
+def draw_clip(settings: ClipSettings, person: int, number: int, every: int = 1) -> DrawnClip:
+    """Draw one video of a person, or every few of its frames.
+
+    The same arguments give the same pictures.
+    """
     random = np.random.default_rng([0xE61, settings.seed, person, number])
     count = max(2, round(settings.seconds * RATE_HZ))
     scene = _Scene(random)
-    looked, moving, camera = _look(scene, preferences(settings, person), count, random)
-    frames = [scene.draw(frame / RATE_HZ, camera[frame]) for frame in range(count)]
+    looked, moving, camera = _look(
+        scene, preferences(settings, person), habit(settings, person), count, random
+    )
+    frames = [scene.draw(frame / RATE_HZ, camera[frame]) for frame in range(0, count, every)]
     truth = (looked - camera) / (WIDTH_PX, HEIGHT_PX)
     # The tracker: an offset of the whole video, noise, and spells in which it loses the eye.
     offset = np.clip(random.normal(0, 0.02, 2), -0.04, 0.04)
@@ -125,10 +154,31 @@ def draw_clip(settings: ClipSettings, person: int, number: int) -> DrawnClip:
     first = int(random.integers(0, count - lost + 1))
     kind[first : first + lost] = UNTRACKED
     kind[((gaze < 0) | (gaze > 1)).any(1)] = UNTRACKED
-    share = max(1, round(0.2 * settings.videos)) if settings.videos > len(SPLITS) - 1 else 0
+    share = round(settings.held_out * settings.videos)
+    if settings.held_out and settings.videos >= len(SPLITS):
+        share = max(1, share)
     left = settings.videos - number
     split: Split = "test" if left <= share else "validation" if left <= 2 * share else "train"
     return DrawnClip(f"P{person + 1:02}", number, split, frames, gaze, truth, kind)
+
+
+def draw_samples(
+    settings: ClipSettings, shape: ClipShape, progress: Callable[[float, str], None]
+) -> ClipSamples:
+    """Draw what networks take of a data set, without its videos."""
+    parts = []
+    for person in range(settings.people):
+        progress(person / settings.people, f"person {person + 1} of {settings.people}")
+        for number in range(settings.videos):
+            drawn = draw_clip(settings, person, number, shape.every)
+            gaze, kind = checked_gaze(drawn.gaze, drawn.kind)
+            count = len(kind)
+            clip = GazeClip(
+                drawn.name, Path(), drawn.person, drawn.split, gaze, kind, count, count, drawn.truth
+            )
+            pictures = [squeeze(frame, shape.size_px) for frame in drawn.frames]
+            parts.append(cut_pictures(clip, pictures, shape))
+    return join_clips(parts)
 
 
 class _Object:
@@ -237,7 +287,7 @@ def _paste(view: NDArray[np.float32], thing: _Object, centre: Float64) -> None:
 
 
 def _look(
-    scene: _Scene, theta: Float64, count: int, random: np.random.Generator
+    scene: _Scene, theta: Float64, rest: Float64, count: int, random: np.random.Generator
 ) -> tuple[Float64, NDArray[np.bool_], Float64]:
     """Return gaze in the panorama (frames, 2), whether it jumps, and the camera's corners."""
     size = np.array([WIDTH_PX, HEIGHT_PX], dtype=np.float64)
@@ -264,7 +314,7 @@ def _look(
         # A jump lasts less than a frame or two: in its first frame the gaze is half-way.
         gaze[frame] = (begun + there) / 2 if moving[frame] else there
         costs *= math.exp(-1 / RATE_HZ / _RETURN_FADES_S)
-        off = (gaze[frame] - corner - size / 2) / size
+        off = (gaze[frame] - corner - size / 2) / size - rest
         corner = corner + 0.09 * size * off * (np.abs(off) > 0.12)
         corner = corner + 0.35 * np.sin(2 * math.pi * 0.13 * time_s + drift)
         steps = 0.8 * np.sin(2 * math.pi * shake * time_s + np.array([0, 1.2]))

@@ -23,7 +23,13 @@ from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, part_of
-from site_agent.studies.egocentric.one_run import RunJob, do_run, draw_world, write_samples
+from site_agent.studies.egocentric.one_run import (
+    RunJob,
+    do_run,
+    draw_world,
+    train_first,
+    write_samples,
+)
 from site_agent.studies.egocentric.protocol import (
     DATA,
     EYES,
@@ -77,7 +83,8 @@ def conduct_egocentric_study(
                 def drawing(_share: float | None, text: str) -> None:
                     progress(None, f"drawing {run.world}: {text}")
 
-                return RunJob(run, data.file(run, drawing), settings)
+                first = data.first(run, progress)
+                return RunJob(run, data.file(run, drawing), first, settings)
 
             by_key = {run.key: run for run in runs}
             return study.do(by_key, data.facts, do_run, payload, cost=_cost, progress=progress)
@@ -129,10 +136,22 @@ class _Data:
         names = ("eye_people", "eye_frames") if world == EYES else ("people", "videos")
         return "x".join(str(getattr(self.settings, name)) for name in names)
 
+    def first(self, run: Run, progress: Progress) -> Path | None:
+        """Return the network with which all methods begin; None where they begin anew."""
+        own = self.settings
+        if run.world in (DATA, EYES) or not own.first_people:
+            return None
+        words = (own.architecture, own.first_people, own.videos, own.first_epochs)
+        path = self._folder / f"first-{'-'.join(map(str, words))}.safetensors"
+        if not path.is_file():
+            train_first(own, path, progress)
+        return path
+
     def facts(self, run: Run) -> dict[str, Any]:
         """Return what the result of a run depends on besides the run."""
         own = self.settings
-        names = ["people", "videos", "rounds", "epochs", "architecture"]
+        names = ["people", "videos", "seconds", "held_out", "rounds", "epochs", "architecture"]
+        names += ["first_people", "first_epochs"]
         if run.world == EYES:
             names = ["eye_people", "eye_frames", "eye_rounds"]
         data = "" if self._dataset is None else self._dataset.digest

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from aggregators.formats import read_model, write_model
+from aggregators.models import StateDict
 from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.datasets.gaze.records import held_out_sessions
+from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, draw_samples
 from site_agent.runs.progress import Progress
 from site_agent.studies.egocentric.protocol import EYES, MASKED, EgocentricStudySettings, Run
 
 
 @dataclass(frozen=True)
 class RunJob:
-    """A run with all that it takes; `samples` is a file of `write_samples`."""
+    """A run with all that it takes.
+
+    `samples` is a file of `write_samples`, `first` one of `train_first`, or None.
+    """
 
     run: Run
     samples: Path
+    first: Path | None
     settings: EgocentricStudySettings
 
 
@@ -42,31 +48,44 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     from site_agent.federated.personal import assemble, overlap_of
     from site_agent.federated.plan import make_plan
     from site_agent.federated.tasks import SaliencyTask, task_of
-    from site_agent.networks import new_network, to_module
+    from site_agent.networks import to_module
     from site_agent.training.gaze.loop import repeatable
 
     run, settings = job.run, job.settings
     of_eyes = run.world == EYES
-    architecture = "gaze-lenet" if of_eyes else settings.architecture
-    task, samples = task_of(architecture), load_samples(job.samples)
+    samples, first = load_samples(job.samples), first_network(job)
+    task = task_of(first.metadata["architecture"])
     options: dict[str, Any] = {"learning_rate": run.rate, "seed": run.seed, **dict(run.options)}
     if not of_eyes:
-        options |= {"optimiser": "adamw", "batch_size": 4, "epochs": settings.epochs}
+        options |= {"optimiser": "adamw", "batch_size": 8, "epochs": settings.epochs}
     rounds = settings.eye_rounds if of_eyes else settings.rounds
     plan = make_plan(run.method, options, rounds=rounds)
     sites = {person: parts["train"] for person, parts in samples.items()}
-    curve, modules, held = [], {}, None
-    for held in run_rounds(new_network(architecture, run.seed), sites, plan):
+    curve, modules, details, held = [], {}, {}, None
+    for held in run_rounds(first, sites, plan):
         progress(held.number / (rounds + 1), f"round {held.number} of {rounds}")
-        network = held.model.network
+        if held.number < rounds and held.number % max(1, rounds // _POINTS):
+            continue
         with repeatable():
             modules = {
-                person: to_module(assemble(network, held.parts.get(person))) for person in samples
+                person: to_module(assemble(held.model.network, held.parts.get(person)))
+                for person in samples
             }
-            scores = {
-                person: task.score_persons(module, samples[person]["test"])[person]
-                for person, module in modules.items()
-            }
+            if isinstance(task, SaliencyTask):
+                found = {
+                    person: task.summarise_persons(module, samples[person]["test"])[person]
+                    for person, module in modules.items()
+                }
+                scores = {person: each.f1 for person, each in found.items()}
+                details = {
+                    person: {"recall": each.recall, "precision": each.precision}
+                    for person, each in found.items()
+                }
+            else:
+                scores = {
+                    person: task.score_persons(module, samples[person]["test"])[person]
+                    for person, module in modules.items()
+                }
         curve.append([held.number * plan.training.epochs, float(np.mean(list(scores.values())))])
     assert held is not None, "there is at least one round"
     with repeatable():
@@ -74,11 +93,6 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
             person: task.score_persons(module, samples[person]["validation"]).get(person)
             for person, module in modules.items()
         }
-        details = {}
-        if isinstance(task, SaliencyTask):
-            for person, module in modules.items():
-                each = task.summarise_persons(module, samples[person]["test"])[person]
-                details[person] = {"recall": each.recall, "precision": each.precision}
     masks = [part.chosen for part in held.parts.values()]
     pairs = [(a, b) for number, a in enumerate(masks) for b in masks[:number]]
     has_masks = bool(pairs) and run.method in MASKED
@@ -92,6 +106,51 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     }
 
 
+_FIRST_SEED, _FIRST_RATE = 2000, 0.002
+_POINTS = 4
+"""Of a curve over rounds."""
+
+
+def first_network(job: RunJob) -> StateDict:
+    """Return what all methods begin with: a new network, or one that knows how people look."""
+    from site_agent.networks import new_network
+
+    if job.run.world == EYES:
+        return new_network("gaze-lenet", job.run.seed)
+    if job.first is None:
+        return new_network(job.settings.architecture, job.run.seed)
+    return cast("StateDict", read_model(job.first))
+
+
+def train_first(settings: EgocentricStudySettings, path: Path, progress: Progress) -> None:
+    """Train the first network of drawn worlds: on many other persons, who all choose alike.
+
+    It takes the place of the networks of general videos with which the papers begin.
+    """
+    import torch
+
+    from site_agent.networks import from_module, new_network, to_module
+    from site_agent.training import saliency
+    from site_agent.training.gaze.loop import repeatable
+
+    drawn = replace(_clips(settings, 0.0, _FIRST_SEED), people=settings.first_people, held_out=0.0)
+    clips = draw_samples(drawn, saliency.clip_shape(settings.architecture), progress)
+    module = to_module(new_network(settings.architecture))
+    optimiser = torch.optim.AdamW(module.parameters(), lr=_FIRST_RATE, weight_decay=0.05)
+    generator = torch.Generator().manual_seed(0)
+    passes = settings.first_epochs
+    with repeatable():
+        data = saliency.to_tensors(clips)
+        for number in range(passes):
+            for group in optimiser.param_groups:
+                group["lr"] = _FIRST_RATE * (1 - number / passes)
+            saliency.train_epoch(
+                module, optimiser, data, 16, generator,
+                progress=lambda _share: progress(None, "training the first network"),
+            )  # fmt: skip
+    write_model(from_module(module, settings.architecture), path)
+
+
 Samples = Mapping[str, Mapping[str, Any]]
 """By person and by ``train``, ``validation`` and ``test``."""
 
@@ -100,8 +159,6 @@ def draw_world(
     world: str, seed: int, settings: EgocentricStudySettings, progress: Progress
 ) -> ClipSamples | GazeSamples:
     """Draw the persons of a world, and what they look at; a seed draws the same persons."""
-    from site_agent.datasets.egocentric import open_egocentric
-    from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
     from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
     from site_agent.training.saliency import clip_shape
 
@@ -110,15 +167,15 @@ def draw_world(
             persons=settings.eye_people, frames_per_person=settings.eye_frames, seed=seed
         )
         return join_samples([render_person(drawn, number) for number in drawn.numbers])
-    clips = ClipSettings(
-        people=settings.people,
-        videos=settings.videos,
-        heterogeneity=float(world.removeprefix("h=")),
-        seed=seed,
-    )
-    with tempfile.TemporaryDirectory(prefix="poolctl-study-") as folder:
-        write_clips(Path(folder) / "clips", clips, progress=progress)
-        return open_egocentric(Path(folder) / "clips").read(shape=clip_shape(settings.architecture))
+    clips = _clips(settings, float(world.removeprefix("h=")), seed)
+    return draw_samples(clips, clip_shape(settings.architecture), progress)
+
+
+def _clips(settings: EgocentricStudySettings, heterogeneity: float, seed: int) -> ClipSettings:
+    return ClipSettings(
+        people=settings.people, videos=settings.videos, seconds=settings.seconds,
+        heterogeneity=heterogeneity, held_out=settings.held_out, seed=seed,
+    )  # fmt: skip
 
 
 def write_samples(samples: ClipSamples | GazeSamples, path: Path) -> None:

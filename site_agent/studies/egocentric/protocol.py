@@ -33,6 +33,11 @@ class EgocentricStudySettings:
         How often everything is repeated with other persons and starts.
     people, videos : int
         Of each drawn world, and videos of each person.
+    seconds, held_out : float
+        Of a drawn video, and the share of a person's videos for tests, and as many for validation.
+    first_people, first_epochs : int
+        Persons, drawn for nothing else and all alike, whose clips train the network with which all
+        methods begin in drawn worlds; 0 persons: they begin with a new one, as with CLIPS.
     heterogeneities : tuple of float
         One world each.
     rounds, epochs : int
@@ -52,11 +57,15 @@ class EgocentricStudySettings:
     methods: tuple[str, ...] = METHODS
     seeds: int = 5
     people: int = 8
-    videos: int = 30
+    videos: int = 20
+    seconds: float = 8.0
+    held_out: float = 1 / 3
+    first_people: int = 60
+    first_epochs: int = 6
     heterogeneities: tuple[float, ...] = (0.0, 0.5, 1.0)
-    rounds: int = 30
+    rounds: int = 12
     epochs: int = 2
-    rates: tuple[float, ...] = (0.001, 0.002, 0.004)
+    rates: tuple[float, ...] = (0.0002, 0.0006, 0.002)
     rhos: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
     accs: tuple[float, ...] = (0.02, 0.05, 0.1)
     eye_people: int = 15
@@ -67,8 +76,9 @@ class EgocentricStudySettings:
 
 
 QUICK = EgocentricStudySettings(
-    seeds=3, people=5, videos=15, heterogeneities=(0.0, 1.0), rounds=10, rates=(0.001, 0.003),
-    rhos=(0.1, 0.3), accs=(0.2,), eye_frames=120, eye_rounds=8, eye_rates=(0.02, 0.04),
+    seeds=3, people=5, videos=24, heterogeneities=(0.0, 1.0), first_people=10, first_epochs=2,
+    rounds=6, epochs=1, rates=(0.0002, 0.0006), rhos=(0.1,), accs=(0.2,), eye_frames=60,
+    eye_rounds=6, eye_rates=(0.02, 0.04),
 )  # fmt: skip
 """A study that takes at most 90 minutes on two cores."""
 

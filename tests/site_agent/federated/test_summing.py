@@ -18,7 +18,9 @@ from tests.site_agent.federated.small_sites import small_sites
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01}
 
 
-@pytest.mark.parametrize(("method", "mean"), [("fedavg", "samples"), ("fedadam", "sites")])
+@pytest.mark.parametrize(
+    ("method", "mean"), [("fedavg", "samples"), ("fedadam", "sites"), ("fedper", "samples")]
+)
 def test_secure_rounds_give_the_networks_of_plain_ones(method: str, mean: str) -> None:
     plan = make_plan(method, {**OPTIONS, "mean": mean}, rounds=2)
     base = new_network("gaze-lenet")
@@ -47,7 +49,14 @@ def test_an_update_out_of_range_is_refused() -> None:
         list(rounds)
 
 
-def test_no_secure_sum_serves_a_method_that_compares_contributions() -> None:
-    plan = make_plan("geometric-median", OPTIONS, rounds=1)
-    with pytest.raises(InvalidInputError, match="geometric-median compares the contributions"):
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("geometric-median", "compares the contributions"),
+        ("fedcpf", "divides each number by how many sites share it"),
+    ],
+)
+def test_no_secure_sum_serves_a_method_that_needs_more(method: str, reason: str) -> None:
+    plan = make_plan(method, OPTIONS, rounds=1)
+    with pytest.raises(InvalidInputError, match=f"{method} {reason}"):
         next(run_rounds(new_network("gaze-lenet"), small_sites(), plan, secure=True))
