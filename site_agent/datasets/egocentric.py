@@ -171,15 +171,7 @@ class EgocentricDataset:
         splits: Sequence[Split] = SPLITS,
         progress: Callable[[float, str], None] | None = None,
     ) -> ClipSamples:
-        """Return the clips of some persons, or of all, without overlap.
-
-        Raises
-        ------
-        VideoFileError
-            A video cannot be read.
-        AnnotationFileError
-            A video has another number of frames than its gaze.
-        """
+        """Return the clips of some persons, or of all, without overlap."""
         if missing := sorted(set(persons) - set(self.persons)):
             raise InvalidInputError(
                 f"{self.path}: has no person {missing[0]}; it has {', '.join(self.persons)}"
@@ -207,7 +199,7 @@ def join_clips(parts: Sequence[ClipSamples]) -> ClipSamples:
 
 
 def cut_clip(clip: GazeClip, shape: ClipShape) -> ClipSamples:
-    """Return the clips of one video; raises as `EgocentricDataset.read`."""
+    """Return the clips of one video, which has as many frames as its gaze."""
     pictures, count = [], 0
     for picture in decode_video(clip.path, shape.size_px):
         if count % shape.every == 0:
@@ -244,19 +236,13 @@ def cut_pictures(
 
 
 def decode_video(path: Path, size_px: int | None = None) -> Iterator[NDArray[np.uint8]]:
-    """Yield the frames of a video in RGB, squeezed to a square if a size is given.
-
-    Raises
-    ------
-    VideoFileError
-        It cannot be read to its end.
-    """
+    """Yield the frames of a video in RGB, squeezed to a square if a size is given."""
     for _, picture in decode_timed(path):
         yield picture if size_px is None else squeeze(picture, size_px)
 
 
 def decode_timed(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """Yield the frames of a video in RGB with their times in seconds; raises as `decode_video`."""
+    """Yield the frames of a video in RGB with their times in seconds."""
     import av
 
     try:
@@ -449,11 +435,6 @@ def read_begaze(path: Path) -> tuple[Float64, NDArray[np.uint8]]:
 
     The tracker has more samples than the video frames: of a frame that has fixations their mean
     counts, else that of its other tracked samples.
-
-    Raises
-    ------
-    AnnotationFileError
-        The file is missing, cut off, or a line is not as in either version of the header.
     """
     if not path.is_file():
         raise AnnotationFileError(path, 0, "found no such file")

@@ -356,11 +356,6 @@ def evaluate_saliency(
     samples : ClipSamples
         All splits: a person's mean map is made of her training clips, the threshold of pixel F1
         of validation clips.
-
-    Raises
-    ------
-    InvalidInputError
-        The split has no fixations.
     """
     from site_agent.networks import predict_maps
 

@@ -33,7 +33,6 @@ class LookedAt:
     ----------
     frame : int
         From 0.
-    time_s : float
     picture : uint8, shape (height, width, 3)
         RGB.
     map : float32, shape (64, 64)
@@ -69,11 +68,6 @@ def find_looks(
         How the network's clips are cut.
     progress : callable
         Called with the number of frames that have been looked at.
-
-    Raises
-    ------
-    VideoFileError
-        The video cannot be read.
     """
     window: list[tuple[int, float, NDArray[np.uint8]]] = []
     for number, (time_s, picture) in enumerate(decode_timed(path)):

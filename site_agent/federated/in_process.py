@@ -162,13 +162,6 @@ def sum_in_memory(
         By lab; at least 1, all to the same base.
     mean : str
         ``samples``: weighted by numbers of samples. ``sites``: equal for all labs.
-
-    Raises
-    ------
-    ConversionError
-        A number is out of range; names the entry.
-    InvalidInputError
-        The labs' check values do not add up to those of the servers.
     """
     first, budget = next(iter(contributions.values())), BitBudget()
     layout = network_layout(base, first.base_digest, first.settings)

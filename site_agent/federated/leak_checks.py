@@ -161,7 +161,6 @@ def audit_dense_layers(
 
     Parameters
     ----------
-    module : torch.nn.Module
     data : GazeTensors or SaliencyTensors
         What it takes; as many of them are looked at as `audit_base` says.
     drawing_layers : collection of str

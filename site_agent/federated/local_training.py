@@ -73,7 +73,6 @@ class SiteUpdate:
 
     Attributes
     ----------
-    contribution : NetworkContribution
     part : PersonalPart or None
         None for methods without personal parts.
     """

@@ -73,13 +73,7 @@ class PersonalStore:
             old.unlink()
 
     def take_reply(self, site: str, round_number: int, reply: bytes) -> None:
-        """Put the reply to a site's contribution in its part of that round; again is no harm.
-
-        Raises
-        ------
-        InvalidInputError
-            The site has no part of this round, or the reply cannot be used.
-        """
+        """Put the reply to a site's contribution in its part of that round; again is no harm."""
         path = self.path(site, round_number)
         write_part(with_reply(read_part(path), reply), path)
 
@@ -105,10 +99,8 @@ class PersonalPart:
 
     Attributes
     ----------
-    method, site : str
     base_digest : str
         SHA-256 of the network of the round that it was made in.
-    round_number : int
     values : mapping of str to array
         The site's own numbers; zeros where `personal` is False.
     personal : mapping of str to bool array
@@ -164,13 +156,7 @@ def overlap_of(one: Masks, other: Masks) -> float:
 
 
 def assemble(network: StateDict, part: PersonalPart | None) -> StateDict:
-    """Return a round's network with a site's personal numbers in it.
-
-    Raises
-    ------
-    InvalidInputError
-        The part belongs to a network of other entries.
-    """
+    """Return a round's network with a site's personal numbers in it."""
     if part is None or not any(mask.any() for mask in part.personal.values()):
         return network
     tensors = dict(network.tensors)
@@ -377,13 +363,7 @@ def next_part(
 
 
 def with_reply(part: PersonalPart, reply: bytes) -> PersonalPart:
-    """Return what a site keeps once it has the reply to its contribution: the mixed head.
-
-    Raises
-    ------
-    InvalidInputError
-        The reply cannot be used.
-    """
+    """Return what a site keeps once it has the reply to its contribution: the mixed head."""
     infos = {name: TensorInfo("F32", mask.shape) for name, mask in part.personal.items()}
     try:
         found = decode_reply(reply, infos)
@@ -433,13 +413,7 @@ def write_part(part: PersonalPart, path: Path) -> str:
 
 
 def read_part(path: Path) -> PersonalPart:
-    """Read a personal part.
-
-    Raises
-    ------
-    InvalidInputError
-        The file is no personal part.
-    """
+    """Read a personal part."""
     try:
         with path.open("rb") as file:
             content = TensorsFormat().decode(load_bytes(file))

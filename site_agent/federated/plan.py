@@ -47,7 +47,6 @@ class FederationPlan(BaseModel):
         A method for networks, such as ``fedavg``.
     options : dict
         The method's own options and those of `LocalTraining`, together and in full.
-    rounds : int
     cohort : float
         Share of the sites that train in each round, above 0 and at most 1.
     """
@@ -162,7 +161,6 @@ class CombinedRound:
     ----------
     update_digests : mapping of str to str
         SHA-256 of each contribution's file, by site.
-    warnings : tuple of str
     """
 
     model: RoundModel
@@ -191,11 +189,6 @@ def combine_files(
         without one.
     contributions : mapping of str to Path
         By site.
-
-    Raises
-    ------
-    AggregatorError
-        As `aggregators.merge`.
     """
     files = [contributions[site] for site in sorted(contributions)]
     inputs = [base, *([] if state is None else [state]), *files]
@@ -205,13 +198,7 @@ def combine_files(
 def combine(
     plan: FederationPlan, base: RoundModel, contributions: Mapping[str, NetworkContribution]
 ) -> CombinedRound:
-    """Return the network that a round makes: the same bytes as by `combine_files`.
-
-    Raises
-    ------
-    AggregatorError
-        As `aggregators.merge`.
-    """
+    """Return the network that a round makes: the same bytes as by `combine_files`."""
     method = find_method(plan.method)
     sites = sorted(contributions)
     digests = {site: sha256(encode_input(contributions[site])).hexdigest() for site in sites}

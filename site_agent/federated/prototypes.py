@@ -49,11 +49,6 @@ class HeadAndBody:
         The round's, for the names of its entries.
     samples, data
         Of the site, as they are read and as tensors.
-
-    Raises
-    ------
-    TrainingDataError
-        No class has 5 samples.
     """
 
     def __init__(
@@ -118,11 +113,6 @@ def class_statistics(
     features : float64, shape (n, numbers) or (n * frames, numbers)
     classes : int64, shape (n,) or (n, frames)
         From 0 to `count` - 1; -1 for none.
-
-    Raises
-    ------
-    TrainingDataError
-        No class is left.
     """
     counts, means = np.zeros(count, np.int64), np.zeros((count, features.shape[1]), np.float32)
     by_sample, flat = classes.reshape(len(classes), -1), classes.reshape(-1)

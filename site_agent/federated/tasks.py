@@ -67,12 +67,10 @@ class Measure:
 
     Attributes
     ----------
-    name : str
     unit : str
         Empty for a share.
     reference : str
         What stands beside each network: an answer that knows no picture.
-    larger_is_better : bool
     """
 
     name: str
@@ -157,15 +155,7 @@ class Task(Protocol):
         """Return the digest of each person's samples."""
 
     def divide(self, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
-        """Read all data of a simulation, and hold a part of it out.
-
-        Raises
-        ------
-        InvalidInputError
-            There are too few persons or sessions.
-        AnnotationFileError
-            The data cannot be read.
-        """
+        """Read all data of a simulation, and hold a part of it out."""
 
     def to_tensors(self, samples: Any) -> Any:
         """Return samples as tensors with a length, and ``inputs(index)`` for a module."""
@@ -544,13 +534,7 @@ def draw_persons(persons: Sequence[str], seed: int) -> frozenset[str]:
 
 
 def task_of(architecture: str) -> Task:
-    """Return what networks of an architecture learn.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no such architecture.
-    """
+    """Return what networks of an architecture learn."""
     kind = find_architecture(architecture).kind
     if kind == "saliency":
         return SaliencyTask(architecture)

@@ -180,13 +180,7 @@ def train_epoch(
 
 
 def clip_shape(architecture: str) -> ClipShape:
-    """Return how videos are cut into clips for a network.
-
-    Raises
-    ------
-    InvalidInputError
-        The architecture is none of saliency networks.
-    """
+    """Return how videos are cut into clips for a network."""
     from site_agent.networks.architectures import require_kind
     from site_agent.networks.glc import GLC_LAYOUTS
 
@@ -211,13 +205,6 @@ def train_saliency(
     """Train a saliency network, write it as a safetensors file, and score it on the test clips.
 
     Called again with the same data and settings, an interrupted training goes on.
-
-    Raises
-    ------
-    TrainingDataError
-        There are no training clips.
-    TrainingFailedError
-        The loss is not finite, or the output cannot be written.
     """
     import torch
 

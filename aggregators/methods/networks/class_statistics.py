@@ -40,13 +40,7 @@ def statistics_entries(found: ClassStatistics) -> dict[str, NDArray[np.generic]]
 
 
 def parse_statistics(network: StateDict) -> ClassStatistics | None:
-    """Return the statistics of a contribution's file, or None where it has none.
-
-    Raises
-    ------
-    FormatError
-        Entries are missing, or of another type or shape; or numbers are out of range.
-    """
+    """Return the statistics of a contribution's file, or None where it has none."""
     infos: Mapping[str, TensorInfo] = {
         name.removeprefix(STATISTICS): info
         for name, info in network.infos.items()

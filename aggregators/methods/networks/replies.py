@@ -98,13 +98,6 @@ def decode_reply(data: Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
     ----------
     infos : mapping of str to TensorInfo
         The entries of the network.
-
-    Raises
-    ------
-    FormatError
-        It is no reply, or numbers are not finite or too large.
-    IncompatibleModelsError
-        It does not have the last layer of the network.
     """
     found = TensorsFormat().decode(data)
     require_metadata(found.metadata, "format", REPLY)

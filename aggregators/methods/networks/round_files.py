@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -78,13 +78,7 @@ _SHARED = "shared/"
 
 
 def write_network_contribution(contribution: NetworkContribution, path: Path | str) -> str:
-    """Write a contribution, whole or not at all, and return the SHA-256 of the file.
-
-    Raises
-    ------
-    ConversionError
-        `read_network_contribution` would refuse the file.
-    """
+    """Write a contribution, whole or not at all, and return the SHA-256 of the file."""
     network = contribution_as_network(contribution)
     try:
         _parse(network)
@@ -96,13 +90,7 @@ def write_network_contribution(contribution: NetworkContribution, path: Path | s
 
 
 def read_network_contribution(path: Path | str) -> NetworkContribution:
-    """Read a contribution file; tensors are loaded when used.
-
-    Raises
-    ------
-    FormatError
-        The file is not a contribution, or its metadata are missing or invalid.
-    """
+    """Read a contribution file; tensors are loaded when used."""
     path = Path(path)
     with path.open("rb") as file:
         data = load_bytes(file)
@@ -156,7 +144,7 @@ def _parse(network: StateDict) -> NetworkContribution:
         if not name.startswith((_SHARED, STATISTICS))
     }
     return NetworkContribution(
-        network=StateDict(_Chosen(network.tensors, own), own),
+        network=StateDict(ComputedTensors(own, network.tensors.__getitem__), own),
         holds=cast('Literal["values", "differences"]', holds),
         samples=_parse_samples(metadata["samples"]),
         base_digest=digest_in_metadata(metadata, "base"),
@@ -164,26 +152,6 @@ def _parse(network: StateDict) -> NetworkContribution:
         shared=_parse_shared(network, own),
         statistics=parse_statistics(network),
     )
-
-
-class _Chosen(Mapping[str, NDArray[np.generic]]):
-    """Some of a file's entries, loaded when used."""
-
-    def __init__(
-        self, tensors: Mapping[str, NDArray[np.generic]], names: Mapping[str, TensorInfo]
-    ) -> None:
-        self._tensors, self._names = tensors, names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, name: str) -> NDArray[np.generic]:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._tensors[name]
 
 
 def _parse_shared(
@@ -261,13 +229,7 @@ def write_optimiser_state(state: OptimiserState, path: Path) -> str:
 
 
 def decode_optimiser_state(data: Buffer) -> OptimiserState:
-    """Read the bytes of a state.
-
-    Raises
-    ------
-    FormatError
-        The file is not a state, its metadata are invalid, or a number is not finite.
-    """
+    """Read the bytes of a state."""
     network = TensorsFormat().decode(data)
     metadata = network.metadata
     require_metadata(metadata, "format", OPTIMISER_STATE)

@@ -197,13 +197,7 @@ def read_block(network: StateDict, name: str, block: slice) -> Float64:
 
 
 def collect_updates(sub_models: SubModels[MergeInput], method: str) -> Updates:
-    """Return the inputs of a method as updates.
-
-    Raises
-    ------
-    IncompatibleModelsError
-        Networks differ in architecture or entries, or contributions in their base.
-    """
+    """Return the inputs of a method as updates."""
     known: SubModels[StateDict | NetworkContribution] = sub_models.narrow(
         StateDict, NetworkContribution
     )
@@ -255,11 +249,6 @@ def head_entries(infos: Mapping[str, TensorInfo]) -> tuple[str, ...]:
 
     It is the layer with the fewest outputs: an answer (yaw and pitch, or one map) has fewer
     numbers than any layer before it. A site has no say in it.
-
-    Raises
-    ------
-    IncompatibleModelsError
-        Two layers, or none, have the fewest outputs.
     """
     outputs = {
         name: info.shape[0]
@@ -400,7 +389,7 @@ def numpy_type(dtype: str) -> type[np.generic]:
 
 
 class ComputedTensors(Mapping[str, NDArray[np.generic]]):
-    """Entries that are computed when read."""
+    """Entries that are computed, or loaded, when read."""
 
     def __init__(
         self, names: Mapping[str, TensorInfo], compute: Callable[[str], NDArray[np.generic]]
@@ -414,6 +403,8 @@ class ComputedTensors(Mapping[str, NDArray[np.generic]]):
         return len(self._names)
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
+        if name not in self._names:
+            raise KeyError(name)
         return self._compute(name)
 
 

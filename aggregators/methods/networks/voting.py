@@ -32,7 +32,6 @@ class Votes:
         Equal files of two sites are two entries of `updates.sites`.
     dropped : int
         Number of sites whose updates are not finite; they count as hostile ones that were found.
-    warnings : tuple of str
     """
 
     updates: Updates
@@ -61,13 +60,7 @@ class RobustMethod(NetworkMethod[OptionsT]):
 
 
 def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
-    """Return the finite updates, one for each site; weights and samples do not matter.
-
-    Raises
-    ------
-    IncompatibleModelsError
-        As `collect_updates`, or no update is finite.
-    """
+    """Return the finite updates, one for each site; weights and samples do not matter."""
     updates = collect_updates(sub_models, method)
     # A copy is a vote of its own: two sites may honestly send the same file.
     given = tuple(

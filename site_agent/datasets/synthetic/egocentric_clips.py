@@ -3,9 +3,9 @@
 The camera is a window over a panorama with textured objects, some of which move, and two hands.
 It drifts, shakes with the steps, and turns after the gaze. The gaze rests on an object (250 to 400
 ms, or follows it), and jumps to the next one with a probability of ``exp(theta . features)``, less
-where it has just been. Persons differ in `theta`, ``theta = common + h N(0, sigma)``, and a little in
-where the head leaves the gaze (`habit`); the heterogeneity ``h`` is 0 for persons who all look
-alike. Nothing in a picture shows whose it is: scenes are drawn without knowledge of the person.
+where it has just been. Persons differ in `theta`, ``theta = common + h N(0, sigma)``, and a
+little in where the head leaves the gaze (`habit`); the heterogeneity ``h`` is 0 for persons who all
+look alike. Nothing in a picture shows whose it is: scenes are drawn without knowledge of her.
 """
 
 from __future__ import annotations
@@ -355,13 +355,6 @@ def write_clips(
     """Write a data set of drawn clips, and return the number of videos.
 
     The layout ``generic`` has the true gaze, too.
-
-    Raises
-    ------
-    InvalidInputError
-        The folder is not empty.
-    SyntheticFaceError
-        A video cannot be written.
     """
     if folder.exists() and any(folder.iterdir()):
         raise InvalidInputError(f"{folder}: holds other files; choose a new or empty folder")

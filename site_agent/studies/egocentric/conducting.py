@@ -63,11 +63,6 @@ def conduct_egocentric_study(
         Made where absent. A study that was interrupted goes on in it.
     dataset : EgocentricDataset or None
         None: worlds are drawn.
-
-    Raises
-    ------
-    InvalidInputError, BusyError, AnnotationFileError
-        Nothing can be begun. Runs that fail raise nothing: `StudyResults.failed` has them.
     """
     if unknown := [name for name in settings.methods if name not in METHODS]:
         raise InvalidInputError(f"method {unknown[0]}: expected some of {', '.join(METHODS)}")
@@ -133,7 +128,7 @@ class _Data:
         return path
 
     def _size(self, world: str) -> str:
-        names = ("eye_people", "eye_frames") if world == EYES else ("people", "videos")
+        names = ("eye_people", "eye_frames") if world == EYES else ("people", "videos", "seconds")
         return "x".join(str(getattr(self.settings, name)) for name in names)
 
     def first(self, run: Run, progress: Progress) -> Path | None:

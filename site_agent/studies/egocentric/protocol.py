@@ -28,7 +28,6 @@ class EgocentricStudySettings:
 
     Attributes
     ----------
-    methods : tuple of str
     seeds : int
         How often everything is repeated with other persons and starts.
     people, videos : int
@@ -173,13 +172,7 @@ def first_rates(settings: EgocentricStudySettings) -> dict[tuple[bool, str], flo
 def choose_rates(
     tuning: Sequence[Run], results: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[bool, str], float]:
-    """Return the best learning rate of each method on validation samples.
-
-    Raises
-    ------
-    InvalidInputError
-        All candidates of a method have failed.
-    """
+    """Return the best learning rate of each method on validation samples."""
     found: dict[tuple[bool, str], tuple[float, float]] = {}
     for run in tuning:
         if run.key not in results:

@@ -52,11 +52,6 @@ class RoundsController(Controller):  # type: ignore[misc]
     ----------
     **arguments
         Those of `jobs.BlockArguments`.
-
-    Raises
-    ------
-    InvalidInputError
-        One of them is not what `jobs.write_job` writes: they name files, and come from outside.
     """
 
     def __init__(self, **arguments: Any) -> None:

@@ -37,13 +37,7 @@ _DELETE_ATTEMPTS = 5
 
 
 class FederationFolder:
-    """The networks of a federation's rounds, and what became of each round.
-
-    Raises
-    ------
-    InvalidInputError
-        The folder holds another plan's rounds.
-    """
+    """The networks of a federation's rounds, and what became of each round."""
 
     def __init__(self, folder: Path, plan: FederationPlan, base: Path) -> None:
         self.folder, self.plan = folder, plan

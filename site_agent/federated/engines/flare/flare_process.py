@@ -127,13 +127,6 @@ def run_kit(kit: Kit, environment: Mapping[str, str], on_line: Callable[[str], N
         Variables for the kit's processes.
     on_line : callable
         Called with each line of their log.
-
-    Raises
-    ------
-    BusyError
-        The kit is in use.
-    FederationError
-        The process ended by itself.
     """
     busy = BusyError(f"{kit.folder} is in use: its {kit.role} runs already")
     with locked(kit.folder / ".lock", busy=busy):

@@ -65,13 +65,7 @@ class BlockArguments(BaseModel):
 
 
 def read_arguments(given: Any) -> BlockArguments:
-    """Return the arguments of a block of rounds.
-
-    Raises
-    ------
-    InvalidInputError
-        One of them is not what `write_job` writes.
-    """
+    """Return the arguments of a block of rounds."""
     try:
         return BlockArguments.model_validate(given)
     except ValidationError as error:
@@ -134,11 +128,6 @@ def check_job(app: Path, side: Side) -> None:
     ----------
     app : Path
         The part as it arrived, with its folder ``config``. Nothing in it has been used yet.
-
-    Raises
-    ------
-    InvalidInputError
-        This machine does not take it; the message says what was found.
     """
     name = _CONFIGURATION[side]
     place = app / "config" / name

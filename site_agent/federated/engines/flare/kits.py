@@ -38,7 +38,6 @@ class Kit:
         Absolute.
     name : str
         Of the site; ``server`` and ``submit`` for the other roles.
-    host : str
     port : int
         Of the server.
     sites : tuple of str
@@ -66,13 +65,7 @@ def require_flare() -> None:
 
 
 def read_kit(folder: Path, *roles: Role) -> Kit:
-    """Return the kit in a folder.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no kit, or it has none of the roles.
-    """
+    """Return the kit in a folder."""
     startup = folder.resolve() / "startup"
     role = next((role for role, name in _FILE_OF_ROLE.items() if (startup / name).is_file()), None)
     if role is None:
@@ -108,13 +101,6 @@ def provision(output: Path, *, host: str, port: int, sites: Sequence[str]) -> li
     -------
     list of Path
         The kits that were made.
-
-    Raises
-    ------
-    InvalidInputError
-        A name is invalid, or the folder holds kits of another server.
-    MissingExtraError
-        NVIDIA FLARE is not installed.
     """
     require_flare()
     names = sorted(set(sites))

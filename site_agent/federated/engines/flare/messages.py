@@ -49,8 +49,6 @@ class RoundReport:
         Sites that were to train, and whose contribution is not in the network.
     digest : str
         SHA-256 of the network that was made.
-    seconds : float
-    warnings : tuple of str
     left_out : dict
         Why sites are missing that did answer, by site.
     """

@@ -42,7 +42,6 @@ class SiteRules:
 
     Attributes
     ----------
-    data : Path
     persons : tuple of str
         Those of the data that take part; all where empty.
     bases : tuple of str

@@ -44,7 +44,6 @@ class DividedData:
     ----------
     digest : str
         Of all the data.
-    sites : mapping of str to SiteData
     held_out : samples or None
         What no site trains with.
     reference : PersonScores or None
@@ -70,13 +69,6 @@ def divide(
     """Divide data: each person is a site, or the persons are dealt to some sites.
 
     What is held out is the task's choice: sessions of gaze data, test clips, or drawn persons.
-
-    Raises
-    ------
-    InvalidInputError
-        There are too few persons or sessions.
-    AnnotationFileError
-        The data cannot be read.
     """
     found = task.divide(path, holdout, seed, progress)
     sites = {

@@ -55,15 +55,6 @@ def simulate(
     """Hold those rounds of a plan that the folder does not have yet, and return all.
 
     It can be killed at any moment: called again, it goes on and gives the same networks.
-
-    Raises
-    ------
-    InvalidInputError
-        The folder has rounds of the method with other options.
-    TrainingFailedError
-        A site cannot train.
-    AggregatorError
-        The method refuses the contributions.
     """
     folder = run.method(plan.method)
     history = read_history(folder.history, plan)

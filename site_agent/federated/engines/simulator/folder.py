@@ -106,15 +106,7 @@ class RunFolder:
 
 @contextmanager
 def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFolder]:
-    """Hold the folder of a simulation: a new one, or one that was begun with the same data.
-
-    Raises
-    ------
-    InvalidInputError
-        The folder holds something else, or a run with another base, other data or other sites.
-    BusyError
-        Another process is at work in it.
-    """
+    """Hold the folder of a simulation: a new one, or one that was begun with the same data."""
     record = path / "run.json"
     if path.is_dir() and any(path.iterdir()) and not (path / ".lock").exists():
         raise InvalidInputError(f"{path}: holds other files; choose a new or empty folder")
@@ -201,11 +193,6 @@ def read_history(path: Path, plan: FederationPlan) -> History:
     """Return what was held of a plan; no rounds if there is no file.
 
     The numbers of rounds may differ: a simulation can be made longer.
-
-    Raises
-    ------
-    InvalidInputError
-        The file is damaged, or of another plan.
     """
     if not path.exists():
         return History(plan)
