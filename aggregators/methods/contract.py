@@ -156,8 +156,8 @@ class AggregationMethod(ABC, Generic[OptionsT]):
             )
         if self.personal and not self.same_parts:
             return (
-                "divides each number by how many sites share it, and a sum that told this would "
-                "give away what a site keeps wherever few share a number"
+                "divides each number by how many sites share it: where that is one, the sum would "
+                "be that site's own number"
             )
         return ""
 
