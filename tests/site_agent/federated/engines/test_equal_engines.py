@@ -12,7 +12,6 @@ import pytest
 from aggregators import write_model
 from aggregators.errors import SiteOnlyError, UnknownFormatError
 from aggregators.methods.merging import encode_input
-from site_agent.bundles.exporting import export_bundle
 from site_agent.errors import PoolRefusedFileError
 from site_agent.federated.engines.simulator import divide, open_run, simulate, simulator_workers
 from site_agent.federated.in_process import run_rounds
@@ -143,9 +142,7 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
                 simulated_part = store.newest(part.site)
                 assert simulated_part is not None
                 assert_same_part(part, simulated_part)
-        # What is personal is nowhere in the pool's storage and database, nor in a bundle.
-        bundle = tmp_path / "pool" / "bundle"
-        export_bundle(sites["site-a"], ["site-a/fedper"], bundle, with_parents=True)
+        # What is personal is nowhere in the pool's storage and database.
         marks = [
             part.values["fc2.weight"].tobytes()[:64] for part in parts if part.method == "fedper"
         ]
