@@ -9,31 +9,31 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from cli.frame.options import command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply
 
 
 @dataclass(frozen=True)
 class Selection:
-    kind: Annotated[str, typer.Option(metavar="KIND", help="Of this kind.")]
-    label: Annotated[Sequence[str], typer.Option(help="With this label.")] = ()
+    kind: Annotated[str, Option("Of this kind.", "KIND")]
+    label: Annotated[Sequence[str], Option("With this label.")] = ()
 
 
 @dataclass(frozen=True)
 class NarrowSelection(Selection):
-    latest: Annotated[bool, typer.Option(help="Only the newest.")] = False
+    latest: Annotated[bool, Option("Only the newest.")] = False
 
 
 app = single()
 
 
-@command(app, "try", examples=["try --kind ert"])
+@command(app, "try", "try --kind ert")
 def attempt(
     _invocation: Invocation,
-    words: Annotated[Sequence[str], typer.Argument(help="Any words.")] = (),
+    words: Annotated[Sequence[str], Argument("Any words.")] = (),
     *,
     label: NarrowSelection,  # as one of its own options
-    seed: Annotated[int, typer.Option(help="A seed.")] = 3,
+    seed: Annotated[int, Option("A seed.")] = 3,
 ) -> Reply:
     """Return what it was given."""
     return Reply({"words": words, "selection": label, "seed": seed})
