@@ -57,7 +57,7 @@ FIELD_OF_VIEW_DEG = 60.0
 FEATURES = ("red", "green", "blue", "size", "moving", "striped", "round")
 _COMMON = np.array([0.3, 0.3, 0.3, 0.6, 0.8, 0.4, 0.2])
 _SPREAD = np.array([2.5, 2.5, 2.5, 1.0, 1.5, 2.0, 2.0])
-_HABIT, _MOST_HABIT = 0.1, 0.18
+_HABIT, _MOST_HABIT = 0.16, 0.25
 """Spread and largest part of a picture between its middle and where a person's gaze comes to rest.
 
 So a map of where a person looks on average says a little, as it does of people, and much less than

@@ -134,7 +134,8 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
     from site_agent.training.gaze.loop import repeatable
 
     drawn = replace(_clips(settings, 0.0, _FIRST_SEED), people=settings.first_people, held_out=0.0)
-    clips = draw_samples(drawn, saliency.clip_shape(settings.architecture), progress)
+    shape = saliency.clip_shape(settings.architecture)
+    clips = draw_samples(drawn, shape, lambda _share, text: progress(None, f"drawing {text}"))
     module = to_module(new_network(settings.architecture))
     optimiser = torch.optim.AdamW(module.parameters(), lr=_FIRST_RATE, weight_decay=0.05)
     generator = torch.Generator().manual_seed(0)

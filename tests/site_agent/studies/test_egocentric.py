@@ -18,8 +18,8 @@ from site_agent.studies.runs import Conduct
 
 SMALL = EgocentricStudySettings(
     methods=("local", "fedavg", "fedcpf"), seeds=1, people=2, videos=5, heterogeneities=(1.0,),
-    first_people=2, first_epochs=1, seconds=2.0, rounds=1, epochs=1, rates=(0.001,), rhos=(),
-    accs=(), eye_people=2, eye_frames=24, eye_rounds=1, eye_rates=(0.02,),
+    first_people=2, first_epochs=1, seconds=3.0, held_out=0.2, rounds=1, epochs=1, rhos=(),
+    rates=(0.001,), accs=(), eye_people=2, eye_frames=24, eye_rounds=1, eye_rates=(0.02,),
 )  # fmt: skip
 
 
