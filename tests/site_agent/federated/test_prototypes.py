@@ -59,21 +59,21 @@ def test_what_is_learned_without_labels_has_no_classes() -> None:
 
 def clips(count: int, seed: int = 0) -> ClipSamples:
     draw = np.random.default_rng(seed)
-    kind = np.full((count, 8), FIXATION, np.uint8)
+    kind = np.full((count, 4), FIXATION, np.uint8)
     kind[:, 0] = UNTRACKED
     return ClipSamples(
-        draw.integers(0, 256, (count, 8, 64, 64, 3), dtype=np.uint8),
-        draw.uniform(0.3, 0.7, (count, 8, 2)), kind, np.full((count, 8, 2), np.nan),
+        draw.integers(0, 256, (count, 4, 48, 48, 3), dtype=np.uint8),
+        draw.uniform(0.3, 0.7, (count, 4, 2)), kind, np.full((count, 4, 2), np.nan),
         np.full(count, "p"), np.full(count, "v"), np.full(count, "train"),
     )  # fmt: skip
 
 
 def test_frames_of_clips_have_sixteen_classes_and_features_of_their_own() -> None:
     task = SaliencyTask("glc-tiny")
-    samples = clips(6)
+    samples = clips(12)
     samples.gaze[0, 1:4] = [(0, 0), (1, 1), (0.3, 0.99)]
     found = task.classes(samples)
-    assert found.shape == (6, 8)
+    assert found.shape == (12, 4)
     assert found[0, :4].tolist() == [-1, 0, 15, 13]
     tokens = torch.arange(2 * 3 * 8 * 4 * 4, dtype=torch.float32).reshape(2, 3, 8, 4, 4)
     features = task.features(tokens)
