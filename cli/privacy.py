@@ -115,10 +115,10 @@ def probe(
                 artifact, found, sides, mode, contributions=contribution,
                 shadows=_SHADOWS * shadows_trained, seed=seed, progress=report,
             )  # fmt: skip
-    return _write(done, files, artifact.name)
+    return write_receipt(done, files, artifact.name)
 
 
-def _write(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
+def write_receipt(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
     from aggregators.whole_file import write_whole
     from site_agent.attacks.receipt import receipt_page
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
+import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -18,7 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from aggregators.formats import file_digest
+from aggregators.formats import file_digest, write_model
+from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingFailedError
 
@@ -197,6 +201,59 @@ def publish(temporary: Path, output: Path, record: TrainingRecord) -> TrainingRe
         },
     )
     return TrainingResult(output, sidecar, record)
+
+
+@dataclass(frozen=True)
+class BegunTraining:
+    """When the training of a network began, and where its file goes; `begin_training` makes it."""
+
+    output: Path
+    temporary: Path
+    utc: str
+    began_s: float
+
+    def publish(
+        self,
+        network: StateDict,
+        data: DataSummary,
+        settings: Mapping[str, Any],
+        details: Mapping[str, Any],
+        *,
+        warnings: tuple[str, ...] = (),
+    ) -> TrainingResult:
+        """Write the network and its record.
+
+        Raises
+        ------
+        TrainingFailedError
+            The output cannot be written.
+        """
+        unit_bytes = 1 if sys.platform == "darwin" else 1024
+        try:
+            write_model(network, self.temporary)
+            record = TrainingRecord(
+                kind="network",
+                model_file=self.output.name,
+                model_digest=file_digest(self.temporary),
+                model_bytes=self.temporary.stat().st_size,
+                data=data,
+                settings=dict(settings),
+                details=dict(details),
+                training_scores={},
+                versions=program_versions(torch=metadata.version("torch")),
+                started_utc=self.utc,
+                duration_s=round(time.monotonic() - self.began_s, 3),
+                peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes,
+                warnings=warnings,
+            )
+            return publish(self.temporary, self.output, record)
+        finally:
+            self.temporary.unlink(missing_ok=True)
+
+
+def begin_training(output: Path) -> BegunTraining:
+    """Return a training that begins now; refuse an output that cannot be written."""
+    return BegunTraining(output, temporary_beside(output), utc_now(), time.monotonic())
 
 
 def temporary_beside(output: Path) -> Path:

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated
 
 from cli.frame.addresses import model_file
-from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, single
-from cli.frame.output import Invocation, Reply, TableText
-
-if TYPE_CHECKING:
-    from site_agent.datasets.gaze import GazeSamples
+from cli.frame.output import Invocation, Reply
+from cli.privacy import write_receipt
+from cli.split.live import CutOption, NoiseLevelOption, NoiseOption
+from cli.vision.gaze import read_gaze_samples
 
 app = single()
-
-_RESULTS = "inversion.json"
 
 
 @command(
     app,
     "attack",
-    "split attack gaze.safetensors --data mine/ --reference public/ -o attack/",
-    "split attack gaze.safetensors --data mine/ --reference public/ --noise-level 0.5 "
-    "--noise-level 2 -o attack/",
+    "split attack gaze.safetensors --data mine/ --reference public/ -o receipt/",
+    "split attack gaze.safetensors --data mine/ --reference public/ --noise-level 1 -o noisy/",
 )
 def attack(
     invocation: Invocation,
@@ -35,79 +30,38 @@ def attack(
     reference: Annotated[
         Path, Option("Gaze data of other persons that help the attacker.", "DATA")
     ],
-    cut: Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")] = "pool1",
-    noise: Annotated[
-        Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")
-    ] = "laplace",
-    noise_level: Annotated[
-        Sequence[float], Option("Noise in units of the sensitivity; repeatable. Default: none.")
-    ] = (),
+    cut: CutOption = "pool1",
+    noise: NoiseOption = "laplace",
+    noise_level: NoiseLevelOption = 0.0,
     releases: Annotated[int, Option("How often an image's smashed data are sent.", min=1)] = 10,
-    passes: Annotated[int, Option("Passes of the attackers' training.", min=1)] = 12,
-    seed: Annotated[int, Option("Of noise and decoders.", min=0)] = 0,
-    output: Annotated[Path, Option("Folder for sheets and scores.", "FOLDER")],
+    passes: Annotated[int, Option("Passes of the attackers' training.", min=1)] = 8,
+    seed: Annotated[int, Option("Of noise, decoders and intervals.", min=0)] = 0,
+    output: Annotated[Path, Option("Folder for the receipt.", "FOLDER")],
     force: ForceOption = False,
 ) -> Reply:
-    """Turn smashed data back into eyes, and score what comes out.
+    """Turn smashed data back into eyes, and write a privacy receipt of it.
 
-    Attacker A trains a decoder on other persons, B gives it the mean of all releases, C knows the
-    client part. A gain of 0 is as good as the mean picture, 1 is the picture itself. FOLDER gets
-    the scores and a sheet for each noise: the eyes, each attacker's pictures, the mean picture.
+    Attacker A fits a decoder to other persons, B gives it the mean of all releases, C knows the
+    client part. A gain of 0 is as good as the mean eye, 1 is the eye itself. Each attack stands
+    beside its control, the same on the pictures themselves. FOLDER gets receipt.json and
+    receipt.html with the eyes, each attacker's pictures and the mean eye.
     """
-    from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, write_sheet
-    from site_agent.networks import predict_gaze, read_network, to_module
-    from site_agent.runs.jobs import write_json
-    from site_agent.split.cuts import find_cut, split_network
+    from site_agent.attacks.receipt import GazeSides
+    from site_agent.attacks.receipt.smashed_data import probe_smashed_data
+    from site_agent.attacks.smashed import InversionSettings
     from site_agent.split.noise import SmashedNoise
 
-    results = output / _RESULTS
-    require_free(results, force=force)
-    whole = read_network(model_file(invocation, network).path)
-    found = find_cut(whole.metadata.get("architecture", ""), cut)
-    part, module = split_network(whole, found).client, to_module(whole)
-    victims, shadow = _read(data), _read(reference)
-    settings = InversionSettings(passes=passes, releases=releases, seed=seed)
-    levels = list(noise_level) or [0.0]
-    items: list[dict[str, Any]] = []
-    sheets = []
-    output.mkdir(parents=True, exist_ok=True)
+    files = {name: output / f"receipt.{name}" for name in ("json", "html")}
+    for path in files.values():
+        require_free(path, force=force)
+    place = model_file(invocation, network).path
+    sides = GazeSides(
+        *(read_gaze_samples(invocation, [path], "", "")[0] for path in (data, reference))
+    )
     with invocation.progress("attack") as report:
-        for number, level in enumerate(levels):
-            report(number / len(levels), f"noise {level:g}")
-            attacked = attack_smashed_data(
-                part, found, shadow, victims, SmashedNoise(noise, level), settings=settings,
-                estimate=lambda pictures, head: predict_gaze(module, pictures, head),
-            )  # fmt: skip
-            sheets.append(write_sheet(attacked, output / f"sheet-{level:g}.png"))
-            ratio = attacked.signal_to_noise_db
-            items += [
-                {
-                    "noise_level": level,
-                    "signal_to_noise_db": None if level == 0 else ratio,
-                    "attacker": name,
-                    **each.facts(),
-                }
-                for name, each in attacked.results.items()
-            ]
-    write_json(results, {"items": items})
-    columns = ["noise", "attacker", "gain", "MSE", "SSIM", "gaze (deg)", "persons", "chance"]
-    names = ("gain", "mse", "ssim", "gaze_error_deg", "persons_found", "chance")
-    rows = [
-        [f"{item['noise_level']:g}", item["attacker"], *(_text(item[name]) for name in names)]
-        for item in items
-    ]
-    files = [results, *sheets]
-    text: list[str | TableText] = [TableText(columns, rows), *(f"written {path}" for path in files)]
-    return Reply({"items": items, "files": files}, text, [str(path) for path in files])
-
-
-def _read(path: Path) -> GazeSamples:
-    from site_agent.datasets.gaze import open_gaze
-
-    if not path.exists():
-        raise InputMissingError(f"{path}: no such folder")
-    return open_gaze(path).read()
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+        report(None, "three attackers")
+        done = probe_smashed_data(
+            place, cut, SmashedNoise(noise, noise_level), sides,
+            InversionSettings(passes=passes, releases=releases, seed=seed),
+        )  # fmt: skip
+    return write_receipt(done, files, place.name)

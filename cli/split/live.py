@@ -28,16 +28,24 @@ GazeDataOption = Annotated[
     Path, Option("The site's gaze data. They stay on this machine.", "FOLDER")
 ]
 PersonsOption = Annotated[str, Option("Only these persons. Default: all.", "A,B,...")]
+ArchitectureOption = Annotated[
+    str, Option("Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.", "NAME")
+]
+CutOption = Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")]
+NoiseOption = Annotated[
+    Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")
+]
+NoiseLevelOption = Annotated[
+    float, Option("Noise on smashed data, in units of the sensitivity.", min=0)
+]
 
 
 @dataclass(frozen=True)
 class PlanOptions:
     """What is trained, and how."""
 
-    architecture: Annotated[
-        str, Option("Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.", "NAME")
-    ] = "gaze-lenet"
-    cut: Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")] = "pool1"
+    architecture: ArchitectureOption = "gaze-lenet"
+    cut: CutOption = "pool1"
     variant: Annotated[
         Literal["v1", "v2", "frozen-client"],
         Option(
@@ -48,15 +56,11 @@ class PlanOptions:
     optimiser: Annotated[Literal["sgd", "adam"], Option("Of both parts.")] = "sgd"
     rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)] = 5
     dp_covers: Annotated[
-        Literal["client", "whole"],
-        Option("With --option dp_epsilon=E: noise on the client part only, or on both."),
+        Literal["client", "whole", "person"],
+        Option("With --option dp_epsilon=E: what the noise covers ('split privacy')."),
     ] = "client"
-    noise: Annotated[
-        Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")
-    ] = "laplace"
-    noise_level: Annotated[
-        float, Option("Noise on smashed data, in units of the sensitivity.", min=0)
-    ] = 0.0
+    noise: NoiseOption = "laplace"
+    noise_level: NoiseLevelOption = 0.0
     base: Annotated[Path | None, Option("Begin with this network, not with a new one.")] = None
     option: MethodOption = ()
     seed: Annotated[int, Option("Seed of the network and of training.", min=0)] = 0

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
@@ -201,8 +201,8 @@ def _whole(text: str) -> str:
     return text
 
 
-ReceiptMode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
-MODES: tuple[ReceiptMode, ...] = ("sub-model", "leaf-sums", "update", "secure-sum")
+ReceiptMode = Literal["sub-model", "leaf-sums", "update", "secure-sum", "smashed-data"]
+MODES: tuple[ReceiptMode, ...] = get_args(ReceiptMode)
 MOST_ATTACKS = 32
 LEAST_CONTROL = 0.95
 """An attack that finds less than this in what was made to leak says nothing."""
@@ -330,6 +330,12 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
         "landmarks": f"Whoever reads this file can place landmarks of the training faces {how}"
         "without a picture",
     }
+    if receipt.mode == "smashed-data":
+        sentences["persons"] = f"Whoever gets the smashed data can tell {how}whose eyes they show"
+        sentences["pictures"] = (
+            f"Whoever gets the smashed data can draw the {receipt.samples} eyes, "
+            f"{worst.found.value:.0%} of the way from the mean eye to the truth"
+        )
     plain = f"This file shows {how}what the attack looks for"
     return "high" if worst.share >= _HIGH else "some", (
         f"{sentences.get(worst.reveals, plain)} {figures}."

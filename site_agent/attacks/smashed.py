@@ -16,10 +16,10 @@ is as good as that, 1 is the picture itself.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from torch.nn import functional
 
 from aggregators.models import StateDict
 from site_agent.attacks.dualview import fit_embedding, ssim
+from site_agent.attacks.leaks import Float64
 from site_agent.attacks.reidentification import reidentify
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg
 from site_agent.datasets.gaze.records import PATCH_SHAPE
@@ -83,8 +84,9 @@ class Inversion:
     ----------
     pictures : uint8, shape (n, 36, 60)
         Evened out as networks take them: mean grey, 3 standard deviations to white.
-    mse, baseline_mse : float
-        Of pictures from 0 to 1; the baseline is the mean shadow picture.
+    errors, baseline_errors : float64, shape (n,)
+        Mean squared error of each picture, of grey levels from 0 to 1; the baseline is the mean
+        shadow picture.
     ssim : float
         Mean structural similarity.
     gaze_error_deg : float
@@ -95,25 +97,28 @@ class Inversion:
         Of `persons_found`.
     """
 
-    attacker: Attacker
     pictures: NDArray[np.uint8]
-    mse: float
-    baseline_mse: float
+    errors: Float64
+    baseline_errors: Float64
     ssim: float
     gaze_error_deg: float
     persons_found: float
     chance: float
 
+    def gain_of(self, weights: Float64) -> float:
+        """Return the gain where each picture counts so often."""
+        return 1.0 - float((self.errors * weights).sum() / (self.baseline_errors * weights).sum())
+
     @property
     def gain(self) -> float:
-        """Return how much nearer to the truth than the mean picture: 1 is the truth."""
-        return 1.0 - self.mse / self.baseline_mse
+        """How much nearer to the truth than the mean picture: 1 is the truth."""
+        return self.gain_of(np.ones(len(self.errors)))
 
     def facts(self) -> dict[str, Any]:
         """Return the scores as plain data; NaN becomes None."""
         scores = {
-            "mse": self.mse, "baseline_mse": self.baseline_mse, "gain": self.gain,
-            "ssim": self.ssim, "gaze_error_deg": self.gaze_error_deg,
+            "mse": float(self.errors.mean()), "baseline_mse": float(self.baseline_errors.mean()),
+            "gain": self.gain, "ssim": self.ssim, "gaze_error_deg": self.gaze_error_deg,
             "persons_found": self.persons_found, "chance": self.chance,
         }  # fmt: skip
         return {name: None if math.isnan(value) else value for name, value in scores.items()}
@@ -136,6 +141,10 @@ class AttackedPart:
     results: Mapping[Attacker, Inversion] = field(default_factory=dict)
 
 
+Estimate = Callable[[NDArray[np.uint8], NDArray[Any]], NDArray[np.float64]]
+"""Takes patches and head angles; returns yaw and pitch. Not trained with the victims."""
+
+
 def attack_smashed_data(
     part: StateDict,
     cut: Cut,
@@ -145,7 +154,7 @@ def attack_smashed_data(
     *,
     settings: InversionSettings | None = None,
     attackers: Sequence[Attacker] = ATTACKERS,
-    estimate: Callable[[NDArray[np.uint8], NDArray[Any]], NDArray[np.float64]] | None = None,
+    estimate: Estimate | None = None,
 ) -> AttackedPart:
     """Attack the smashed data of victims, and score what comes out.
 
@@ -155,8 +164,6 @@ def attack_smashed_data(
         The client part that made the smashed data.
     shadow, victims : GazeSamples
         Of different persons.
-    estimate : callable, optional
-        Takes patches and head angles; returns yaw and pitch. Not trained with the victims.
     """
     settings = settings or InversionSettings()
     with repeatable():
@@ -164,44 +171,70 @@ def attack_smashed_data(
         front = cut.front_stages(module.stages)
         generator = torch.Generator().manual_seed(settings.seed)
         add = noise.alter(sensitivity_of(part, cut), generator)
-        known, own = to_tensors(shadow), to_tensors(victims)
+        known, own = to_tensors(shadow).patches, to_tensors(victims).patches
 
         def smash(patches: torch.Tensor) -> torch.Tensor:
             return module.run_stages(front, patches, patches.new_zeros(len(patches), 2))
 
         with torch.no_grad():
-            theirs, mine = smash(known.patches), smash(own.patches)
+            theirs, mine = smash(known), smash(own)
         released = add(mine)
         ratio = math.inf if noise.level == 0 else signal_to_noise_db(mine, released)
-        truth = _as_pictures(own.patches)
-        mean = _as_pictures(known.patches).astype(np.float64).mean(axis=0)
+        averaged = _averaging(add, settings.releases)
         made: dict[Attacker, torch.Tensor] = {}
         if "A" in attackers:
-            made["A"] = _fit_decoder(theirs, known.patches, add, settings)(released)
-        if "B" in attackers:
-            averaged = _averaging(add, settings.releases)
-            made["B"] = _fit_decoder(theirs, known.patches, averaged, settings)(averaged(mine))
+            made["A"] = _fit_decoder(theirs, known, add, settings)(released)
+        if "B" in attackers and noise.level == 0 and "A" in made:
+            made["B"] = made["A"]  # all releases are alike
+        elif "B" in attackers:
+            made["B"] = _fit_decoder(theirs, known, averaged, settings)(averaged(mine))
         if "C" in attackers:
-            made["C"] = _search(smash, _averaging(add, settings.releases)(mine), settings)
+            made["C"] = _search(smash, averaged(mine), settings)
+    return _scored(made, known, own, (shadow, victims), settings.seed, ratio, estimate)
+
+
+def attack_pictures(
+    shadow: GazeSamples, victims: GazeSamples, settings: InversionSettings
+) -> AttackedPart:
+    """Attack smashed data that are the pictures themselves: what attackers can reach at best."""
+    with repeatable():
+        known, own = to_tensors(shadow).patches, to_tensors(victims).patches
+        decoded = _fit_linear(known, known, lambda smashed: smashed, settings)(own)
+        made: dict[Attacker, torch.Tensor] = {"A": decoded, "B": decoded}
+        made["C"] = _search(lambda patches: patches, own, settings)
+    return _scored(made, known, own, (shadow, victims), settings.seed, math.inf, None)
+
+
+def _scored(  # noqa: PLR0917 - of one attack
+    made: Mapping[Attacker, torch.Tensor],
+    known: torch.Tensor,
+    own: torch.Tensor,
+    sides: tuple[GazeSamples, GazeSamples],
+    seed: int,
+    ratio: float,
+    estimate: Estimate | None,
+) -> AttackedPart:
+    shadow, victims = sides
+    truth = _as_pictures(own)
+    mean = _as_pictures(known).astype(np.float64).mean(axis=0)
     embedding = fit_embedding(shadow, _PERSON_COMPONENTS)
     results: dict[Attacker, Inversion] = {}
     for attacker, found in made.items():
         pictures = _as_pictures(found)
-        persons = _find_persons(pictures, victims, embedding, settings.seed)
         gaze = math.nan
         if estimate is not None:
             errors = angular_errors_deg(estimate(pictures, victims.head), victims.gaze)
             gaze = float(errors.mean())
         results[attacker] = Inversion(
-            attacker, pictures, _mse(pictures, truth), _mse(mean, truth),
+            pictures, _squares(pictures, truth), _squares(mean, truth),
             float(np.mean([ssim(a, b) for a, b in zip(pictures, truth, strict=True)])),
-            gaze, *persons,
+            gaze, *_find_persons(pictures, victims, embedding, seed),
         )  # fmt: skip
     return AttackedPart(ratio, truth, np.round(mean).astype(np.uint8), results)
 
 
-def write_sheet(attacked: AttackedPart, path: Path, *, columns: int = 12, zoom: int = 2) -> Path:
-    """Write a picture sheet: the victims' eyes, each attacker's pictures, and the mean picture."""
+def sheet_of(attacked: AttackedPart, *, columns: int = 12, zoom: int = 2) -> bytes:
+    """Return a picture sheet as PNG: the eyes, each attacker's pictures, and the mean picture."""
     from PIL import Image
 
     chosen = np.linspace(0, len(attacked.truth) - 1, min(columns, len(attacked.truth))).astype(int)
@@ -210,10 +243,9 @@ def write_sheet(attacked: AttackedPart, path: Path, *, columns: int = 12, zoom: 
     rows += [np.repeat(attacked.mean[None], len(chosen), axis=0)]
     grid = np.concatenate([np.concatenate(list(row), axis=1) for row in rows], axis=0)
     size = (grid.shape[1] * zoom, grid.shape[0] * zoom)
-    sheet = Image.fromarray(grid).resize(size, Image.Resampling.BICUBIC)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, format="PNG")
-    return path
+    content = io.BytesIO()
+    Image.fromarray(grid).resize(size, Image.Resampling.BICUBIC).save(content, format="PNG")
+    return content.getvalue()
 
 
 class _Decoder(nn.Module):
@@ -344,8 +376,10 @@ def _as_pictures(patches: torch.Tensor) -> NDArray[np.uint8]:
     return pictures
 
 
-def _mse(found: NDArray[Any], truth: NDArray[np.uint8]) -> float:
-    return float(np.square((found.astype(np.float64) - truth) / 255).mean())
+def _squares(found: NDArray[Any], truth: NDArray[np.uint8]) -> Float64:
+    """Return the mean squared error of each picture."""
+    squares: Float64 = np.square((found.astype(np.float64) - truth) / 255).mean(axis=(1, 2))
+    return squares
 
 
 def _find_persons(

@@ -66,28 +66,14 @@ class PartAggregator:
             }
 
     def part(self, number: int) -> bytes:
-        """Return the client part with which a round begins; after the last one, the result.
-
-        Raises
-        ------
-        ConflictError
-            The round has not begun.
-        """
+        """Return the client part with which a round begins; after the last one, the result."""
         with self._lock:
             if not 1 <= number <= self.rounds.number:
                 raise ConflictError(f"round {self.rounds.number} is under way", code="round")
             return self.rounds.part_path(number).read_bytes()
 
     def receive(self, site: str, number: int, attempt: int, body: bytes) -> None:
-        """Take a site's trained part; the same part again changes nothing.
-
-        Raises
-        ------
-        ConflictError
-            Another round is under way, or the round is being closed.
-        InvalidInputError, AggregatorError
-            The part is not what training can make of the round's part.
-        """
+        """Take a site's trained part; the same part again changes nothing."""
         if site not in self._sites or not 1 <= attempt <= _MOST_ATTEMPTS:
             raise InvalidInputError(f"attempt {attempt}: expected 1 to {_MOST_ATTEMPTS}")
         contribution = decode_network_contribution(body)
@@ -107,15 +93,7 @@ class PartAggregator:
             self.rounds.add(site, attempt, contribution)
 
     def close(self, number: int, roster: Roster) -> str:
-        """Average the parts of a roster, and return the SHA-256 of the mean.
-
-        Raises
-        ------
-        ConflictError
-            The round was closed with another roster.
-        InvalidInputError
-            Too few sites, or one whose part is not here.
-        """
+        """Average the parts of a roster, and return the SHA-256 of the mean."""
         with self._lock:
             make = (lambda: self.rounds.model.network) if self.plan.trains_server_alone else None
             return self.rounds.close(number, roster, make=make).digest
@@ -165,11 +143,5 @@ def aggregator_app(kit: Kit, aggregator: PartAggregator) -> Starlette:
 
 
 def run_aggregator(kit: Kit, *, on_ready: Callable[[], None] = lambda: None) -> None:
-    """Serve until SIGTERM or Ctrl-C.
-
-    Raises
-    ------
-    BusyError
-        The address is taken.
-    """
+    """Serve until SIGTERM or Ctrl-C."""
     ServiceProcess(kit, aggregator_app(kit, PartAggregator(kit)), on_ready).run()

@@ -28,12 +28,6 @@ def assemble(server: Kit, aggregator: Kit, output: Path) -> dict[str, Any]:
     """Write the network of the newest round, and a statement beside it; return the statement.
 
     Whoever has both kits has the whole network; neither service does.
-
-    Raises
-    ------
-    InvalidInputError
-        The kits are of different trainings, no round has ended, or the services contradict each
-        other.
     """
     if server.plan != aggregator.plan or server.first_client != aggregator.first_client:
         raise InvalidInputError("the kits are of different trainings")
@@ -64,7 +58,7 @@ def assemble(server: Kit, aggregator: Kit, output: Path) -> dict[str, Any]:
     return statement
 
 
-def _releases(plan: SplitPlan) -> int:
+def releases_of(plan: SplitPlan) -> int:
     """Return how often the smashed data of an image are sent at least."""
     return 1 if plan.trains_server_alone else plan.rounds * plan.training.epochs
 
@@ -82,5 +76,5 @@ def privacy_statement(kit: Kit) -> str:
         f"Images stay at the sites. The main server gets {seen}{beside}. Images can be "
         "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
         f"parts of at least 3 sites a round. Training: {protection_words(plan)}. Smashed data: "
-        f"{SmashedNoise(plan.noise, plan.noise_level).words(_releases(plan))}."
+        f"{SmashedNoise(plan.noise, plan.noise_level).words(releases_of(plan))}."
     )

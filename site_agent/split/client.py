@@ -161,13 +161,7 @@ class SplitClient:
         return self.kit.folder / "client-part.safetensors"
 
     def status(self) -> dict[str, Any]:
-        """Return what the main server says of the training.
-
-        Raises
-        ------
-        FederationError
-            It holds another plan than the kit.
-        """
+        """Return what the main server says of the training."""
         found = self._server.get_json("/status")
         if found.get("plan") != self.kit.plan.digest:
             raise FederationError("the server holds another plan than this kit")
@@ -211,12 +205,13 @@ class SplitClient:
         cut = self.kit.plan.found_cut
         module = to_part_module(part, cut, "client")
         front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
-        shape = answer_shapes(self.kit.plan)["predict"]
+        shape, alter = answer_shapes(self.kit.plan)["predict"], self._alter(part)
         data, results = to_tensors(samples), []
         with repeatable(), torch.inference_mode():
             for piece in torch.split(torch.arange(len(data)), ROWS_AT_ONCE):
                 smashed = module.run_stages(front, data.patches[piece], data.head[piece])
-                arrays = {"smashed": smashed.contiguous().numpy()}
+                # Noise as in training: the server must not get what it was kept from.
+                arrays = {"smashed": alter(smashed).contiguous().numpy()}
                 if not cut.tail:
                     arrays["head"] = data.head[piece].numpy()
                 answer = self._server.call(

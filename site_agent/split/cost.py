@@ -7,7 +7,8 @@ besides.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,8 +30,11 @@ class CutSize:
         Trained numbers of each part.
     client_entries, server_entries : int
         All numbers of each part, with the statistics of BatchNorm.
+    multiplications, comparisons : int
+        Of a forward pass of the whole network on one image: of dense layers and convolutions, and
+        of ReLU and max-pooling. Inference on shares (MPC) takes a triple and a message for each.
     client_share : float
-        Of all multiplications of a forward pass, what the client makes.
+        Of all multiplications, what the client makes.
     smashed : tuple of int
         Shape of the smashed data of an image.
     returned : tuple of int
@@ -41,6 +45,8 @@ class CutSize:
     server_parameters: int
     client_entries: int
     server_entries: int
+    multiplications: int
+    comparisons: int
     client_share: float
     smashed: tuple[int, ...]
     returned: tuple[int, ...]
@@ -57,41 +63,51 @@ def size_of(cut: Cut) -> CutSize:
     import torch
 
     module = build_network(cut.architecture).eval()
-    work: dict[str, int] = {}
-    hooks = [
-        layer.register_forward_hook(_count(work, name))
-        for name, layer in module.named_modules()
-        if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear)
-    ]
+    work: dict[str, tuple[int, int]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     with torch.inference_mode():
         x, head = torch.zeros(1, 1, 36, 60), torch.zeros(1, 2)
         for stage in module.stages:
-            x = module.run_stages([stage], x, head)
-            shapes[stage.name] = tuple(x.shape[1:])
-    for hook in hooks:
-        hook.remove()
+            with _counting() as counted:
+                x = module.run_stages([stage], x, head)
+            work[stage.name], shapes[stage.name] = (counted[0], counted[1]), tuple(x.shape[1:])
     trained = {name: each.numel() for name, each in module.named_parameters()}
     client, server = part_shapes(cut, "client"), part_shapes(cut, "server")
-    own = sum(count for name, count in work.items() if f"{name}.weight" in client)
-    server_stages = cut.server_stages(module.stages)
+    own = sum(work[stage.name][0] for stage in cut.stages_of("client", module.stages))
+    total, comparisons = (sum(each) for each in zip(*work.values(), strict=True))
     return CutSize(
         sum(count for name, count in trained.items() if name in client),
         sum(count for name, count in trained.items() if name in server),
         sum(math.prod(shape) for shape in client.values()),
         sum(math.prod(shape) for shape in server.values()),
-        own / sum(work.values()),
+        total,
+        comparisons,
+        own / total,
         shapes[cut.front_stages(module.stages)[-1].name],
-        shapes[server_stages[-1].name] if cut.tail else (),
+        shapes[cut.server_stages(module.stages)[-1].name] if cut.tail else (),
     )
 
 
-def _count(work: dict[str, int], name: str) -> Any:
-    def hook(layer: Any, _inputs: object, output: Any) -> None:
-        each = layer.weight[0].numel()
-        work[name] = output[0].numel() * each
+@contextmanager
+def _counting() -> Iterator[list[int]]:
+    """Count the multiplications and the comparisons of what torch computes in the block."""
+    from torch.overrides import TorchFunctionMode
 
-    return hook
+    counted = [0, 0]
+
+    class Counter(TorchFunctionMode):
+        def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
+            found, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "")
+            if name in {"conv2d", "linear"}:
+                counted[0] += found[0].numel() * args[1][0].numel()
+            elif name == "max_pool2d":
+                counted[1] += found.numel() * (int(args[1]) ** 2 - 1)
+            elif name == "relu":
+                counted[1] += found.numel()
+            return found
+
+    with Counter():
+        yield counted
 
 
 @dataclass(frozen=True)

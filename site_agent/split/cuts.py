@@ -90,13 +90,7 @@ CUTS: Mapping[str, tuple[Cut, ...]] = {
 
 
 def find_cut(architecture: str, name: str) -> Cut:
-    """Return a cut by its name.
-
-    Raises
-    ------
-    InvalidInputError
-        The architecture cannot be cut, or has no such cut.
-    """
+    """Return a cut by its name."""
     find_architecture(architecture)
     if architecture not in CUTS:
         raise InvalidInputError(f"{architecture} cannot be cut; expected one of {', '.join(CUTS)}")
@@ -116,13 +110,7 @@ class Parts:
 
 
 def split_network(network: StateDict, cut: Cut) -> Parts:
-    """Return the parts of a network; `join_parts` gives it back in the same bytes.
-
-    Raises
-    ------
-    InvalidInputError
-        The network is of another architecture, or its entries do not fit.
-    """
+    """Return the parts of a network; `join_parts` gives it back in the same bytes."""
     from site_agent.networks import to_module
 
     found = network.metadata.get("architecture", "no architecture")

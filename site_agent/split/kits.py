@@ -30,7 +30,7 @@ from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
 from site_agent.split.cuts import split_network
-from site_agent.split.plan import FEWEST_SITES, SplitPlan, read_split_plan
+from site_agent.split.plan import FEWEST_SITES, PERSONS_IN_ONE_PROCESS, SplitPlan, read_split_plan
 
 KitRole = Literal["server", "aggregator", "site"]
 SERVER, AGGREGATOR = "server", "aggregator"
@@ -124,13 +124,7 @@ def service_name(role: str) -> str:
 
 
 def read_kit(folder: Path, *roles: KitRole) -> Kit:
-    """Return the kit in a folder.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no kit, or it has none of the roles.
-    """
+    """Return the kit in a folder."""
     try:
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -230,10 +224,7 @@ def _require_possible(plan: SplitPlan, names: Sequence[str], addresses: Mapping[
             "their mean; it can be held in one process only"
         )
     if plan.is_private and plan.dp_covers == "person":
-        raise InvalidInputError(
-            "dp_covers is person: the noise belongs to the mean over persons, which no site may "
-            "see without it; it can be held in one process only"
-        )
+        raise InvalidInputError(PERSONS_IN_ONE_PROCESS)
     for role, address in addresses.items():
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:

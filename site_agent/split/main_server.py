@@ -111,15 +111,7 @@ class MainServer:
             }
 
     def begin(self, site: str, number: int, attempt: int, samples: int) -> None:
-        """Begin a site's attempt at the round under way; the same call again changes nothing.
-
-        Raises
-        ------
-        ConflictError
-            Another round is under way, the attempt is an old one, or it is not the site's turn.
-        InvalidInputError
-            A number out of its range.
-        """
+        """Begin a site's attempt at the round under way; the same call again changes nothing."""
         if not 1 <= attempt <= _MOST_ATTEMPTS or not 2 <= samples <= _MOST_SAMPLES:
             raise InvalidInputError(
                 f"attempt {attempt}, samples {samples}: expected 1 to {_MOST_ATTEMPTS}, and 2 to "
@@ -151,13 +143,6 @@ class MainServer:
         kind : str
             ``step``; with a tail ``forward`` and then ``backward``. The last message again, in the
             same bytes, gets the same answer.
-
-        Raises
-        ------
-        ConflictError
-            It is no message of the session under way, or out of order.
-        InvalidInputError
-            The body has another content than the session determines.
         """
         step = place.step
         session = self._session(place)
@@ -198,15 +183,7 @@ class MainServer:
             return session
 
     def done(self, site: str, number: int, attempt: int, steps: int) -> None:
-        """Put a site's finished server part on disk; the same call again changes nothing.
-
-        Raises
-        ------
-        ConflictError
-            The session is another, or has another number of steps.
-        AggregatorError
-            The part is not what training can make of the round's part.
-        """
+        """Put a site's finished server part on disk; the same call again changes nothing."""
         with self._lock:
             self._require_open(site, number)
             taken = self._done().get(site)
@@ -224,13 +201,7 @@ class MainServer:
             del self._sessions[site]
 
     def take_smashed(self, site: str, index: int, body: bytes) -> None:
-        """Keep smashed data that are sent once; the same message again changes nothing.
-
-        Raises
-        ------
-        ConflictError
-            Other data were sent before, or the site's data are complete.
-        """
+        """Keep smashed data that are sent once; the same message again changes nothing."""
         with self._lock:
             self._require_open(site, 1)
             decode_arrays(body, self.shapes["smashed"])

@@ -109,13 +109,7 @@ def _numbers(request: Request, *names: str) -> tuple[int, ...]:
 def run_main_server(
     kit: Kit, *, note: Note = lambda _text: None, on_ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve until SIGTERM, Ctrl-C, or `stop`.
-
-    Raises
-    ------
-    BusyError
-        The address is taken.
-    """
+    """Serve until SIGTERM, Ctrl-C, or `stop`."""
     server = MainServer(kit)
     process = ServiceProcess(kit, main_server_app(kit, server), on_ready)
     closing = Closing(kit, server, note)

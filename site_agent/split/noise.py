@@ -12,7 +12,6 @@ pixel counts in many of them (see tests).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +24,7 @@ from site_agent.split.plan import NoiseKind
 from site_agent.split.training import Alter
 
 _PATCH = (36, 60)
+PIXELS = 36 * 60
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,6 @@ def sensitivity_of(part: StateDict, cut: Cut) -> Sensitivity:
     """Return the bounds of a client part's layers before the cut.
 
     ReLU and pooling over windows that do not overlap change no norm.
-
-    Raises
-    ------
-    InvalidInputError
-        The part has BatchNorm, which mixes the images of a batch.
     """
     module = to_part_module(part, cut, "client")
     found = Sensitivity(1.0, 1.0, 1.0)
@@ -150,6 +145,13 @@ class SmashedNoise:
 
         return add
 
+    def epsilon(self, releases: int) -> float | None:
+        """Return the epsilon for a pixel that changes by one standard deviation of its image.
+
+        None without noise, and with Gaussian noise, of which no delta is chosen.
+        """
+        return releases / self.level if self.level and self.kind == "laplace" else None
+
     def words(self, releases: int) -> str:
         """Say what the noise gives.
 
@@ -167,8 +169,8 @@ class SmashedNoise:
             )
         return (
             f"Laplace noise of {self.level:g} times the sensitivity on smashed data: epsilon "
-            f"{releases / self.level:.3g} for a change of one pixel by one standard deviation of "
-            f"its image over {releases} releases, and {math.prod(_PATCH):,} times as much for all "
+            f"{self.epsilon(releases):.3g} for a change of one pixel by one standard deviation of "
+            f"its image over {releases} releases, and {PIXELS:,} times as much for all "
             "pixels: obfuscation, no privacy of images"
         )
 

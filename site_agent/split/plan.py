@@ -20,6 +20,11 @@ Variant = Literal["v1", "v2", "mean-smashed", "frozen-client"]
 Covers = Literal["client", "whole", "person"]
 """What differential privacy covers; see `site_agent.split.private_steps`."""
 
+PERSONS_IN_ONE_PROCESS = (
+    "dp_covers is person: the noise belongs to the mean over persons,\nwhich no site may see "
+    "without it; 'poolctl study split --methods dp-person'\nholds it in one process"
+)
+
 NoiseKind = Literal["laplace", "gaussian"]
 
 FEWEST_SITES = 3
@@ -83,7 +88,7 @@ class SplitPlan(BaseModel):
                     f"dp_epsilon for {self.dp_covers} goes with variant v1, not {self.variant}"
                 )
             unit = "person" if self.dp_covers == "person" else "sample"
-            covered = {"dp_rounds": self.rounds, "dp_unit": unit}
+            covered = {"dp_rounds": self.rounds, "dp_unit": unit, "dp_layers": "all"}
             object.__setattr__(self, "training", self.training.model_copy(update=covered))
         return self
 
@@ -125,13 +130,7 @@ class SplitPlan(BaseModel):
 
 
 def read_split_plan(data: Mapping[str, Any]) -> SplitPlan:
-    """Return a checked plan from plain values.
-
-    Raises
-    ------
-    InvalidInputError
-        A name is unknown, or a number out of its range.
-    """
+    """Return a checked plan from plain values."""
     try:
         return SplitPlan.model_validate(dict(data))
     except ValidationError as error:

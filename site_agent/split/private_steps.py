@@ -15,18 +15,23 @@ Three ways, by what the noise covers; the accountant and its arithmetic are thos
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from site_agent.federated.private_training import (
+    MOST_NOISE,
     PrivacyPlan,
     add_clipped,
+    noise_ratio,
+    plan_privacy,
     require_private_network,
     set_noisy,
     watch_samples,
 )
 from site_agent.networks.gaze_modules import StagedNetwork
-from site_agent.split.plan import SplitPlan
+from site_agent.split.cost import size_of
+from site_agent.split.plan import PERSONS_IN_ONE_PROCESS, SplitPlan
 
 
 class PrivateSteps:
@@ -69,15 +74,65 @@ class PrivateSteps:
         self._watched.to_standard_module()
 
 
+_COVERS = {
+    "client": "one image, in the client parts only: the server parts train on the same images "
+    "without noise",
+    "whole": "one image, in both parts, against whoever sees only weights",
+    "person": "all images of a person, in both parts, against whoever sees only weights",
+}
+
+
 def protection_words(plan: SplitPlan) -> str:
     """Say what differential privacy a training has, and what it covers."""
     training = plan.training
     if training.dp_epsilon is None:
         return training.protection
-    covers = {
-        "client": "it covers the client parts only: the server parts train on the same images "
-        "without noise",
-        "whole": "it covers both parts, one image, against whoever sees only weights",
-        "person": "it covers both parts, all images of a person, against whoever sees only weights",
-    }
-    return f"{training.protection}; {covers[plan.dp_covers]}; the main server sees smashed data"
+    return f"{training.protection}; it covers {_COVERS[plan.dp_covers]}"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """The differential privacy of the weights of a training.
+
+    Attributes
+    ----------
+    epsilon, delta, noise_multiplier : float or None
+        None without it.
+    notes : tuple of str
+        How large the noise is, and what is not possible.
+    """
+
+    epsilon: float | None
+    delta: float | None
+    noise_multiplier: float | None
+    covers: str
+    notes: tuple[str, ...] = ()
+
+
+def describe_protection(plan: SplitPlan, *, sites: int, units: int) -> Protection:
+    """Return the epsilon of a training's weights, with what it covers.
+
+    Parameters
+    ----------
+    units : int
+        Images of each site; persons, where these are covered.
+    """
+    training = plan.training
+    if training.dp_epsilon is None:
+        note = "--option dp_epsilon=E bounds what the weights show"
+        return Protection(None, None, None, "nothing", (note,))
+    noise = plan_privacy(training, units).noise_multiplier
+    size = size_of(plan.found_cut)
+    numbers = size.client_parameters
+    if plan.dp_covers != "client":
+        numbers += size.server_parameters
+    ratio = noise_ratio(training, units, numbers, sites)
+    notes = [
+        f"sigma {noise:.3g} times the clip of {training.clip:g} at delta {training.dp_delta:g}",
+        f"the noise in the result is {ratio:.2g} times the largest change that all can make"
+        + (": expect nothing to be learned" if ratio > MOST_NOISE else ""),
+    ]
+    if plan.dp_covers == "person":
+        notes.append(PERSONS_IN_ONE_PROCESS)
+    covers = _COVERS[plan.dp_covers]
+    return Protection(training.dp_epsilon, training.dp_delta, noise, covers, tuple(notes))

@@ -141,13 +141,7 @@ class RoundsFolder:
         return {site: Taken(**taken) for site, taken in content.items()}
 
     def intend(self, roster: Roster) -> None:
-        """Write the roster with which the round is to be closed; it stays, come what may.
-
-        Raises
-        ------
-        ConflictError
-            There is another one.
-        """
+        """Write the roster with which the round is to be closed; it stays, come what may."""
         known = self.intention()
         if known is not None and dict(known) != dict(roster):
             raise ConflictError(
@@ -173,13 +167,6 @@ class RoundsFolder:
             Returns the part after the round; by default the mean over the roster.
         client_digest : str
             Of the client part; by default that of this part.
-
-        Raises
-        ------
-        ConflictError
-            The round was closed with another roster, or is not under way.
-        InvalidInputError
-            Too few sites, or one whose contribution is not here.
         """
         if number < self.number:
             record = self.closed[number - 1]

@@ -56,13 +56,7 @@ class Callers:
         self._tokens, self._clock = kit.known_tokens(), clock
 
     def site(self, request: Request) -> str:
-        """Return the name of the site that calls.
-
-        Raises
-        ------
-        RefusalError
-            The caller is no site, or its token is missing, of another site, or has run out.
-        """
+        """Return the name of the site that calls."""
         role, name = request.scope[_PEER]
         if role != "site":
             raise RefusalError(403, "role", f"the caller is the {role}, expected a site")
@@ -92,13 +86,7 @@ class Callers:
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
-    """Return a body, which is not read at all where it announces too much.
-
-    Raises
-    ------
-    RefusalError
-        The size is not announced, too large, or not kept.
-    """
+    """Return a body, which is not read at all where it announces too much."""
     announced = request.headers.get("content-length", "")
     if not announced.isdecimal():
         raise RefusalError(411, "size_unknown", "expected a Content-Length")
@@ -143,13 +131,7 @@ def json_response(content: Mapping[str, Any]) -> JSONResponse:
 
 
 def json_object(body: bytes, **kinds: type) -> dict[str, Any]:
-    """Return the object of a JSON body with these fields, of these types.
-
-    Raises
-    ------
-    RefusalError
-        It has other fields or types.
-    """
+    """Return the object of a JSON body with these fields, of these types."""
     try:
         content = json.loads(body)
         if set(content) == set(kinds) and all(

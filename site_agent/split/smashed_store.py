@@ -33,13 +33,7 @@ class SmashedStore:
         self._folder, self._shape = folder, shape
 
     def add(self, site: str, index: int, body: bytes) -> None:
-        """Keep a piece, from 0 on; the same one again changes nothing.
-
-        Raises
-        ------
-        ConflictError
-            Another piece was sent before, or the site's data are complete.
-        """
+        """Keep a piece, from 0 on; the same one again changes nothing."""
         if not 0 <= index < _MOST_PIECES:
             raise InvalidInputError(f"piece {index}: expected 0 to {_MOST_PIECES - 1}")
         place = self._folder / site
@@ -54,13 +48,7 @@ class SmashedStore:
         write_whole(path, body)
 
     def finish(self, site: str, pieces: int, samples: int) -> None:
-        """Note that a site's data are complete.
-
-        Raises
-        ------
-        InvalidInputError
-            They are not.
-        """
+        """Note that a site's data are complete."""
         found = sum(len(each) for each in self._pieces(site, pieces))
         if found != samples or samples < 1:
             raise InvalidInputError(f"found {found} samples in {pieces} pieces, expected {samples}")

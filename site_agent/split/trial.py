@@ -55,13 +55,7 @@ class HeldTraining:
 
 
 def local_kits(folder: Path, plan: SplitPlan, sites: Sequence[str], base: Path | None) -> list[Kit]:
-    """Return kits for processes on this machine; those of an interrupted training are kept.
-
-    Raises
-    ------
-    InvalidInputError
-        The folder holds kits of another plan or of other sites.
-    """
+    """Return kits for processes on this machine; those of an interrupted training are kept."""
     from site_agent.networks import read_network
 
     if not (folder / SERVER).is_dir():
@@ -90,11 +84,6 @@ def hold_training(
         Images of each site.
     commands : mapping of str to sequence of str
         What starts the process of each kit, by its name.
-
-    Raises
-    ------
-    InvalidInputError
-        A process ended before its time, or the training took too long.
     """
     began_s = time.monotonic()
     by_name = {kit.name: kit for kit in kits}

@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import resource
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from aggregators.formats import file_digest, write_model
 from site_agent.datasets.egocentric import (
     FIXATION,
     UNTRACKED,
@@ -41,15 +38,7 @@ from site_agent.evaluation.saliency import (
 from site_agent.networks.files import clip_inputs, predict_maps
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.settings import Settings
-from site_agent.training_record import (
-    DataSummary,
-    TrainingRecord,
-    TrainingResult,
-    program_versions,
-    publish,
-    temporary_beside,
-    utc_now,
-)
+from site_agent.training_record import DataSummary, TrainingResult, begin_training
 
 if TYPE_CHECKING:
     import torch
@@ -213,7 +202,7 @@ def train_saliency(
 
     settings = settings or SaliencySettings()
     output = Path(output)
-    temporary, started_utc, started_s = temporary_beside(output), utc_now(), time.monotonic()
+    begun = begin_training(output)
     samples = read_clips(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
     training, validation = samples.of("train"), samples.of("validation")
     if len(training) < 1:
@@ -236,37 +225,21 @@ def train_saliency(
             state.save(checkpoint, key)
         module.load_state_dict(state.best)
         scores = evaluate_saliency(module, samples) if len(samples.of("test")) else None
-    try:
-        write_model(from_module(module, settings.architecture), temporary)
-        record = TrainingRecord(
-            kind="network",
-            model_file=output.name,
-            model_digest=file_digest(temporary),
-            model_bytes=temporary.stat().st_size,
-            data=DataSummary(
-                digest=dataset.digest,
-                images=int(training.kind.size),
-                persons=len(set(training.person.tolist())),
-            ),
-            settings=plain,
-            details={
-                "architecture": settings.architecture,
-                "device": "cpu",
-                "epochs": state.epoch,
-                "resumed_at_epoch": resumed_at,
-                "best_epoch": state.best_epoch,
-                "losses": state.losses,
-                "test_scores": _plain_scores(scores),
-            },
-            training_scores={},
-            versions=program_versions(torch=str(torch.__version__)),
-            started_utc=started_utc,
-            duration_s=round(time.monotonic() - started_s, 3),
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        )
-        result = publish(temporary, output, record)
-    finally:
-        temporary.unlink(missing_ok=True)
+    data = DataSummary(
+        digest=dataset.digest,
+        images=int(training.kind.size),
+        persons=len(set(training.person.tolist())),
+    )
+    details = {
+        "architecture": settings.architecture,
+        "device": "cpu",
+        "epochs": state.epoch,
+        "resumed_at_epoch": resumed_at,
+        "best_epoch": state.best_epoch,
+        "losses": state.losses,
+        "test_scores": _plain_scores(scores),
+    }
+    result = begun.publish(from_module(module, settings.architecture), data, plain, details)
     checkpoint.unlink(missing_ok=True)
     return result, scores
 

@@ -43,6 +43,7 @@ WHAT_LEFT: Mapping[ReceiptMode, str] = {
     "samples, and how it trained. No image.",
     "secure-sum": "The sum of the contributions of all sites of a round, and who they are. The "
     "site's own contribution was seen by nobody.",
+    "smashed-data": "What the first stages of a network make of each image, once for each pass.",
 }
 ATTACKERS: Mapping[ReceiptMode, str] = {
     "sub-model": "Whoever may download the model, with pictures of the persons in question.",
@@ -51,6 +52,8 @@ ATTACKERS: Mapping[ReceiptMode, str] = {
     "update": "The pool or whoever reads the contribution, with the base, pictures of the persons "
     "in question, and public persons if --reference names them.",
     "secure-sum": "Any party of the round, with the base and pictures of the persons in question.",
+    "smashed-data": "The main server of a split training, with pictures of other persons; attacker "
+    "C also has the client part, and so needs the part aggregator.",
 }
 
 
@@ -63,7 +66,7 @@ class ProbedReceipt:
 
 
 @dataclass(frozen=True, eq=False)
-class _Persons:
+class BothSides:
     """The person of each sample, of either side."""
 
     own: NDArray[np.str_]
@@ -105,9 +108,9 @@ def probe_faces(
             raise InvalidInputError("leaf sums are attacked with their base: --base FILE")
         findings = attack_leaf_sums(artifact, read_base(base), sides, seed)
     attacks = _gather(findings, progress)
-    counts = _Persons(sides.own.persons, sides.others.persons)
+    counts = BothSides(sides.own.persons, sides.others.persons)
     return ProbedReceipt(
-        _receipt(artifact, mode, attacks, counts, seed=seed, started=started), pictures
+        make_receipt(artifact, mode, attacks, counts, seed=seed, started=started), pictures
     )
 
 
@@ -140,7 +143,7 @@ def probe_gaze(
     """
     from site_agent.networks import read_network
 
-    _require_persons_apart(sides)
+    require_persons_apart(sides)
     started = time.monotonic()
     network = read_network(base)
     findings = attack_update(artifact, base, network, sides, seed, shadows=shadows)
@@ -148,15 +151,15 @@ def probe_gaze(
     if contributions:
         samples = read_network_contribution(artifact).samples
         attacks += attack_roster(contributions, network, samples)
-    counts = _Persons(sides.own.person, sides.others.person)
-    receipt = _receipt(artifact, mode, attacks, counts, seed=seed, started=started)
+    counts = BothSides(sides.own.person, sides.others.person)
+    receipt = make_receipt(artifact, mode, attacks, counts, seed=seed, started=started)
     training = training_of(read_network_contribution(artifact))
     if training.dp_epsilon is not None:
         receipt.protection = f"{training.protection.capitalize()}, as the contribution says."
     return ProbedReceipt(receipt)
 
 
-def _require_persons_apart(sides: GazeSides) -> None:
+def require_persons_apart(sides: GazeSides) -> None:
     def marks(own: GazeSamples, others: GazeSamples) -> dict[str, Sequence[str]]:
         return {"own": sample_marks(own), "others": sample_marks(others)}
 
@@ -183,11 +186,11 @@ def _gather(findings: Iterable[AttackFinding], progress: Progress | None) -> lis
     return attacks
 
 
-def _receipt(
+def make_receipt(
     artifact: Path,
     mode: ReceiptMode,
     attacks: list[AttackFinding],
-    counts: _Persons,
+    counts: BothSides,
     *,
     seed: int,
     started: float,

@@ -53,6 +53,7 @@ def conduct_split_study(
         study.describe(settings, {"persons": persons})
         given, sheets = study.hidden / "samples.npz", folder / "sheets"
         write_samples(samples, given)
+        sheets.mkdir(exist_ok=True)
         shared = {name: each for name, each in asdict(settings).items() if name not in _EXTENDING}
 
         def depends(run: SplitRun) -> Mapping[str, Any]:

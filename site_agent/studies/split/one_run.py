@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from aggregators.models import StateDict
-from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, write_sheet
+from aggregators.whole_file import write_whole
+from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, sheet_of
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
 from site_agent.federated.in_process import run_rounds
 from site_agent.networks import new_network, predict_gaze, to_module
@@ -112,7 +113,7 @@ def _attack(
             test[:: max(1, len(test) // _MOST_VICTIM_EYES)], noise, settings=tries,
             estimate=lambda pictures, head: predict_gaze(fixed, pictures, head),
         )  # fmt: skip
-        write_sheet(attacked, job.sheets / f"noise-{level:g}_seed{run.seed}.png")
+        write_whole(job.sheets / f"noise-{level:g}_seed{run.seed}.png", sheet_of(attacked))
         ratio = attacked.signal_to_noise_db
         yield {
             "level": level,

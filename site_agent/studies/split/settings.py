@@ -25,6 +25,7 @@ METHODS: Mapping[str, str] = {
     "frozen-client": "split, frozen random client part",
     "dp-client": "V1, DP of the client part",
     "dp-whole": "V1, DP of both parts",
+    "dp-person": "V1, DP of persons",
 }
 """Names for people."""
 INVERSION = "inversion"

@@ -8,8 +8,6 @@ looking at known points gives the shots.
 from __future__ import annotations
 
 import json
-import resource
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from aggregators.formats import file_digest, write_model
+from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import (
     GazeDataset,
@@ -36,15 +34,7 @@ from site_agent.networks.architectures import require_kind
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
-from site_agent.training_record import (
-    DataSummary,
-    TrainingRecord,
-    TrainingResult,
-    program_versions,
-    publish,
-    temporary_beside,
-    utc_now,
-)
+from site_agent.training_record import DataSummary, TrainingResult, begin_training
 
 if TYPE_CHECKING:
     from torch import nn
@@ -148,12 +138,10 @@ def train_gaze_head(
     TrainingFailedError
         The output cannot be written.
     """
-    import torch
-
     from site_agent.networks import read_network, to_module
 
     settings, encoder, output = settings or GazeHeadSettings(), Path(encoder), Path(output)
-    temporary, started_utc, started_s = temporary_beside(output), utc_now(), time.monotonic()
+    begun = begin_training(output)
     network = read_network(encoder)
     module = to_module(network, str(encoder))
     architecture = network.metadata["architecture"]
@@ -168,35 +156,19 @@ def train_gaze_head(
     for _, before in training_records(encoder):
         marks.update(before["data"]["image_marks"])
         digests.update(before["details"].get("person_digests", ()))
-    try:
-        write_model(headed, temporary)
-        record = TrainingRecord(
-            kind="network",
-            model_file=output.name,
-            model_digest=file_digest(temporary),
-            model_bytes=temporary.stat().st_size,
-            data=DataSummary(
-                digest=join_digests(person_digests(shots.labelled)),
-                images=len(shots.labelled),
-                persons=len(np.unique(shots.labelled.person)),
-                image_marks=tuple(sorted(marks)),
-            ),
-            settings=recorded_settings(settings, encoder),
-            details={
-                "architecture": headed.metadata["architecture"],
-                "person_digests": sorted(digests),
-                "test_images": len(shots.test),
-                "test_errors_deg": errors,
-            },
-            training_scores={},
-            versions=program_versions(torch=str(torch.__version__)),
-            started_utc=started_utc,
-            duration_s=round(time.monotonic() - started_s, 3),
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        )
-        return publish(temporary, output, record)
-    finally:
-        temporary.unlink(missing_ok=True)
+    data = DataSummary(
+        digest=join_digests(person_digests(shots.labelled)),
+        images=len(shots.labelled),
+        persons=len(np.unique(shots.labelled.person)),
+        image_marks=tuple(sorted(marks)),
+    )
+    details = {
+        "architecture": headed.metadata["architecture"],
+        "person_digests": sorted(digests),
+        "test_images": len(shots.test),
+        "test_errors_deg": errors,
+    }
+    return begun.publish(headed, data, recorded_settings(settings, encoder), details)
 
 
 def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[str, Any]:

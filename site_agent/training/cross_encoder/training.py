@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import resource
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from aggregators.formats import file_digest, write_model
 from site_agent.datasets.gaze import (
     GazeDataset,
     GazeSamples,
@@ -26,15 +23,7 @@ from site_agent.errors import TrainingDataError, TrainingFailedError, TrainingSe
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.settings import Settings
-from site_agent.training_record import (
-    DataSummary,
-    TrainingRecord,
-    TrainingResult,
-    program_versions,
-    publish,
-    temporary_beside,
-    utc_now,
-)
+from site_agent.training_record import DataSummary, TrainingResult, begin_training
 
 if TYPE_CHECKING:
     from site_agent.training.cross_encoder.loop import FrameTensors
@@ -122,7 +111,7 @@ def train_cross_encoder(
     settings = settings or CrossEncoderSettings()
     require_kind(settings.architecture, "representation", "architecture")
     output = Path(output)
-    temporary, started_utc, started_s = temporary_beside(output), utc_now(), time.monotonic()
+    begun = begin_training(output)
     samples = read_frames(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
     digests = person_digests(samples)
     module = to_module(new_network(settings.architecture, settings.seed))
@@ -139,37 +128,21 @@ def train_cross_encoder(
         while state.epoch < settings.epochs:
             _one_epoch(state, tensors, settings, report)
             state.save(checkpoint, key)
-    try:
-        write_model(from_module(module, settings.architecture), temporary)
-        record = TrainingRecord(
-            kind="network",
-            model_file=output.name,
-            model_digest=file_digest(temporary),
-            model_bytes=temporary.stat().st_size,
-            data=DataSummary(
-                digest=join_digests(digests),
-                images=len(samples),
-                persons=len(digests),
-                image_marks=tuple(sorted(set(sample_marks(samples)))),
-            ),
-            settings=plain,
-            details={
-                "architecture": settings.architecture,
-                "person_digests": sorted(digests.values()),
-                "device": "cpu",
-                "epochs": state.epoch,
-                "resumed_at_epoch": resumed_at,
-                "losses": state.losses,
-            },
-            training_scores={},
-            versions=program_versions(torch=str(torch.__version__)),
-            started_utc=started_utc,
-            duration_s=round(time.monotonic() - started_s, 3),
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        )
-        result = publish(temporary, output, record)
-    finally:
-        temporary.unlink(missing_ok=True)
+    data = DataSummary(
+        digest=join_digests(digests),
+        images=len(samples),
+        persons=len(digests),
+        image_marks=tuple(sorted(set(sample_marks(samples)))),
+    )
+    details = {
+        "architecture": settings.architecture,
+        "person_digests": sorted(digests.values()),
+        "device": "cpu",
+        "epochs": state.epoch,
+        "resumed_at_epoch": resumed_at,
+        "losses": state.losses,
+    }
+    result = begun.publish(from_module(module, settings.architecture), data, plain, details)
     checkpoint.unlink(missing_ok=True)
     return result
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import resource
-import sys
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aggregators.formats import file_digest, write_model
+from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import (
     GazeDataset,
@@ -33,15 +30,7 @@ from site_agent.plain_json import plain
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.training.gaze.settings import GazeSettings
 from site_agent.training.overlap import training_records
-from site_agent.training_record import (
-    DataSummary,
-    TrainingRecord,
-    TrainingResult,
-    program_versions,
-    publish,
-    temporary_beside,
-    utc_now,
-)
+from site_agent.training_record import BegunTraining, DataSummary, TrainingResult, begin_training
 
 if TYPE_CHECKING:
     from site_agent.training.gaze.loop import GazeTensors, TrainingState
@@ -123,8 +112,7 @@ def train_gaze(
     """
     settings = settings or GazeSettings()
     output = Path(output)
-    temporary = temporary_beside(output)
-    started_utc, started_s = utc_now(), time.monotonic()
+    begun = begin_training(output)
     start = start_network(settings, base)
     device = find_device(settings.device)
     data = read_training_data(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
@@ -135,15 +123,9 @@ def train_gaze(
         device,
         data.digest,
         checkpoint_path(output),
-        started_utc,
-        started_s,
     )
-    try:
-        trained, outcome = _train(start, data, recipe, part_of(progress, _READING_SHARE, 1.0))
-        write_model(trained, temporary)
-        result = publish(temporary, output, _record(output, temporary, data, recipe, outcome))
-    finally:
-        temporary.unlink(missing_ok=True)
+    trained, outcome = _train(start, data, recipe, part_of(progress, _READING_SHARE, 1.0))
+    result = _publish(begun, trained, data, recipe, outcome)
     recipe.checkpoint.unlink(missing_ok=True)
     return result
 
@@ -187,7 +169,7 @@ def checkpoint_path(output: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a network is trained, where, and when that began.
+    """How a network is trained, and where.
 
     `base_records` are the training records of the network that it goes on from.
     """
@@ -198,8 +180,6 @@ class _Recipe:
     device: str
     data_digest: str
     checkpoint: Path
-    started_utc: str
-    started_s: float
 
     @property
     def threads(self) -> int:
@@ -307,11 +287,13 @@ def _is_over(state: TrainingState, settings: GazeSettings) -> bool:
     return bool(state.errors_deg) and state.epoch - state.best_epoch >= settings.patience
 
 
-def _record(
-    output: Path, file: Path, data: GazeTrainingData, recipe: _Recipe, outcome: Mapping[str, Any]
-) -> TrainingRecord:
-    import torch
-
+def _publish(
+    begun: BegunTraining,
+    trained: StateDict,
+    data: GazeTrainingData,
+    recipe: _Recipe,
+    outcome: Mapping[str, Any],
+) -> TrainingResult:
     validation = data.validation
     named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
     errors = outcome["validation_errors_deg"]
@@ -323,30 +305,17 @@ def _record(
     warnings: tuple[str, ...] = ()
     if recipe.settings.validation and not len(validation):
         warnings = ("no person has two sessions: nothing was held out, and all epochs were run",)
-    return TrainingRecord(
-        kind="network",
-        model_file=output.name,
-        model_digest=file_digest(file),
-        model_bytes=file.stat().st_size,
-        data=DataSummary(
-            digest=data.digest,
-            images=len(data.training),
-            persons=len(data.digests),
-            image_marks=tuple(sorted(marks)),
-        ),
-        settings=recipe.recorded,
-        details={
-            "person_digests": sorted(digests),
-            "validation_sessions": sorted({f"{person}/{name}" for person, name in named}),
-            "validation_images": len(validation),
-            "validation_error_deg": min(errors) if errors else None,
-            **outcome,
-        },
-        training_scores={},
-        versions=program_versions(torch=str(torch.__version__)),
-        started_utc=recipe.started_utc,
-        duration_s=round(time.monotonic() - recipe.started_s, 3),
-        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        * (1 if sys.platform == "darwin" else 1024),
-        warnings=warnings,
+    summary = DataSummary(
+        digest=data.digest,
+        images=len(data.training),
+        persons=len(data.digests),
+        image_marks=tuple(sorted(marks)),
     )
+    details = {
+        "person_digests": sorted(digests),
+        "validation_sessions": sorted({f"{person}/{name}" for person, name in named}),
+        "validation_images": len(validation),
+        "validation_error_deg": min(errors) if errors else None,
+        **outcome,
+    }
+    return begun.publish(trained, summary, recipe.recorded, details, warnings=warnings)

@@ -100,6 +100,9 @@ def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
     assert "found 2 sites, expected at least 3" in found.err
     found = poolctl("split", "provision", "--server", "localhost:1", *words, *sites, "--cut", "x")
     assert "no cut 'x'" in found.err
+    private = [*words, *sites, "--option", "dp_epsilon=8", "--dp-covers", "person"]
+    found = poolctl("split", "provision", "--server", "localhost:1", *private)
+    assert "the noise belongs to the mean over persons" in found.err
     assert "found no kit" in poolctl("split", "server", tmp_path).err
     assert poolctl("split", "provision", "--server", "localhost:1", *words, *sites).code == 0
     found = poolctl("split", "server", tmp_path / "kits" / "a")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, write_sheet
+from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, sheet_of
 from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
 from site_agent.networks import new_network
@@ -32,7 +32,7 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GazeSamples, GazeSam
 
 
 def test_noise_hides_what_smashed_data_show_and_averaging_brings_it_back(
-    eyes: tuple[GazeSamples, GazeSamples], tmp_path: Path
+    eyes: tuple[GazeSamples, GazeSamples],
 ) -> None:
     shadow, victims = eyes
     cut = find_cut("gaze-lenet", "pool1")
@@ -50,7 +50,7 @@ def test_noise_hides_what_smashed_data_show_and_averaging_brings_it_back(
     assert hidden.results["A"].gain < shown.results["A"].gain - 0.05
     assert hidden.results["B"].gain > hidden.results["A"].gain
     assert 0 <= shown.results["A"].persons_found <= 1
-    with Image.open(write_sheet(shown, tmp_path / "sheet.png")) as sheet:
+    with Image.open(io.BytesIO(sheet_of(shown))) as sheet:
         assert sheet.size == (12 * 60 * 2, 4 * 36 * 2)
     assert hidden.results["A"].facts()["gaze_error_deg"] is None
 

@@ -83,6 +83,9 @@ def test_sizes_of_the_thesis_network(name: str, parameters: int, share: float, f
     assert size.client_parameters + size.server_parameters == 2_922_106
     assert size.client_share == pytest.approx(share, abs=0.005)
     assert size.floats == floats
+    # Max-pooling takes 3 comparisons for each of its outputs; ReLU follows the first dense layer.
+    assert size.multiplications == 15_297_004
+    assert size.comparisons == 3 * (20 * 16 * 28 + 80 * 6 * 12) + 500
 
 
 def test_the_run_of_the_thesis_moves_ten_times_as_much_as_fedavg() -> None:

@@ -34,7 +34,7 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
 
 
 def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name() -> None:
-    for method, covers in (("dp-client", "client"), ("dp-whole", "whole")):
+    for method, covers in (("dp-client", "client"), ("dp-person", "person")):
         plan = QUICK.plan(method, 0)
         assert (plan.variant, plan.dp_covers, plan.is_private) == ("v1", covers, True)
     assert not QUICK.plan("v1", 0).is_private

@@ -1,0 +1,95 @@
+"""The receipt of smashed data: how near attackers come to the eyes behind them.
+
+The control of each attack is the same attack on smashed data that are the pictures themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pool_server.wire.cards import AttackFinding
+from site_agent.attacks.receipt.findings import mean_over_persons, share_of
+from site_agent.attacks.receipt.networks import GazeSides
+from site_agent.attacks.receipt.probing import (
+    BothSides,
+    ProbedReceipt,
+    make_receipt,
+    require_persons_apart,
+)
+from site_agent.attacks.smashed import (
+    ATTACKERS,
+    AttackedPart,
+    InversionSettings,
+    attack_pictures,
+    attack_smashed_data,
+    sheet_of,
+)
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.networks import predict_gaze, read_network, to_module
+from site_agent.split.cuts import find_cut, split_network
+from site_agent.split.noise import SmashedNoise
+
+
+def probe_smashed_data(
+    path: Path, cut_name: str, noise: SmashedNoise, sides: GazeSides, settings: InversionSettings
+) -> ProbedReceipt:
+    """Attack the smashed data of a site's images.
+
+    Parameters
+    ----------
+    path : Path
+        The whole network.
+    sides : GazeSides
+        The victims as `own`, and as `others` the persons that help the attacker.
+
+    Raises
+    ------
+    InvalidInputError
+        A person or a picture is on both sides, or the network cannot be cut there.
+    """
+    require_persons_apart(sides)
+    started, network = time.monotonic(), read_network(path)
+    module = to_module(network, str(path))
+    cut = find_cut(network.metadata["architecture"], cut_name)
+    victims, shadow = sides.own, sides.others
+    found = attack_smashed_data(
+        split_network(network, cut).client, cut, shadow, victims, noise, settings=settings,
+        estimate=lambda pictures, head: predict_gaze(module, pictures, head),
+    )  # fmt: skip
+    control = attack_pictures(shadow, victims, settings)
+    receipt = make_receipt(
+        path, "smashed-data", list(_findings(found, control, victims, settings.seed)),
+        BothSides(victims.person, shadow.person), seed=settings.seed, started=started,
+    )  # fmt: skip
+    receipt.protection = f"{noise.words(settings.releases).capitalize()}."
+    caption = "The eyes; what attackers A, B and C made of them; the mean eye of other persons"
+    return ProbedReceipt(receipt, {caption: sheet_of(found)})
+
+
+def _findings(
+    found: AttackedPart, control: AttackedPart, victims: GazeSamples, seed: int
+) -> Iterator[AttackFinding]:
+    for attacker in ATTACKERS:
+        own, best = found.results[attacker], control.results[attacker]
+        yield AttackFinding(
+            name=f"attacker {attacker}: gain over the mean eye",
+            measure="1 less the squared error beside that of the mean eye of other persons",
+            found=mean_over_persons(own.gain_of, victims.person, seed),
+            chance=0.0,
+            control=mean_over_persons(best.gain_of, victims.person, seed),
+            note=f"structural similarity {own.ssim:.2f}; the network is {own.gaze_error_deg:.1f} "
+            "degrees off on these pictures",
+            reveals="pictures",
+        )
+        if len(set(victims.person)) > 1:
+            count = len(set(victims.person))
+            yield AttackFinding(
+                name=f"attacker {attacker}: persons found",
+                measure="share of the persons that their pictures are nearest to",
+                found=share_of(own.persons_found * count, count),
+                chance=own.chance,
+                control=share_of(best.persons_found * count, count),
+                reveals="persons",
+            )

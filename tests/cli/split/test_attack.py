@@ -1,0 +1,35 @@
+"""The receipt of smashed data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from aggregators.formats import write_model
+from pool_server.wire.cards import PrivacyReceipt
+from site_agent.datasets.gaze import write_samples
+from site_agent.networks import new_network
+from tests.cli.conftest import Run
+from tests.site_agent.federated.small_sites import samples_at
+
+
+def test_an_attack_writes_a_receipt_with_its_verdict_first(tmp_path: Path, poolctl: Run) -> None:
+    network = tmp_path / "gaze.safetensors"
+    write_model(new_network("gaze-lenet"), network)
+    for name, people in (("mine", (0, 1)), ("public", (2, 3))):
+        (tmp_path / name).mkdir()
+        write_samples(tmp_path / name, [samples_at(number, 8) for number in people])
+    words = ["--data", tmp_path / "mine", "--reference", tmp_path / "public", "--passes", 1]
+    out = tmp_path / "receipt"
+    shown = poolctl("split", "attack", network, *words, "-o", out)
+    assert shown.out.startswith("Leak: some. Whoever gets the smashed data can draw the 16 eyes")
+    receipt = PrivacyReceipt.model_validate_json((out / "receipt.json").read_text())
+    assert receipt.mode == "smashed-data"
+    gains = {each.name[:10]: each for each in receipt.attacks if each.reveals == "pictures"}
+    assert gains["attacker C"].found.value > 0.3
+    assert gains["attacker C"].is_judged
+    assert np.isfinite([each.found.value for each in receipt.attacks]).all()
+    assert "data:image/png" in (out / "receipt.html").read_text()
+    same = poolctl("split", "attack", network, *words[:3], tmp_path / "mine", "-o", tmp_path / "x")
+    assert "2 persons are in --data and in --holdout" in same.err
