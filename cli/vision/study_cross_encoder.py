@@ -18,11 +18,7 @@ from cli.options.studies import (
 )
 from cli.vision.study_gaze import DrawnOption, GazeStudyData
 from cli.vision.train_gaze import open_gaze_data
-from site_agent.studies.cross_encoder.settings import (
-    CrossEncoderStudySettings,
-    make_cross_encoder_settings,
-    plan_runs,
-)
+from site_agent.studies.cross_encoder.settings import QUICK, CrossEncoderStudySettings, plan_runs
 
 CROSS_ENCODER_SETTINGS = SettingsOptions(
     CrossEncoderStudySettings(),
@@ -57,10 +53,10 @@ def study_cross_encoder(
     result of each run, and study.json. After an interruption, run the same command again to
     continue.
     """
-    from site_agent.studies.cross_encoder import conduct_cross_encoder_study
+    from site_agent.studies.cross_encoder.conducting import conduct_cross_encoder_study
 
     data_or_drawn(dataset, drawn)
-    base = make_cross_encoder_settings(quick=quick)
+    base = QUICK if quick else CrossEncoderStudySettings()
     chosen = CROSS_ENCODER_SETTINGS.take(settings, base)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:

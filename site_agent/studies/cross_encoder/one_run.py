@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from site_agent.datasets.gaze import (
     GazeSamples,
@@ -19,23 +17,26 @@ from site_agent.datasets.gaze import (
 )
 from site_agent.datasets.gaze.both_eyes import both_eyes
 from site_agent.errors import TrainingFailedError
-from site_agent.evaluation.few_shot import draw_shots, few_shot_error, find_components
+from site_agent.evaluation.few_shot import draw_shots, few_shot_error
 from site_agent.federated.plan import make_plan
 from site_agent.runs.progress import Progress
 from site_agent.studies.cross_encoder.settings import FEDERATED, CrossEncoderStudySettings, Run
 from site_agent.studies.gaze.one_run import StudySamples, load_samples, spread_over_sessions
+from site_agent.training.cross_encoder.gaze_head import (
+    Features,
+    component_features,
+    encoder_features,
+    head_features,
+    no_features,
+)
 
 if TYPE_CHECKING:
     from torch import nn
 
-_COMPONENTS = 12
 _TRAINING_SHARE = 0.9
 """Of a run, for the progress."""
 _SUPERVISED_RATE, _SUPERVISED_BATCH = 0.001, 16
 _SHIFT_PX, _LIGHT = 1, 0.4
-
-Features = Callable[[GazeSamples], NDArray[np.float64]]
-"""Describes samples by float64 (n, features)."""
 
 
 @dataclass(frozen=True)
@@ -92,30 +93,22 @@ def _person_errors(
 
 def _features(job: RunJob, samples: StudySamples, progress: Progress) -> Features:
     """Return how a method describes patches; all but the mean gaze know the head pose, too."""
-    from site_agent.networks import encode_gaze, new_network, to_module
+    from site_agent.networks import new_network, to_module
 
     method, settings = job.run.method, job.settings
     if method == "mean-gaze":
-        return lambda own: np.empty((len(own), 0))
+        return no_features
     if method == "head-pose":
-        return lambda own: own.head
+        return head_features
     if method == "pca":
-        everyone = join_samples(list(_sites(job, samples).values()))
-        components = find_components(_pixels(everyone), _COMPONENTS)
-        return lambda own: np.concatenate([components(_pixels(own)), own.head], axis=1)
+        return component_features(join_samples(list(_sites(job, samples).values())))
     if method == "random":
         module = to_module(new_network(settings.architecture, job.run.seed))
     elif method == "centralised":
         module = _train_in_one_place(job, samples, progress)
     else:
         module = _train_in_rounds(job, samples, progress)
-    return lambda own: np.concatenate([encode_gaze(module, own.patches), own.head], axis=1)
-
-
-def _pixels(samples: GazeSamples) -> NDArray[np.float64]:
-    from site_agent.networks.files import to_inputs
-
-    return to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
+    return encoder_features(module)
 
 
 def _sites(job: RunJob, samples: StudySamples) -> StudySamples:

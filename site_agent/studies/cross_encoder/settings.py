@@ -129,11 +129,6 @@ QUICK = CrossEncoderStudySettings(
 """A study of some ten minutes on one core."""
 
 
-def make_cross_encoder_settings(*, quick: bool = False) -> CrossEncoderStudySettings:
-    """Return the settings of a study as it is held without further choices."""
-    return QUICK if quick else CrossEncoderStudySettings()
-
-
 @dataclass(frozen=True)
 class Run:
     """One encoder, or what stands in its place, with the heads on it.

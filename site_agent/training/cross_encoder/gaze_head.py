@@ -8,7 +8,7 @@ looking at known points gives the shots.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -185,7 +185,7 @@ def add_head(network: StateDict, module: nn.Module, shots: GazeSamples) -> State
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
     # The first parameters are replaced, all of them.
     headed = to_module(new_network(name))
-    head = fit_head(_with_head(_encoded(module, shots), shots), shots.gaze)
+    head = fit_head(encoder_features(module)(shots), shots.gaze)
     values = {
         **{key: each for key, each in module.state_dict().items() if key.startswith("encoder.")},
         "head.weight": _tensor(head.weight),
@@ -205,30 +205,45 @@ def score_heads(
     """
     from site_agent.networks import new_network, to_module
 
-    untrained = to_module(new_network(architecture, seed))
-    components = find_components(_pixels(shots.offered), _COMPONENTS)
-    labelled, test = shots.labelled, shots.test
     features = {
-        OWN: [_with_head(_encoded(module, each), each) for each in (labelled, test)],
-        BASELINES[0]: [_with_head(_encoded(untrained, each), each) for each in (labelled, test)],
-        BASELINES[1]: [_with_head(components(_pixels(each)), each) for each in (labelled, test)],
-        BASELINES[2]: [each.head for each in (labelled, test)],
-        BASELINES[3]: [np.empty((len(each), 0)) for each in (labelled, test)],
+        OWN: encoder_features(module),
+        BASELINES[0]: encoder_features(to_module(new_network(architecture, seed))),
+        BASELINES[1]: component_features(shots.offered),
+        BASELINES[2]: head_features,
+        BASELINES[3]: no_features,
     }
+    labelled, test = shots.labelled, shots.test
     return {
-        name: round(few_shot_error(fitted, labelled.gaze, tested, test.gaze), 6)
-        for name, (fitted, tested) in features.items()
+        name: round(few_shot_error(describe(labelled), labelled.gaze, describe(test), test.gaze), 6)
+        for name, describe in features.items()
     }
 
 
-def _encoded(module: nn.Module, samples: GazeSamples) -> Float64:
+Features = Callable[[GazeSamples], Float64]
+"""Describes samples by float64 (n, features)."""
+
+
+def encoder_features(module: nn.Module) -> Features:
+    """Return the gaze features of an encoder, with the head angles."""
     from site_agent.networks import encode_gaze
 
-    return encode_gaze(module, samples.patches)
+    return lambda own: np.concatenate([encode_gaze(module, own.patches), own.head], axis=1)
 
 
-def _with_head(features: Float64, samples: GazeSamples) -> Float64:
-    return np.concatenate([features, samples.head], axis=1)
+def component_features(everyone: GazeSamples) -> Features:
+    """Return the 12 principal components of patches, with the head angles."""
+    components = find_components(_pixels(everyone), _COMPONENTS)
+    return lambda own: np.concatenate([components(_pixels(own)), own.head], axis=1)
+
+
+def head_features(samples: GazeSamples) -> Float64:
+    """Return the head angles only."""
+    return samples.head
+
+
+def no_features(samples: GazeSamples) -> Float64:
+    """Return nothing: the head answers the mean gaze."""
+    return np.empty((len(samples), 0))
 
 
 def _pixels(samples: GazeSamples) -> Float64:
