@@ -129,10 +129,8 @@ def cost(
 @command(
     app,
     "privacy",
-    examples=[
-        "split privacy --noise-level 0.5",
-        "split privacy --option dp_epsilon=8 --dp-covers whole --sites 5 --images-each 400",
-    ],
+    "split privacy --noise-level 0.5",
+    "split privacy --option dp_epsilon=8 --dp-covers whole --sites 5 --images-each 400",
 )
 def privacy(
     _invocation: Invocation,
