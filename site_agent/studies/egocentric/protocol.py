@@ -56,14 +56,14 @@ class EgocentricStudySettings:
     methods: tuple[str, ...] = METHODS
     seeds: int = 5
     people: int = 8
-    videos: int = 20
+    videos: int = 60
     seconds: float = 8.0
-    held_out: float = 1 / 3
+    held_out: float = 0.2
     first_people: int = 60
     first_epochs: int = 6
     heterogeneities: tuple[float, ...] = (0.0, 0.5, 1.0)
-    rounds: int = 12
-    epochs: int = 2
+    rounds: int = 20
+    epochs: int = 1
     rates: tuple[float, ...] = (0.0002, 0.0006, 0.002)
     rhos: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
     accs: tuple[float, ...] = (0.02, 0.05, 0.1)
@@ -75,8 +75,8 @@ class EgocentricStudySettings:
 
 
 QUICK = EgocentricStudySettings(
-    seeds=3, people=5, videos=24, heterogeneities=(0.0, 1.0), first_people=10, first_epochs=2,
-    rounds=6, epochs=1, rates=(0.0002, 0.0006), rhos=(0.1,), accs=(0.2,), eye_frames=60,
+    seeds=3, people=5, videos=40, heterogeneities=(0.0, 1.0), first_people=10, first_epochs=2,
+    rounds=3, epochs=1, rates=(0.0002, 0.0006), rhos=(0.05,), accs=(0.2,), eye_frames=60,
     eye_rounds=6, eye_rates=(0.02, 0.04),
 )  # fmt: skip
 """A study that takes at most 90 minutes on two cores."""
