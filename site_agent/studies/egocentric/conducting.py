@@ -6,6 +6,8 @@ networks of drawn persons in place of clips. Every method is given the learning 
 for it on validation clips of other persons and another start, of equally many candidates, and is
 tested on clips (or sessions) that nobody trained with. Each seed draws other persons, so that an
 interval over persons and seeds covers both. The sweeps change one option of FedCPF at a time.
+In drawn worlds all methods begin with a network that clips of other persons have trained, so that
+the rounds show what is gained by knowing the person, not how long a network learns to see.
 
 Its folder and its runs are those of `site_agent.studies.runs`.
 
