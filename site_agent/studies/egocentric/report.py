@@ -238,8 +238,8 @@ def _markdown(
         "of eyes the angular error in degrees (smaller is better). Intervals are 95 %, of paired",
         "differences over persons and seeds. The learning rate of each method is the best of the",
         "same candidates on validation samples of other persons, and the best personalised method",
-        "is chosen by validation. In worlds of drawn clips (h=...) all methods begin with a network",
-        "that other persons, who all look alike, have trained. The paper's F1 are per cent.", "",
+        "is chosen by validation. In worlds of drawn clips all methods begin with a network that",
+        "other persons, who all look alike, have trained. The paper's F1 are per cent.", "",
         "To repeat it:", "", "```bash", shlex.join(repeat), "```",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
