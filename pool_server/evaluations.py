@@ -179,7 +179,9 @@ def list_evaluations(  # noqa: PLR0917
     before_id: BeforeId = None,
 ) -> EvaluationPage:
     """Return the evaluations of a version's file, newest first, a page at a time."""
-    version = resolve_version(session, caller, site, name, reference)
+    version = resolve_version(
+        session, caller, site, name, reference, versions=registry.bare_versions
+    )
     return read_evaluations(
         session, caller, version, history=history, before_id=before_id, limit=limit
     )

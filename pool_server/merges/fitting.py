@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from sqlalchemy.orm import Session
+from sqlalchemy import Select
+from sqlalchemy.orm import Session, undefer
 
 from aggregators.methods.registry import find_method, merge_keys
 from pool_server.database.records import ModelVersionRecord
@@ -15,6 +16,7 @@ from pool_server.errors import MergeRefusedError, QueryError
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.session import ReadingSession
 from pool_server.registry.filters import ModelChoice
+from pool_server.registry.repository import bare_versions
 from pool_server.registry.service import resolve_version
 from pool_server.registry.withdrawal_status import address_of
 from pool_server.wire.merges import MOST_COMPARED, FitResponse
@@ -47,7 +49,13 @@ def _find(session: Session, caller: Caller, text: str) -> ModelVersionRecord:
             f"model={text!r} is a digest, expected an address",
             hint="`poolctl models ls` lists the addresses.",
         )
-    return resolve_version(session, caller, address.site, address.name, address.reference)
+    return resolve_version(
+        session, caller, address.site, address.name, address.reference, versions=_with_fingerprints
+    )
+
+
+def _with_fingerprints() -> Select[ModelVersionRecord]:
+    return bare_versions().options(undefer(ModelVersionRecord.fingerprint_lists))
 
 
 def describe_fit(versions: Sequence[ModelVersionRecord]) -> FitResponse:

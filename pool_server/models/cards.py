@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session, joinedload, undefer
 
 from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import ConflictError, RefusedError
@@ -52,7 +52,12 @@ def show_card(
     Where nobody wrote one, the pool makes it of labels, metrics, terms, lineage and evaluations.
     The front matter has the layout of Hugging Face model cards.
     """
-    return describe_card(session, caller, resolve_version(session, caller, site, name, reference))
+    version = resolve_version(session, caller, site, name, reference, versions=_with_recipes)
+    return describe_card(session, caller, version)
+
+
+def _with_recipes() -> Select[ModelVersionRecord]:
+    return registry.bare_versions().options(joinedload(ModelVersionRecord.recipe))
 
 
 @router.put("/card", summary="Write the card of a version", dependencies=[needs("models:write")])
@@ -79,8 +84,12 @@ def show_receipts(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> ReceiptPage:
     """Return what attacks by the model's own site have found in what it sent."""
-    version = resolve_version(session, caller, site, name, reference)
-    return ReceiptPage(items=read_receipts(session, version))
+    version = resolve_version(session, caller, site, name, reference, versions=_with_receipts)
+    return ReceiptPage(items=read_receipts(version))
+
+
+def _with_receipts() -> Select[ModelVersionRecord]:
+    return registry.bare_versions().options(undefer(ModelVersionRecord.receipts))
 
 
 @router.put("/receipts", summary="Keep a privacy receipt", dependencies=[needs("models:write")])
@@ -98,7 +107,7 @@ def write_receipt(  # noqa: PLR0917 - FastAPI gives them by name
     """
     version = resolve_version(session, caller, site, name, reference)
     keep_receipt(session, caller, version, receipt)
-    return ReceiptPage(items=read_receipts(session, version))
+    return ReceiptPage(items=read_receipts(version))
 
 
 def describe_card(session: Session, caller: Caller, version: ModelVersionRecord) -> CardResponse:
@@ -114,7 +123,7 @@ def describe_card(session: Session, caller: Caller, version: ModelVersionRecord)
     evaluations = read_evaluations(session, caller, version, limit=MOST_EVALUATIONS).items
     if not text:
         text = make_card(described, parents, evaluations, merge)
-    text += receipt_section(read_receipts(session, version))
+    text += receipt_section(read_receipts(version))
     card = read_card(text)
     if not card.front_matter:
         front = front_matter(described, parents, evaluations, merge)
@@ -169,12 +178,9 @@ def replace_card_text(
     session.flush()
 
 
-def read_receipts(session: Session, version: ModelVersionRecord) -> list[PrivacyReceipt]:
+def read_receipts(version: ModelVersionRecord) -> list[PrivacyReceipt]:
     """Return the privacy receipts of a version, in the order of the modes."""
-    kept = session.scalar(
-        select(ModelVersionRecord.receipts).where(ModelVersionRecord.id == version.id)
-    )
-    kept = kept or {}
+    kept = version.receipts or {}
     return [PrivacyReceipt.model_validate(kept[mode]) for mode in MODES if mode in kept]
 
 
@@ -189,7 +195,7 @@ def keep_receipt(
             f"the version has sha256:{version.digest}",
             code="receipt_refused",
         )
-    kept = {each.mode: each for each in read_receipts(session, version)} | {receipt.mode: receipt}
+    kept = {each.mode: each for each in read_receipts(version)} | {receipt.mode: receipt}
     version.receipts = {mode: each.model_dump(mode="json") for mode, each in kept.items()}
     record_act(
         session,

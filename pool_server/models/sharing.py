@@ -97,8 +97,8 @@ def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> Sh
     `model` was loaded with its site and grants.
     """
     listed_ids = [grant.site_id for grant in model.grants]
-    sites = session.scalars(select(SiteRecord).where(SiteRecord.id.in_(listed_ids)))
-    names = {site.id: site.name for site in sites}
+    wanted = select(SiteRecord.id, SiteRecord.name).where(SiteRecord.id.in_(listed_ids))
+    names = {row.id: row.name for row in session.execute(wanted)} if listed_ids else {}
     knows_all = model.site_id == caller.site_id or curates_pool(caller)
     listed = [
         ListedSite(site=names[grant.site_id], rights=sort_rights({"see", *grant.rights}))

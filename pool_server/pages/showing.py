@@ -17,10 +17,9 @@ from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.rendering import page_response, render_page
 from pool_server.pages.visitor import Visitor
 from pool_server.wire.errors import ErrorBody
-from pool_server.wire.rounds import RoundPage, RoundResponse
+from pool_server.wire.rounds import WaitingRounds
 
 T = TypeVar("T")
-MOST_COUNTED = 50
 
 
 @dataclass(frozen=True)
@@ -54,19 +53,12 @@ async def show(
     visitor: Visitor, template: str, *, status: int = 200, has_secret: bool = False, **values: Any
 ) -> HTMLResponse:
     """Return a page in the layout of all, with how many rounds wait for the visitor's site."""
-    waiting = 0 if visitor.caller is None else len(await waiting_rounds(visitor))
-    page = render_page(template, visitor=visitor, waiting=waiting, **values)
+    waiting = None
+    if visitor.caller is not None:
+        # Nobody, where the session's token is narrowed to other things.
+        waiting = await asking(visitor.api.get(WaitingRounds, "/rounds/waiting"))
+    page = render_page(template, visitor=visitor, waiting=waiting.count if waiting else 0, **values)
     return page_response(page, status, has_secret=has_secret)
-
-
-async def waiting_rounds(visitor: Visitor) -> list[RoundResponse]:
-    """Return the open rounds to which the visitor's site has not contributed yet."""
-    try:
-        found = await visitor.api.get(RoundPage, "/rounds", state="open", limit=MOST_COUNTED)
-    except RefusedByApiError:
-        # The session's token is narrowed to other things.
-        return []
-    return [each for each in found.items if visitor.member.site in each.sites("waiting")]
 
 
 async def asking(question: Awaitable[T]) -> T | None:

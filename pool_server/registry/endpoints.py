@@ -18,7 +18,7 @@ from pool_server.registry import responses, service
 from pool_server.registry.access import require_right, viewing_site
 from pool_server.registry.filters import ModelQuery
 from pool_server.registry.parameters import ListingCursor, ModelFilters, Sort, page_query
-from pool_server.registry.repository import hold_families
+from pool_server.registry.repository import bare_versions, hold_families
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire.models import FacetsResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.withdrawals import WARNING_HEADER
@@ -77,7 +77,9 @@ def describe_version(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
-    version = service.resolve_version(session, caller, site, name, reference)
+    version = service.resolve_version(
+        session, caller, site, name, reference, versions=bare_versions
+    )
     return responses.describe_version(session, version.id, viewing_site(caller))
 
 

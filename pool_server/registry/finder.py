@@ -1,7 +1,8 @@
 """Finding versions among very many, on both databases.
 
 1. Walk: look at the first versions of the order one by one. Often they fill the page; if not,
-   and the page is likely to be full soon, walk further once.
+   and the page is likely to be full soon, walk further once. Not where a model is named: it has
+   few versions among many.
 2. Gather: what is asked for is rare, so read it from the indexes of the conditions and sort it.
    PostgreSQL plans that from its statistics. SQLite has none of full-text indexes, so the finder
    counts how many versions each index has, up to a limit, and reads the shortest.
@@ -16,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.orm import Session
 
 from pool_server.registry.search import Found, RangeFilter, SearchPlan, number_of
@@ -63,18 +64,19 @@ class Finder:
 
     def find(self, plan: SearchPlan) -> list[Found]:
         """Return the first versions of the plan's order."""
-        most = max(self._first, math.ceil(1.25 * plan.limit))
-        found = self._walk(plan, most)
-        if len(found) < plan.limit:
-            further = math.ceil(1.5 * most * plan.limit / max(len(found), 1))
-            if further <= MOST_WALKED:
-                found = self._walk(plan, further)
-        if len(found) == plan.limit:
-            return found
+        if not plan.names_model:
+            most = max(self._first, 2 * plan.limit)
+            found, is_all = self._walk(plan, most)
+            if len(found) < plan.limit and not is_all:
+                further = math.ceil(1.5 * most * plan.limit / max(len(found), 1))
+                if further <= MOST_WALKED:
+                    found, is_all = self._walk(plan, further)
+            if len(found) == plan.limit or is_all:
+                return found
         return self._gather_sqlite(plan) if self._is_sqlite else self._gather_postgresql(plan)
 
-    def _walk(self, plan: SearchPlan, most: int) -> list[Found]:
-        """Look at the first `most` versions of the order."""
+    def _walk(self, plan: SearchPlan, most: int) -> tuple[list[Found], bool]:
+        """Look at the first `most` versions of the order; return also whether those are all."""
         values = Values()
         if plan.order.by == "metric":
             table, keys = "metrics AS e", ["e.value", "e.version_id"]
@@ -92,7 +94,10 @@ class Finder:
         else:
             source += " AS e"
         conditions = [*self._conditions(plan, values), *_compare_ranges(plan.ranges, values)]
-        return self._read(plan, source, conditions, keys, values)
+        # Of a small pool one walk sees everything.
+        there = f"(SELECT count(*) FROM (SELECT 1 FROM search_entries LIMIT {values.bind(most)}) w)"
+        rows = self._read(plan, source, conditions, keys, values, there)
+        return [Found(*row) for *row, _ in rows], bool(rows) and rows[0][-1] < most
 
     def _gather_postgresql(self, plan: SearchPlan) -> list[Found]:
         values = Values()
@@ -103,7 +108,8 @@ class Finder:
             f"WHERE {_all(conditions)}) SELECT * FROM g) AS e"
         )
         source, keys = _with_metric(plan, gathered, values)
-        return self._read(plan, source, _after(plan, keys, values), keys, values)
+        rows = self._read(plan, source, _after(plan, keys, values), keys, values)
+        return [Found(*row) for *row, _ in rows]
 
     def _gather_sqlite(self, plan: SearchPlan) -> list[Found]:
         sources = _sources(plan)
@@ -124,7 +130,8 @@ class Finder:
             # All are long, and yet few versions are in all of them: look them up in sets.
             conditions += [f"(s.id + 0) IN ({each(values)})" for each in others]
         conditions += _compare_ranges(plan.ranges, values)
-        return self._read(plan, source, conditions, keys, values)
+        rows = self._read(plan, source, conditions, keys, values)
+        return [Found(*row) for *row, _ in rows]
 
     def _count(self, sources: Sequence[Source]) -> list[int]:
         values = Values()
@@ -162,25 +169,29 @@ class Finder:
             )
         return conditions
 
-    def _read(
+    def _read(  # noqa: PLR0917
         self,
         plan: SearchPlan,
         source: str,
         conditions: Sequence[str],
         keys: Sequence[str],
         values: Values,
-    ) -> list[Found]:
+        there: str = "0",
+    ) -> Sequence[Row[*tuple[Any, ...]]]:
+        """Return rows of what `Found` has, and of the number `there`."""
         facets = "e.facets" if plan.with_facets else "''"
         statement = (
-            f"SELECT e.version_id, {keys[0]}, {facets} FROM {source} WHERE {_all(conditions)} "
-            f"ORDER BY {_order(plan, keys)} LIMIT {values.bind(plan.limit)}"
+            f"SELECT e.version_id, {keys[0]}, {facets}, {there} FROM {source} "
+            f"WHERE {_all(conditions)} ORDER BY {_order(plan, keys)} "
+            f"LIMIT {values.bind(plan.limit)}"
         )
         # The best plan depends on how frequent the values are.
         options = {"plans_anew": True}
-        rows = self._session.connection().execute(
-            text(statement), values, execution_options=options
+        return (
+            self._session.connection()
+            .execute(text(statement), values, execution_options=options)
+            .all()
         )
-        return [Found(*row) for row in rows]
 
 
 Source = Callable[[Values], str]

@@ -89,8 +89,13 @@ def whole_versions() -> Select[ModelVersionRecord]:
 
 
 def bare_versions() -> Select[ModelVersionRecord]:
-    """Select versions without anything else."""
-    return select(ModelVersionRecord).join(ModelVersionRecord.model)
+    """Select versions with nothing but their model and its site."""
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site))
+    )
 
 
 def brief_versions() -> Select[ModelVersionRecord]:
@@ -138,7 +143,8 @@ def models_named(site: str, name: str) -> Select[ModelRecord]:
 def find_version(
     session: Session,
     caller: Caller,
-    model_id: int,
+    site: str,
+    name: str,
     *conditions: ColumnElement[bool],
     versions: Versions = whole_versions,
 ) -> ModelVersionRecord | None:
@@ -149,7 +155,13 @@ def find_version(
     """
     return session.scalar(
         versions()
-        .where(ModelVersionRecord.model_id == model_id, readable_by(caller), *conditions)
+        .where(
+            SiteRecord.name == site,
+            ModelRecord.name == name,
+            ModelRecord.deleted_at.is_(None),
+            readable_by(caller),
+            *conditions,
+        )
         .order_by(
             case((ModelVersionRecord.state == AVAILABLE, 0), else_=1),
             exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
@@ -159,12 +171,12 @@ def find_version(
     )
 
 
-def has_alias(model_id: int, alias: str) -> ColumnElement[bool]:
+def has_alias(alias: str) -> ColumnElement[bool]:
     """Return the condition that a version has an alias."""
-    return ModelVersionRecord.id.in_(
-        select(AliasRecord.version_id).where(
-            AliasRecord.model_id == model_id, AliasRecord.name == alias
-        )
+    return exists().where(
+        AliasRecord.model_id == ModelVersionRecord.model_id,
+        AliasRecord.version_id == ModelVersionRecord.id,
+        AliasRecord.name == alias,
     )
 
 

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
-from sqlalchemy import Integer, Row, Select, bindparam, exists, or_, select
+from sqlalchemy import (
+    CompoundSelect,
+    Double,
+    Integer,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    exists,
+    literal,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import (
@@ -46,6 +62,14 @@ MergeGroups = Sequence[Sequence[MergeKey]]
 _RESPONSES = TypeAdapter(list[ModelVersionResponse])
 
 
+class ListEntry(NamedTuple):
+    """One label, metric, merge key, term, alias or parent of a version."""
+
+    key: str
+    value: str
+    number: float
+
+
 def describe_versions(
     session: Session, caller: Caller, version_ids: Sequence[int], merge_groups: MergeGroups = ()
 ) -> list[ModelVersionResponse]:
@@ -65,9 +89,11 @@ def describe_versions(
 
 def describe_version(session: Session, version_id: int, viewer: int | None) -> ModelVersionResponse:
     """Return a version that the site `viewer` may see, as it sees it; None sees everything."""
-    [described] = describe_page(session, [version_id], viewer)
-    lists = select(ModelVersionRecord.fingerprint_lists).where(ModelVersionRecord.id == version_id)
-    described.fingerprint |= session.scalars(lists).one()
+    rows = session.execute(
+        _rows().add_columns(ModelVersionRecord.fingerprint_lists), {"versions": [version_id]}
+    ).all()
+    [described] = _describe(session, rows, [version_id], viewer)
+    described.fingerprint |= rows[0].fingerprint_lists
     return described
 
 
@@ -89,13 +115,8 @@ def _describe(
     viewer: int | None,
     merge_groups: MergeGroups = (),
 ) -> list[ModelVersionResponse]:
-    """Describe versions by one query of each table; records of the ORM would take longer."""
-    values = {"versions": [row.id for row in rows]}
-    lists: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
-    for name, statement in _list_statements().items():
-        of_version = lists[name] = defaultdict(list)
-        for version_id, *entry in session.execute(statement, values):
-            of_version[version_id].append(tuple(entry))
+    """Describe versions by one query of all their lists; records of the ORM would take longer."""
+    lists = _read_lists(session, [row.id for row in rows])
     marked = [row.id for row in rows if row.is_marked]
     standings = (
         {
@@ -114,22 +135,22 @@ def _describe(
             {
                 **row._mapping,
                 **standings.get(row.id, {}),
-                "labels": dict(lists["labels"][row.id]),
-                "metrics": dict(lists["metrics"][row.id]),
-                "mergeable_by": _methods(lists["merge_keys"][row.id], merge_groups),
+                "labels": {key: value for key, value, _ in lists["labels", row.id]},
+                "metrics": {name: number for name, _, number in lists["metrics", row.id]},
+                "mergeable_by": _methods(lists["merge_keys", row.id], merge_groups),
                 "terms": [
                     {
                         "code": code,
                         "label": label_of(code),
                         "detail": detail,
-                        "inherited": inherited,
+                        "inherited": bool(inherited),
                     }
-                    for code, detail, inherited in lists["terms"][row.id]
+                    for code, detail, inherited in lists["terms", row.id]
                 ],
-                "aliases": [name for (name,) in lists["aliases"][row.id]],
+                "aliases": [name for name, *_ in lists["aliases", row.id]],
                 "has_recipe": row.method is not None,
                 "parent_digests": list(
-                    dict.fromkeys(digest for (digest,) in lists["parents"][row.id])
+                    dict.fromkeys(digest for digest, *_ in lists["parents", row.id])
                 ),
                 "signed_by": None
                 if row.key_id is None
@@ -148,12 +169,28 @@ def _describe(
     return [found[each] for each in version_ids if each in found]
 
 
-def _methods(keys: Sequence[tuple[str, str]], groups: MergeGroups) -> list[str]:
+def _read_lists(
+    session: Session, version_ids: Sequence[int]
+) -> Mapping[tuple[str, int], list[ListEntry]]:
+    """Return the entries of each list of each version, in the list's order."""
+    lists = defaultdict[tuple[str, int], list[ListEntry]](list)
+    rows = session.execute(_list_statement(), {"versions": version_ids}).all()
+    for name, version_id, *entry in sorted(rows, key=_place_in_list):
+        lists[name, version_id].append(ListEntry(*entry))
+    return lists
+
+
+def _place_in_list(row: Row[*tuple[Any, ...]]) -> tuple[Any, ...]:
+    # Parents have places of their own; all others go by their names.
+    return (row.number,) if row.list == "parents" else (0, row.key, row.value)
+
+
+def _methods(keys: Sequence[ListEntry], groups: MergeGroups) -> list[str]:
     """Return the methods of `keys`; with groups, those that have a key in every group."""
-    own = {MergeKey(*each) for each in keys}
+    own = {MergeKey(method, key) for method, key, _ in keys}
     return [
         method
-        for method, _ in keys
+        for method, *_ in keys
         if all(method in {each.method for each in own & set(group)} for group in groups)
     ]
 
@@ -214,21 +251,37 @@ def _readable_rows(*, curates: bool) -> Select[*tuple[Any, ...]]:
 
 
 @cache
-def _list_statements() -> dict[str, Select[*tuple[Any, ...]]]:
-    columns: dict[str, tuple[Any, ...]] = {
-        "labels": (LabelRecord.version_id, LabelRecord.key, LabelRecord.value),
-        "metrics": (MetricRecord.version_id, MetricRecord.name, MetricRecord.value),
-        "merge_keys": (MergeKeyRecord.version_id, MergeKeyRecord.method, MergeKeyRecord.key),
-        "terms": (TermRecord.version_id, TermRecord.code, TermRecord.detail, TermRecord.inherited),
-        "aliases": (AliasRecord.version_id, AliasRecord.name),
-        "parents": (ParentRecord.version_id, ParentRecord.parent_digest),
-    }
-    return {
-        name: select(version_id, *values)
-        .where(among(version_id, "versions"))
-        .order_by(*((ParentRecord.position,) if name == "parents" else values))
-        for name, (version_id, *values) in columns.items()
-    }
+def _list_statement() -> CompoundSelect[*tuple[Any, ...]]:
+    """Select the entries of all lists of versions in columns that every list can do with."""
+    no_text, no_number = literal("", Text), literal(0.0, Double)
+    columns: dict[str, tuple[Any, Any, Any, Any]] = {
+        "labels": (LabelRecord.version_id, LabelRecord.key, LabelRecord.value, no_number),
+        "metrics": (MetricRecord.version_id, MetricRecord.name, no_text, MetricRecord.value),
+        "merge_keys": (
+            MergeKeyRecord.version_id, MergeKeyRecord.method, MergeKeyRecord.key, no_number,
+        ),
+        "terms": (
+            TermRecord.version_id, TermRecord.code, TermRecord.detail,
+            case((TermRecord.inherited, 1.0), else_=0.0),
+        ),
+        "aliases": (AliasRecord.version_id, AliasRecord.name, no_text, no_number),
+        "parents": (
+            ParentRecord.version_id, ParentRecord.parent_digest, no_text,
+            cast(ParentRecord.position, Double),
+        ),
+    }  # fmt: skip
+    return union_all(
+        *(
+            select(
+                literal_column(f"'{name}'", Text).label("list"),
+                version_id.label("version_id"),
+                key.label("key"),
+                value.label("value"),
+                number.label("number"),
+            ).where(among(version_id, "versions"))
+            for name, (version_id, key, value, number) in columns.items()
+        )
+    )
 
 
 @cache

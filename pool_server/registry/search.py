@@ -81,6 +81,8 @@ class SearchPlan:
         A digest that is left out.
     with_facets : bool
         Return the terms that are counted.
+    names_model : bool
+        Only versions of models of one name are wanted.
     """
 
     groups: TermGroups
@@ -91,6 +93,7 @@ class SearchPlan:
     after: Position | None = None
     other_than: str | None = None
     with_facets: bool = False
+    names_model: bool = False
 
 
 class Found(NamedTuple):
@@ -132,6 +135,7 @@ def plan_search(
         other_than=other_than,
         limit=limit,
         with_facets=with_facets,
+        names_model=query.name is not None,
     )
 
 

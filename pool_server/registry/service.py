@@ -57,9 +57,6 @@ def resolve_version(
     A number, ``latest`` or nothing (the newest that is available), ``sha256:DIGEST``, or an
     alias. What is deleted, or not for the caller to see, is answered for as if it were not there.
     """
-    model_id = repository.find_visible_id(session, caller, site, name)
-    if model_id is None:
-        raise _no_model(site, name)
     conditions = []
     if reference.startswith("sha256:"):
         digest = read_digest(reference.removeprefix("sha256:"))
@@ -72,9 +69,11 @@ def resolve_version(
                 f"{reference[:80]!r} is not a version; expected a number, `latest`, an alias, or "
                 "sha256:DIGEST"
             )
-        conditions = [repository.has_alias(model_id, reference)]
-    version = repository.find_version(session, caller, model_id, *conditions, versions=versions)
+        conditions = [repository.has_alias(reference)]
+    version = repository.find_version(session, caller, site, name, *conditions, versions=versions)
     if version is None:
+        if repository.find_visible_id(session, caller, site, name) is None:
+            raise _no_model(site, name)
         raise MissingError(
             f"{site}/{name} has no version {reference or LATEST}",
             code="version_not_found",
@@ -170,9 +169,10 @@ def list_versions_of(
     session: Session, caller: Caller, site: str, name: str, query: ModelQuery
 ) -> ModelPage:
     """Return one page of the versions of one model, in the order of `query`."""
-    if repository.find_visible_id(session, caller, site, name) is None:
+    found = list_models(session, caller, query)
+    if not found.items and repository.find_visible_id(session, caller, site, name) is None:
         raise _no_model(site, name)
-    return list_models(session, caller, query)
+    return found
 
 
 def _find_partner(session: Session, caller: Caller, choice: ModelChoice) -> ModelVersionRecord:

@@ -11,7 +11,7 @@ from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, SiteName, read_cursor
 from pool_server.http.session import Parts, ReadingSession, WritingSession
-from pool_server.rounds import service
+from pool_server.rounds import repository, service
 from pool_server.rounds.contributing import (
     announce_contribution,
     complete_contribution,
@@ -31,6 +31,7 @@ from pool_server.wire.rounds import (
     RoundRequest,
     RoundResponse,
     RoundState,
+    WaitingRounds,
 )
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import UploadResponse
@@ -69,6 +70,12 @@ def list_rounds(
     """Return the rounds that one's own site takes part in, newest first; all for admins."""
     before_id = None if cursor is None else read_cursor(cursor)
     return service.list_rounds(session, caller, state=state, before_id=before_id, limit=limit)
+
+
+@router.get("/waiting", summary="Count the rounds that wait for one's site")
+def count_waiting(caller: SignedIn, session: ReadingSession) -> WaitingRounds:
+    """Return how many open rounds one's own site has not contributed to yet."""
+    return WaitingRounds(count=repository.count_waiting(session, caller.site_id))
 
 
 @router.get("/{round_id}", summary="Describe a round")

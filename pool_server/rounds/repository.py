@@ -55,12 +55,12 @@ def whole_rounds() -> Select[RoundRecord]:
     to_site = joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site)
     return select(RoundRecord).options(
         joinedload(RoundRecord.site),
-        selectinload(RoundRecord.base_version).options(to_site, *standing_options()),
-        selectinload(RoundRecord.result_version).options(to_site),
+        joinedload(RoundRecord.base_version).options(to_site, *standing_options()),
+        joinedload(RoundRecord.result_version).options(to_site),
         selectinload(RoundRecord.participants).joinedload(RoundParticipantRecord.site),
         selectinload(RoundRecord.contributions).joinedload(RoundContributionRecord.site),
-        selectinload(RoundRecord.predecessor),
-        selectinload(RoundRecord.successor),
+        joinedload(RoundRecord.predecessor),
+        joinedload(RoundRecord.successor),
     )
 
 
@@ -109,6 +109,21 @@ def list_rounds(
     return session.scalars(
         whole_rounds().where(*conditions).order_by(RoundRecord.id.desc()).limit(limit + 1)
     ).all()
+
+
+def count_waiting(session: Session, site_id: int) -> int:
+    """Return the number of open rounds that a site takes part in and has sent nothing to."""
+    has_sent = exists().where(
+        RoundContributionRecord.round_id == RoundParticipantRecord.round_id,
+        RoundContributionRecord.site_id == site_id,
+    )
+    waiting = (
+        select(func.count())
+        .select_from(RoundParticipantRecord)
+        .join(RoundRecord, RoundRecord.id == RoundParticipantRecord.round_id)
+        .where(RoundParticipantRecord.site_id == site_id, is_in_state(OPEN, now_utc()), ~has_sent)
+    )
+    return session.scalar(waiting) or 0
 
 
 def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:

@@ -234,6 +234,12 @@ class RoundTerms(BaseModel):
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
+class WaitingRounds(BaseModel):
+    """How many rounds wait for a site."""
+
+    count: int
+
+
 class RoundPage(BaseModel):
     """One page of rounds, newest first."""
 

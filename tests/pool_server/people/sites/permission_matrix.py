@@ -170,6 +170,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/api/v1/merges/{merge_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
     ("POST", "/api/v1/merges/{merge_id}/cancel"): (*REFUSED, 403, 404, 200, 200, 200, 200),
     ("GET", "/api/v1/rounds"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("GET", "/api/v1/rounds/waiting"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/rounds"): (*REFUSED, 403, 403, 201, 201, 201, 201),
     ("GET", "/api/v1/rounds/{round_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
     ("PUT", "/api/v1/rounds/{round_id}/terms"): (*REFUSED, 403, 404, 200, 200, 200, 200),
