@@ -42,6 +42,7 @@ from pool_server.models import (
     sharing,
     summaries,
 )
+from pool_server.pages.error_pages import ErrorPages
 from pool_server.people import invitations, sites, tokens, users
 from pool_server.people.sites import pool_version
 from pool_server.people.tokens import create_first_admin as create_first_admin_in
@@ -203,6 +204,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
         metrics=parts.metrics,
         traffic=app.state.traffic,
     )
+    app.add_middleware(ErrorPages)
     configure_mappers()
     describe = app.openapi
     app.openapi = lambda: app.openapi_schema or add_examples(describe())  # type: ignore[method-assign]

@@ -1,10 +1,9 @@
-"""Around every page: forms are checked, refusals become pages, and the policy goes along."""
+"""Around every page: forms are checked, and the policy goes along."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Coroutine
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,13 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from pool_server.errors import PoolError, WriteConflictError
-from pool_server.http.audit import record_refusal
-from pool_server.http.error_responses import request_id_of
+from pool_server.errors import MissingError, PoolError
+from pool_server.http.error_responses import error_response, request_id_of
 from pool_server.http.error_table import entry_of
 from pool_server.pages.forms import require_own_form
 from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.rendering import PAGE_HEADERS, page_response, render_page
+from pool_server.pages.rendering import PAGE_HEADERS
 from pool_server.pages.visitor import LoginNeededError, Visitor, login_address, set_cookie
 from pool_server.wire.errors import ErrorBody
 
@@ -60,16 +58,18 @@ async def _answer(request: Request, handle: Handler) -> Response:
     except LoginNeededError:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(login_address(path if request.method in _SAFE else "/"), 303)
-    except WriteConflictError:
-        raise
     except RefusedByApiError as refusal:
-        return refusal_page(request, refusal.status, refusal.body)
-    except PoolError as error:
-        await record_refusal(request, error)
-        return refusal_page(request, entry_of(error).status, describe_error(error))
+        body = refusal.body
+        return error_response(
+            refusal.status,
+            body.code,
+            body.message,
+            hint=body.hint,
+            details=body.details,
+            request_id=body.request_id or request_id_of(request),
+        )
     except RequestValidationError:
-        body = ErrorBody(code="no_such_page", message="the pool has no page at this address")
-        return refusal_page(request, HTTPStatus.NOT_FOUND, body)
+        raise MissingError("the pool has no page at this address", code="no_such_page") from None
 
 
 def compress(request: Request, response: Response) -> Response:
@@ -88,11 +88,3 @@ def describe_error(error: PoolError) -> ErrorBody:
     entry = entry_of(error)
     message = error.message if entry.shows_message else entry.text
     return ErrorBody(code=entry.code, message=message, hint=error.hint)
-
-
-def refusal_page(request: Request, status: int, body: ErrorBody) -> Response:
-    """Return a page that says what was refused, why, and what to do; to a script as JSON."""
-    visitor = getattr(request.state, "visitor", None)
-    named = body.model_copy(update={"request_id": body.request_id or request_id_of(request)})
-    page = render_page("refusal.html", visitor=visitor, status=HTTPStatus(status), error=named)
-    return page_response(page, status)

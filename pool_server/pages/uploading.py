@@ -43,7 +43,6 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
         terms=vocabulary.terms,
         visibilities=VISIBILITIES,
         usual_visibility=settings.default_visibility,
-        only_by_command=settings.require_signatures or parts.storage.takes_parts,
         must_sign=settings.require_signatures,
         most_bytes=min(MOST_BROWSER_BYTES, settings.max_model_bytes),
     )

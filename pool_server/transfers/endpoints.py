@@ -137,7 +137,8 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> None:
     """Store one part. Sending it again replaces it; parts may come in any order and at once.
 
-    Only where the pool itself takes the parts: `POST .../parts` returns where they go.
+    Where the pool's storage takes the parts, too, they come there faster by the addresses that
+    `POST .../parts` returns.
     """
     writer = await anyio.to_thread.run_sync(service.open_part, parts, caller, upload_id, number)
     await receive_part(request.stream(), writer, x_part_sha256)

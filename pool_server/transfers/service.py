@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 
 from pool_server.database.records import UploadRecord, now_utc
 from pool_server.errors import (
-    ConflictError,
     MissingError,
     PoolError,
     StorageError,
@@ -81,19 +80,10 @@ def get_receiving_upload(parts: ServerParts, caller: Caller, upload_id: str) -> 
 def open_part(parts: ServerParts, caller: Caller, upload_id: str, number: int) -> PartWriter:
     """Open one part for writing.
 
-    Raises
-    ------
-    ConflictError
-        The storage takes the parts itself.
+    Browsers send parts of files in a bucket this way, too; programs send them to the storage.
     """
     upload = get_receiving_upload(parts, caller, upload_id)
     size_bytes = PartPlan(upload.size_bytes, upload.part_bytes).size_of(number)
-    if parts.storage.takes_parts:
-        raise ConflictError(
-            "the parts of this pool's uploads go straight to its storage",
-            code="parts_elsewhere",
-            hint=f"Ask for their addresses: POST /api/v1/uploads/{upload_id}/parts",
-        )
     return parts.storage.open_part(upload.storage_handle, number, size_bytes)
 
 

@@ -134,6 +134,30 @@ def test_a_refusal_names_no_more_than_the_api_does(
         assert "pages-a/own@1" not in page.text
 
 
+def test_every_refusal_is_a_page(browsers: dict[str, Browser]) -> None:
+    viewer, shown = browsers["viewer"], {"accept": "text/html,*/*;q=0.8"}
+    for path, status, words in (
+        ("/nothing/here", 404, "nothing at this address"),
+        ("/rounds/xyz", 404, "no page at this address"),
+        (f"/models/{SITE}/never", 404, "no model pages-a/never"),
+        ("/login/invitation", 405, "GET is not possible here"),
+        ("/admin/tokens", 403, "needs the role admin"),
+    ):
+        page = viewer.get(path, headers=shown)
+        assert page.status_code == status, path
+        assert words in page.text
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert page.headers["x-request-id"] in page.text
+    # A script gets what it can read, and a program of the API never a page.
+    sent = viewer.post("/uploads", {"name": "x"}, form_on="/account")
+    assert "<h1>" in sent.text
+    csrf = {"x-csrf": viewer.csrf("/account"), "accept": "application/json"}
+    answer = viewer.client.post("/uploads", data={"name": "x"}, headers=csrf)
+    assert answer.json()["error"]["code"] == "not_allowed"
+    assert viewer.get("/api/v1/nothing", headers=shown).json()["error"]["code"] == "no_such_route"
+
+
 def test_lists_leave_out_what_is_not_for_the_visitor(browsers: dict[str, Browser]) -> None:
     assert "pages-a/<" not in browsers["foreign"].get("/models?site=pages-a&name=own").text
     assert 'value="pages-a/own@1"' in browsers["viewer"].get("/models?name=own").text

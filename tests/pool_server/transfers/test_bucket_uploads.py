@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pages.browser import Browser
 from tests.pool_server.pool_driver import (
     PoolDriver,
     announce,
@@ -48,13 +49,30 @@ def test_parts_go_elsewhere(bucket_pool: PoolDriver) -> None:
     client, content = bucket_pool.admin, network_bytes(ENTRIES)
     opened = announce(client, "admin/elsewhere", content).json()
     assert {part["url"] for part in opened["parts"]} == {None}
-    refused = client.put(f"/api/v1/uploads/{opened['upload_id']}/parts/1", content=b"x")
-    assert error_of(refused) == (409, "parts_elsewhere")
     checksum = "0" * 32
     given = ask(client, opened, *({"number": n, "checksum": checksum} for n in (2, 1))).json()
     assert [each["number"] for each in given["items"]] == [2, 1]
     assert all(each["url"].startswith("http://") for each in given["items"])
     assert all(each["headers"]["Content-Length"] == "65536" for each in given["items"])
+
+
+def test_a_browser_sends_its_parts_through_the_pool(bucket_pool: PoolDriver) -> None:
+    browser, content = Browser(bucket_pool).log_in(bucket_pool.admin_secret), network_bytes(ENTRIES)
+    page = browser.get("/upload").text
+    assert 'id="drop"' in page
+    headers = {"X-CSRF": browser.csrf("/upload")}
+    file = {"file_name": "b.safetensors", "size_bytes": len(content), "digest": sha256(content)}
+    opened = browser.client.post("/uploads", data={"name": "by-browser", **file}, headers=headers)
+    assert opened.status_code == 200, opened.text
+    path = f"/uploads/{opened.json()['upload_id']}"
+    for part in opened.json()["parts"]:
+        body = content[part["offset"] : part["offset"] + part["size_bytes"]]
+        sent = browser.client.put(f"{path}/parts/{part['number']}", content=body, headers=headers)
+        assert sent.status_code == 204, sent.text
+    done = browser.client.post(f"{path}/complete", headers=headers)
+    assert done.json()["version"]["address"] == "pool://admin/by-browser@1"
+    address = "/api/v1/models/admin/by-browser/versions/1/content"
+    assert bucket_pool.admin.get(address).content == content
 
 
 @pytest.mark.parametrize(
