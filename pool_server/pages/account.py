@@ -80,6 +80,6 @@ async def prove(request: Request, visitor: Anyone, parts: Parts, limits: Limits)
 
 def _prove(parts: ServerParts, visitor: Visitor, secret: str) -> None:
     if visitor.session is None:
-        raise LoginNeededError(visitor.refusal)
+        raise LoginNeededError
     with parts.database.write() as session:
         prove_session(session, visitor.session, secret)

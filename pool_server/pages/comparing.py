@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ from pool_server.errors import RefusedError
 from pool_server.pages import words
 from pool_server.pages.forms import Form, read_form
 from pool_server.pages.matrix import build_matrix, row_of
-from pool_server.pages.model import api_path, find_version
+from pool_server.pages.model import exact_path, find_version
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
@@ -67,7 +67,7 @@ async def _show(
     fit = None
     if len(versions) > 1:
         fit = await api.get(FitResponse, "/merges/fit", model=[each.address for each in versions])
-    facts = {title: list(found) for title, found in _facts(versions).items()}
+    facts = _facts(versions)
     return await show(
         visitor,
         "compare.html",
@@ -82,7 +82,7 @@ async def _show(
         everything=everything,
         here="/compare?" + urlencode([("model", each) for each in names]),
         matrix=await _measured(api, versions),
-        terms=_all_terms(versions),
+        terms=list(dict.fromkeys(term for each in versions for term in _terms(each))),
         purposes=PURPOSES,
         form=form,
     )
@@ -95,47 +95,34 @@ def _parse(text: str) -> ModelAddress:
         raise RefusedError(str(error), hint="Tick the models on the page `/models`.") from None
 
 
-def _facts(versions: Sequence[ModelVersionResponse]) -> dict[str, Iterator[Fact]]:
-    keys = dict.fromkeys(key for each in versions for key in each.labels)
+def _facts(versions: Sequence[ModelVersionResponse]) -> dict[str, list[Fact]]:
+    def fact(title: str, values: list[object]) -> Fact:
+        return Fact(title, ["not said" if each in (None, "") else str(each) for each in values])
+
+    labels = dict.fromkeys(key for each in versions for key in each.labels)
     built = [key for key in _BUILD if any(key in each.fingerprint for each in versions)]
-
-    def fact(title: str, values: Iterator[object]) -> Fact:
-        return Fact(
-            title, [str(value) if value not in (None, "") else "not said" for value in values]
-        )
-
     return {
-        "Trained on": (
-            fact(words.label(key), (each.labels.get(key) for each in versions)) for key in keys
-        ),
-        "Built": iter(
-            [
-                fact("Kind", (words.kind(each.kind) for each in versions)),
-                *(
-                    fact(key.replace("_", " "), (each.fingerprint.get(key) for each in versions))
-                    for key in built
-                ),
-            ]
-        ),
-        "Terms and origin": iter(
-            [
-                fact("Terms of use", (_terms(each) for each in versions)),
-                fact("Site", (each.site for each in versions)),
-                fact("By", (each.created_by for each in versions)),
-                fact("State", (each.state for each in versions)),
-            ]
-        ),
+        "Trained on": [
+            fact(words.label(key), [each.labels.get(key) for each in versions]) for key in labels
+        ],
+        "Built": [
+            fact("Kind", [words.kind(each.kind) for each in versions]),
+            *(
+                fact(key.replace("_", " "), [each.fingerprint.get(key) for each in versions])
+                for key in built
+            ),
+        ],
+        "Terms and origin": [
+            fact("Terms of use", [", ".join(_terms(each)) for each in versions]),
+            fact("Site", [each.site for each in versions]),
+            fact("By", [each.created_by for each in versions]),
+            fact("State", [each.state for each in versions]),
+        ],
     }
 
 
-def _terms(version: ModelVersionResponse) -> str:
-    return ", ".join(f"{each.label or each.code} {each.detail}".strip() for each in version.terms)
-
-
-def _all_terms(versions: Sequence[ModelVersionResponse]) -> list[str]:
-    """Return the terms that a merge of the versions has, each once."""
-    found = (term for each in versions for term in each.terms)
-    return list(dict.fromkeys(f"{each.label or each.code} {each.detail}".strip() for each in found))
+def _terms(version: ModelVersionResponse) -> list[str]:
+    return [f"{each.label or each.code} {each.detail}".strip() for each in version.terms]
 
 
 async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> object:
@@ -143,13 +130,7 @@ async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> o
         return None
     score = HEADLINES.get(versions[0].kind, "mean_error")
     pages = await asyncio.gather(
-        *(
-            api.get(
-                EvaluationPage,
-                api_path(ModelAddress(each.site, each.name, str(each.version))) + "/evaluations",
-            )
-            for each in versions
-        )
+        *(api.get(EvaluationPage, f"{exact_path(each)}/evaluations") for each in versions)
     )
     rows = [
         row_of(each.address, each.digest, each.kind, page.items, score)

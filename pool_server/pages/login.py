@@ -6,10 +6,8 @@ from typing import Annotated
 
 import anyio.to_thread
 from fastapi import Query, Request
-from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from pool_server.database.records import TokenRecord
 from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError
 from pool_server.http.error_responses import request_id_of
 from pool_server.http.identity import find_token
@@ -19,7 +17,7 @@ from pool_server.pages.forms import read_form
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, go_to, refused_form, show
-from pool_server.pages.visitor import Anyone, cookie_name, own_path, set_cookie
+from pool_server.pages.visitor import Anyone, cookie_name, own_address, own_path, set_cookie
 from pool_server.people.browser_sessions import begin_session, end_sessions, use_login_link
 from pool_server.wire.people import TokenCreatedResponse
 
@@ -75,17 +73,13 @@ async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits
 def _begin(request: Request, parts: ServerParts, secret: str, link: str) -> str:
     with parts.database.write() as session:
         token = use_login_link(session, link) if link else find_token(session, secret)
-        return _begin_session(session, request, token)
-
-
-def _begin_session(session: Session, request: Request, token: TokenRecord) -> str:
-    return begin_session(
-        session,
-        token,
-        browser=request.headers.get("user-agent", ""),
-        address=client_address(request),
-        request_id=request_id_of(request),
-    )
+        return begin_session(
+            session,
+            token,
+            browser=request.headers.get("user-agent", ""),
+            address=client_address(request),
+            request_id=request_id_of(request),
+        )
 
 
 @router.post("/login/invitation")
@@ -118,7 +112,7 @@ async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> 
         what="the token",
         secret=token.secret,
         explanation=f"You are {token.user} of {token.site}, and logged in here. On the command "
-        "line, `poolctl auth login` asks for this token.",
+        f"line, `poolctl auth login {own_address(request)}` asks for this token.",
         next="/",
     )
     set_cookie(response, request, secret)

@@ -7,7 +7,7 @@ other. Columns of one data set and protocol are one, whoever measured.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pool_server.wire.evaluations import EvaluationResponse, MatrixCell, MatrixRow
 from pool_server.wire.scores import SCORES, ScoreMeaning
@@ -129,29 +129,20 @@ def _shade(score: str, cells: Sequence[tuple[MatrixRow, MatrixCell] | None]) -> 
     if meaning is None or len(present) < 2:
         return [None if each is None else _cell(*each) for each in cells]
     sign = -1.0 if meaning.smaller_is_better else 1.0
-    values = [sign * each.value for each in present]
-    best, far = max(values), min(values)
-    best_cell = present[values.index(best)]
-    shaded: list[Cell | None] = []
-    for each in cells:
-        if each is None:
-            shaded.append(None)
-            continue
-        row, cell = each
-        share = 1.0 if best == far else (sign * cell.value - far) / (best - far)
-        is_best = cell.value == best_cell.value
-        shaded.append(
-            Cell(
-                cell.value,
-                cell.low,
-                cell.high,
-                round(SHADES * share),
-                is_best,
-                not is_best and _overlap(cell, best_cell),
-                cell.site == row.own_site,
-            )
+    best = max(present, key=lambda cell: sign * cell.value)
+    far = min(sign * cell.value for cell in present)
+    span = sign * best.value - far
+
+    def shade(row: MatrixRow, cell: MatrixCell) -> Cell:
+        is_best = cell.value == best.value
+        return replace(
+            _cell(row, cell),
+            shade=round(SHADES * ((sign * cell.value - far) / span if span else 1.0)),
+            is_best=is_best,
+            is_near=not is_best and _overlap(cell, best),
         )
-    return shaded
+
+    return [None if each is None else shade(*each) for each in cells]
 
 
 def _cell(row: MatrixRow, cell: MatrixCell) -> Cell:

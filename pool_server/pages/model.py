@@ -32,6 +32,11 @@ from pool_server.wire.scores import HEADLINES, SCORES
 
 router = page_router()
 MOST_COMPARED = 8
+CAPTIONS = {
+    "ert": "The mean shape; each halo is how far the trees move a point.",
+    "hog-svm": "What the detector looks for: edges, brighter where they count more.",
+    "network": "The layers in their order; the more channels, the higher.",
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ def api_path(address: ModelAddress) -> str:
     return f"/models/{address.site}/{address.name}/versions/{reference}"
 
 
+def exact_path(version: ModelVersionResponse) -> str:
+    """Return the path of this version in the API, whatever is newest meanwhile."""
+    return api_path(ModelAddress(version.site, version.name, str(version.version)))
+
+
 async def find_version(api: PoolApi, address: ModelAddress) -> ModelVersionResponse:
     return await api.get(ModelVersionResponse, api_path(address))
 
@@ -80,7 +90,7 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     """Show all that the pool knows of a version to who may see it."""
     api = visitor.api
     version = await find_version(api, read_address(site, name))
-    path = api_path(ModelAddress(version.site, version.name, str(version.version)))
+    path = exact_path(version)
     shown_score = score or HEADLINES.get(version.kind, "mean_error")
     versions, evaluations, others, family, receipts = await asyncio.gather(
         api.get(ModelPage, f"/models/{version.site}/{version.name}"),
@@ -104,6 +114,7 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         visitor,
         "model.html",
         version=version,
+        captions=CAPTIONS,
         address=words.short(version.address),
         versions=versions.items,
         rights=sharing.your_rights if sharing else [],

@@ -15,7 +15,7 @@ from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
 from pool_server.pages.forms import read_form
 from pool_server.pages.matrix import Matrix, build_matrix, row_of
-from pool_server.pages.model import api_path, find_version
+from pool_server.pages.model import exact_path, find_version
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, asking, go_to, refused_form, show
@@ -181,8 +181,7 @@ async def _measured(api: PoolApi, addresses: Sequence[str | None]) -> Matrix | N
     for address in dict.fromkeys(filter(None, addresses)):
         try:
             version = await find_version(api, ModelAddress.parse(address))
-            place = ModelAddress(version.site, version.name, str(version.version))
-            page = await api.get(EvaluationPage, f"{api_path(place)}/evaluations")
+            page = await api.get(EvaluationPage, f"{exact_path(version)}/evaluations")
         except (RefusedByApiError, ValueError):
             continue
         score = HEADLINES.get(version.kind, score)

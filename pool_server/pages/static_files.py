@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -21,23 +21,19 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 router = APIRouter(include_in_schema=False)
 
 
-@dataclass(frozen=True)
-class StaticFile:
+class StaticFile(NamedTuple):
     """One file, also compressed."""
 
-    name: str
+    address: str
     content: bytes
     compressed: bytes
     media_type: str
 
-    @property
-    def address(self) -> str:
-        return f"/static/{hashlib.sha256(self.content).hexdigest()[:16]}/{self.name}"
-
 
 def _read(path: Path) -> StaticFile:
     content = path.read_bytes()
-    return StaticFile(path.name, content, gzip.compress(content, 9, mtime=0), _TYPES[path.suffix])
+    address = f"/static/{hashlib.sha256(content).hexdigest()[:16]}/{path.name}"
+    return StaticFile(address, content, gzip.compress(content, 9, mtime=0), _TYPES[path.suffix])
 
 
 FILES = {path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}

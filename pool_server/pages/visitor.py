@@ -35,11 +35,7 @@ _MASK_BYTES = 32
 
 
 class LoginNeededError(Exception):
-    """A page is for people who are logged in; `reason` says what became of the session."""
-
-    def __init__(self, reason: PoolError | None = None) -> None:
-        self.reason = reason
-        super().__init__("log in first")
+    """A page is for people who are logged in."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class Visitor:
     def member(self) -> Caller:
         """The caller; raise `LoginNeededError` where nobody is logged in."""
         if self.session is None:
-            raise LoginNeededError(self.refusal)
+            raise LoginNeededError
         return self.session.caller
 
     @property
@@ -98,6 +94,10 @@ class Visitor:
         """Path and query of the page, to come back to."""
         query = self.request.url.query
         return self.request.url.path + (f"?{query}" if query else "")
+
+    @property
+    def address(self) -> str:
+        return own_address(self.request)
 
     def may(self, role: Role) -> bool:
         """Return whether the visitor has a role at least at the own site."""
@@ -196,6 +196,11 @@ def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
 def login_address(path: str) -> str:
     """Return where to log in, and come back from to a page."""
     return "/login" if path in {"", "/"} else f"/login?next={quote(path, safe='')}"
+
+
+def own_address(request: Request) -> str:
+    """Return the address of this pool as the browser knows it."""
+    return str(request.base_url).rstrip("/")
 
 
 def own_path(address: str) -> str:

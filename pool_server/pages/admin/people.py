@@ -12,7 +12,7 @@ from pool_server.pages.forms import read_form
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
-from pool_server.pages.visitor import Anyone, Visitor
+from pool_server.pages.visitor import Anyone, Visitor, own_address
 from pool_server.wire.people import InvitationCreatedResponse, InvitationList, UserList
 from pool_server.wire.sites import ROLES, SiteList
 
@@ -66,7 +66,7 @@ async def invite(request: Request, visitor: Anyone) -> Response:
     except RefusedByApiError as refusal:
         return await _show_people(visitor, refused_form(form, refusal))
     invitation = InvitationCreatedResponse.model_validate_json(made)
-    address = str(request.base_url).rstrip("/")
+    address = own_address(request)
     return await show(
         visitor,
         "secret.html",

@@ -10,7 +10,7 @@ from pool_server.pages.forms import Form, read_form
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
-from pool_server.pages.visitor import Anyone, Visitor
+from pool_server.pages.visitor import Anyone, Visitor, own_address
 from pool_server.wire.people import TokenCreatedResponse, TokenList
 from pool_server.wire.sites import ROLES, SCOPES
 
@@ -49,7 +49,7 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
     except RefusedByApiError as refusal:
         return await _show_tokens(visitor, refused_form(form, refusal))
     token = TokenCreatedResponse.model_validate_json(made)
-    address = str(request.base_url).rstrip("/")
+    address = own_address(request)
     use = (
         f"Give a feed reader the address {address}/api/v1/events/feed?token= with it behind."
         if token.kind == "feed"

@@ -26,6 +26,15 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.innerHTML = before; }, 1500);
 });
 
+const tray = document.querySelector(".tray span");
+if (tray) {
+  const hint = tray.textContent;
+  document.addEventListener("change", () => {
+    const chosen = document.querySelectorAll("[name=model]:checked").length;
+    tray.textContent = chosen ? `${chosen} chosen` : hint;
+  });
+}
+
 document.querySelector("[data-focus]")?.focus();
 
 // Wide screens show the facets always; narrow ones behind a summary.

@@ -125,6 +125,18 @@ def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     assert "/merges/" in page.url
     page.goto("/upload")
     assert "Uploads by browser need script" in page.inner_text("main")
+    page.goto("/models/web-b/gaze/withdraw")
+    page.select_option("#reason", "other")
+    page.click("text=for good")
+    assert "This version was withdrawn: other." in page.inner_text("main")
+    page.goto("/account")
+    page.click("button >> text=Dark")
+    assert page.get_attribute("html", "data-theme") == "dark"
+    admin = open_page(filled.secret("web-b", "admin"), java_script_enabled=False)
+    admin.goto("/admin/tokens")
+    admin.fill("#name", "scriptless")
+    admin.click("text=Create the token")
+    assert admin.inner_text("#secret").startswith("pool_")
 
 
 def test_back_keeps_the_filters(filled: PoolDriver, open_page: Open) -> None:
@@ -245,24 +257,58 @@ def test_a_viewer_sees_no_admin_pages(filled: PoolDriver, open_page: Open) -> No
     assert page.locator("nav[aria-label=Main] a").all_inner_texts()[-1] == "Upload"
 
 
+def tab_to(page: Any, wanted: str, most: int = 90) -> None:
+    """Press Tab until what has the focus fits a selector, and see that the focus is visible."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("wanted => document.activeElement.matches(wanted)", wanted):
+            focused = "getComputedStyle(document.activeElement)"
+            assert page.evaluate(f"{focused}.outlineStyle") != "none", wanted
+            return
+    pytest.fail(f"Tab does not reach {wanted}")
+
+
 def test_the_journey_by_keyboard_alone(filled: PoolDriver, open_page: Open) -> None:
-    page = open_page(filled.secret("web-a", "contributor"))
-    page.goto("/models?site=web-b&name=eyes")
+    page = open_page(None)
+    page.goto("/login")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.name") == "model":
-            break
-    page.keyboard.press("Space")
-    assert page.is_checked("input[value='web-b/eyes@1']")
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.closest('.tray') !== null"):
-            break
+    tab_to(page, "#token")
+    page.keyboard.type(filled.secret("web-a", "contributor"))
     page.keyboard.press("Enter")
-    page.wait_for_url("**/compare?model=web-b*")
+    page.wait_for_selector(".me summary")
+    tab_to(page, "nav a[href='/models']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/models")
+    tab_to(page, "#text")
+    page.keyboard.type("eyes")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/models?text=eyes*")
+    for site in ("web-b", "web-a"):
+        tab_to(page, f"input[value='{site}/eyes@1']")
+        page.keyboard.press("Space")
+    assert page.inner_text(".tray span") == "2 chosen"
+    tab_to(page, ".tray button")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/compare?model=*")
+    tab_to(page, "#name")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("by-keyboard")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Merged.")
+    tab_to(page, "#job a")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/models/web-a/by-keyboard@1")
+    tab_to(page, "a[href$='/withdraw']")
+    page.keyboard.press("Enter")
+    tab_to(page, "#reason")
+    page.keyboard.type("It is worse")
+    tab_to(page, "#explanation")
+    page.keyboard.type("Only a test.")
+    tab_to(page, "main button.danger")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=This version was withdrawn: quality.")
 
 
 @pytest.mark.parametrize(
