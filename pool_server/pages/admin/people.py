@@ -11,7 +11,7 @@ from pool_server.errors import RefusedError
 from pool_server.pages.forms import read_form
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
+from pool_server.pages.showing import FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor, own_address
 from pool_server.wire.people import InvitationCreatedResponse, InvitationList, UserList
 from pool_server.wire.sites import ROLES, SiteList
@@ -28,9 +28,9 @@ async def sites_of(visitor: Visitor) -> list[str]:
 
 
 @router.get("/admin/people")
-async def people(visitor: Anyone) -> Response:
+async def people(visitor: Anyone, site: str = "") -> Response:
     """List users and invitations of the sites that one looks after."""
-    return await _show_people(visitor, EMPTY_FORM)
+    return await _show_people(visitor, FormState({"site": site} if site else {}))
 
 
 async def _show_people(visitor: Visitor, form: FormState) -> Response:

@@ -75,7 +75,7 @@ def open_page(chromium: Any, filled: PoolDriver) -> Iterator[Open]:
         context = chromium.new_context(base_url=filled.url, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on(
             "console", lambda each: each.type in {"error", "warning"} and said.append(each.text)
         )
