@@ -11,7 +11,7 @@ batches (Fowl et al. 2022).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class SampleGradients:
 
     def __init__(self, samples: GazeSamples, seed: int = 0) -> None:
         self._samples, self._seed = samples, seed
-        self._known: dict[int, tuple[StateDict, _Table]] = {}
+        self._known: dict[tuple[int, frozenset[str]], tuple[StateDict, _Table]] = {}
 
     def scores(self, leak: Leak) -> dict[str, Float64]:
         """Return how much of each sample's gradient is in the updates of a leak, by attack.
@@ -55,17 +55,23 @@ class SampleGradients:
         for site in leak.rounds[0].after:
             own: dict[str, Float64] = {}
             for held in leak.rounds:
-                table = self._at(held.before)
+                table = self._at(held.before, held.after[site])
                 for name, values in table.scores(held.before, held.after[site]).items():
                     own[name] = own.get(name, 0.0) + values
             for name, values in own.items():
                 best[name] = np.maximum(best.get(name, -np.inf), values)
         return best
 
-    def _at(self, base: StateDict) -> _Table:
-        if id(base) not in self._known:
-            self._known[id(base)] = (base, _compute_table(base, self._samples, self._seed))
-        return self._known[id(base)][1]
+    def _at(self, base: StateDict, network: StateDict) -> _Table:
+        moved = frozenset(
+            name
+            for name, before in base.tensors.items()
+            if not np.array_equal(before, network.tensors[name])
+        )
+        if (id(base), moved) not in self._known:
+            table = _compute_table(base, self._samples, moved, self._seed)
+            self._known[id(base), moved] = (base, table)
+        return self._known[id(base), moved][1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +97,10 @@ class _Table:
         }
 
 
-def _compute_table(base: StateDict, samples: GazeSamples, seed: int) -> _Table:
+def _compute_table(
+    base: StateDict, samples: GazeSamples, moved: Collection[str], seed: int
+) -> _Table:
+    """Compute the gradients of the parameters that an update has moved, or of all if none moved."""
     import torch
     from torch.nn import functional
 
@@ -99,7 +108,10 @@ def _compute_table(base: StateDict, samples: GazeSamples, seed: int) -> _Table:
     from site_agent.training.gaze.loop import repeatable, to_tensors
 
     module, data = to_module(base).eval(), to_tensors(samples)
-    parameters = dict(module.named_parameters())
+    every = dict(module.named_parameters())
+    parameters = {name: each for name, each in every.items() if name in moved} or every
+    for name, each in every.items():
+        each.requires_grad_(name in parameters)
     draw = np.random.default_rng(seed)
     places = {
         name: np.sort(draw.choice(each.numel(), min(each.numel(), _MOST_COORDINATES), False))

@@ -156,6 +156,8 @@ def probe_gaze(
     training = training_of(read_network_contribution(artifact))
     if training.dp_epsilon is not None:
         receipt.protection = f"{training.protection.capitalize()}, as the contribution says."
+        if training.dp_unit == "sample":
+            receipt.protection += " Epsilon covers samples, not whether a person took part."
     return ProbedReceipt(receipt)
 
 

@@ -111,6 +111,7 @@ def test_a_receipt_says_how_much_differential_privacy_a_contribution_has(
     sent = probing.train(persons[0], training)
     receipt = probing.probe(sent, persons[0])
     assert "each sample: epsilon 8 at delta 1e-05" in receipt.protection
+    assert "not whether a person took part" in receipt.protection
     assert receipt.level in {"none found", "unclear"}
 
 
