@@ -12,6 +12,7 @@ batches (Fowl et al. 2022).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,13 @@ class SampleGradients:
     def __init__(self, samples: GazeSamples, seed: int = 0) -> None:
         self._samples, self._seed = samples, seed
         self._known: dict[tuple[int, frozenset[str]], tuple[StateDict, _Table]] = {}
+        self._chosen: NDArray[np.bool_] = np.ones(len(samples), dtype=bool)
+
+    def choose(self, index: NDArray[np.bool_]) -> SampleGradients:
+        """Return the gradients of some of all samples, computed only once for both."""
+        chosen = copy(self)
+        chosen._chosen = index
+        return chosen
 
     def scores(self, leak: Leak) -> dict[str, Float64]:
         """Return how much of each sample's gradient is in the updates of a leak, by attack.
@@ -71,7 +79,8 @@ class SampleGradients:
         if (id(base), moved) not in self._known:
             table = _compute_table(base, self._samples, moved, self._seed)
             self._known[id(base), moved] = (base, table)
-        return self._known[id(base), moved][1]
+        table = self._known[id(base), moved][1]
+        return _Table(table.rows[self._chosen], table.places)
 
 
 @dataclass(frozen=True, eq=False)

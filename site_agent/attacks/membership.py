@@ -108,6 +108,11 @@ class Candidates:
         is_member = np.arange(len(samples)) < len(members)
         return cls(Losses(samples), is_member, SampleGradients(samples))
 
+    def choose(self, index: NDArray[np.bool_]) -> Candidates:
+        """Return some of them."""
+        losses = Losses(self.losses.samples[index])
+        return Candidates(losses, self.is_member[index], self.gradients.choose(index))
+
 
 def probe_membership(
     leak: Leak,

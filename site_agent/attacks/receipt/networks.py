@@ -106,7 +106,7 @@ class _Attacker:
         leak = leak_of_network(self.base, network)
         return probe_membership(leak, candidates, shadow=shadow, references=references)
 
-    def chances(self) -> dict[str, float]:
+    def chances(self, candidates: Candidates) -> dict[str, float]:
         """Return the AUC of each attack in updates that have seen no picture of the site.
 
         Each is trained with half of the held-out persons; the others are to the site's samples
@@ -117,7 +117,7 @@ class _Attacker:
         found: dict[str, list[float]] = {}
         for number in range(_NULLS):
             inside = np.isin(others.person, rng.permutation(names)[: len(names) // 2])
-            unseen = Candidates.of(own, others[~inside])
+            unseen = candidates.choose(np.append(np.ones(len(own), dtype=bool), ~inside))
             network = self.train(others[inside], f"unrelated {number}")
             for name, scores in self.memberships(network, unseen).items():
                 auc = separation(scores.scores, scores.is_member, resamples=0).auc
@@ -236,7 +236,8 @@ def attack_update(
 
 def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[AttackFinding]:
     base, sides, seed = attacker.base, attacker.sides, attacker.seed
-    found = attacker.memberships(network, Candidates.of(sides.own, sides.others))
+    candidates = Candidates.of(sides.own, sides.others)
+    found = attacker.memberships(network, candidates)
     memorised, others = (_label_at_random(_thin(each, _CONTROL_SAMPLES), seed) for each in
                          (sides.own, sides.others))  # fmt: skip
     leaky = _train(base, memorised, _OVERFITTING, "control", guarded=False)
@@ -245,7 +246,7 @@ def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[Atta
     stepped = _train(base, few, _ONE_STEP, "control of one step", guarded=False)
     one_step = probe_membership(leak_of_network(base, stepped), Candidates.of(few, sides.others))
     controls |= {name: one_step[name] for name in _GRADIENT_ATTACKS}
-    chances = attacker.chances()
+    chances = attacker.chances(candidates)
     for name, scores in found.items():
         if name == "loss at base":
             yield AttackFinding(
