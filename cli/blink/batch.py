@@ -165,7 +165,7 @@ def _with_models(
 
 
 def _check(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
-    from site_agent.eyeblink.outputs import check_requested
+    from site_agent.eyeblink.outputs.registry import check_requested
 
     check_requested(settings.outputs)
     return settings

@@ -13,7 +13,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
-from site_agent.eyeblink.batch.settings import LEFT_OUT
+from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 
 if TYPE_CHECKING:
@@ -248,11 +248,11 @@ def compare(
     """Test whether a study's conclusion depends on the definition of a response.
 
     Recomputes the study under many reasonable criteria, from the signals of its sessions, and shows
-    whether the conclusion holds. Writes criteria.csv, criteria.json and criteria.png.
+    whether the conclusion holds. Writes criteria.csv and criteria.json.
     """
     from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria, read_criteria
     from site_agent.eyeblink.study.sessions import read_study
-    from site_agent.eyeblink.study.tables import write_criteria
+    from site_agent.eyeblink.study.study import write_criteria
 
     study = read_study(places)
     for remark in study.remarks:

@@ -110,14 +110,9 @@ def review(
     ] = "",
     port: Annotated[int, Option("Port on 127.0.0.1; 0 chooses a free one.", min=0, max=65535)] = 0,
     no_browser: Annotated[bool, Option("Print the address and do not open a browser.")] = False,
-    start_over: Annotated[bool, Option("Move earlier corrections aside and start again.")] = False,
     export: Annotated[
         Path | None,
         Option("Write the chosen frames as a training set, and open no page.", "FACES.XML"),
-    ] = None,
-    export_scale: Annotated[
-        int | None,
-        Option("Enlargement of exported frames. Default: until eyes are 60 px wide.", min=1, max=8),
     ] = None,
 ) -> Reply | None:
     """Review the blinks that were found: accept, correct, delete, add.
@@ -139,12 +134,11 @@ def review(
         landmarks=model,
         detector=model_file(invocation, detector).path if detector else None,
         reviewer=reviewer or None,
-        start_over=start_over,
     ) as review:
         for warning in review.warnings:
             invocation.warn(warning)
         if export is not None:
-            return _export(invocation, review, export, export_scale)
+            return _export(invocation, review, export)
         _serve(invocation, review, port, open_browser=not no_browser)
     return None
 
@@ -185,11 +179,11 @@ def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_bro
         serve_review(review, port=port, on_ready=show_address)
 
 
-def _export(invocation: Invocation, review: ReviewSession, path: Path, scale: int | None) -> Reply:
+def _export(invocation: Invocation, review: ReviewSession, path: Path) -> Reply:
     from site_agent.eyeblink.review.training_export import export_training_set
 
     with invocation.progress(f"export {path.name}") as report:
-        written = export_training_set(review, path, scale=scale, progress=report)
+        written = export_training_set(review, path, progress=report)
     rows = [
         ["training set", str(written.path)],
         ["frames", f"{written.images}, {written.corrected_images} with corrected landmarks"],

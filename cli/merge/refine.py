@@ -123,7 +123,7 @@ def _sources(
     parts: Sequence[str],
 ) -> list[SiteSource]:
     from site_agent.refinement import SiteSource, load_site
-    from site_agent.refinement.site_faces import CROP_MARGIN
+    from site_agent.refinement.one_machine import CROP_MARGIN
 
     sources: list[SiteSource] = []
     names: list[str] = []

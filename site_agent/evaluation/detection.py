@@ -25,8 +25,13 @@ from numpy.typing import NDArray
 from site_agent.datasets import AnnotatedImage, FaceDataset
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
-from site_agent.faces.image_workers import DetectionTask, detect_in_images
-from site_agent.faces.models import Detection, FaceDetector, open_detector
+from site_agent.faces.models import (
+    Detection,
+    DetectionTask,
+    FaceDetector,
+    detect_in_images,
+    open_detector,
+)
 from site_agent.runs.progress import Progress
 
 Float64 = NDArray[np.float64]

@@ -35,8 +35,7 @@ from site_agent.evaluation.landmark_scores import (
     normaliser_for,
     summarise_landmarks,
 )
-from site_agent.faces.image_workers import in_threads
-from site_agent.faces.models import open_landmarks
+from site_agent.faces.models import in_threads, open_landmarks
 from site_agent.pictures.images import read_image
 from site_agent.runs.progress import Progress
 from site_agent.training_record import read_training_metadata

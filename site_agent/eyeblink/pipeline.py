@@ -17,10 +17,9 @@ from site_agent.errors import BlinkAnalysisError, ConditioningError
 from site_agent.eyeblink.blinks.finding import doubts_of, judge_blinks
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
-from site_agent.eyeblink.conditioning.trials import TrialList
-from site_agent.eyeblink.conditioning.ttl_log import read_trials
+from site_agent.eyeblink.conditioning.trials import TrialList, read_trials
 from site_agent.eyeblink.face.finding import Follower
-from site_agent.eyeblink.face.footage import VideoFootage
+from site_agent.eyeblink.face.followers import VideoFootage
 from site_agent.eyeblink.openness.sampling import (
     Progress,
     count_remarks,
@@ -35,26 +34,32 @@ from site_agent.eyeblink.openness.signal import (
     closed_ear_at_puffs,
 )
 from site_agent.eyeblink.openness.traces import read_trace
-from site_agent.eyeblink.outputs import check_requested, write_outputs
+from site_agent.eyeblink.outputs.registry import check_requested, write_outputs
 from site_agent.eyeblink.records import EyeTrace, as_written
 from site_agent.eyeblink.session import (
     AnalysedSession,
     BlinkAnalysisSettings,
     BlinkSession,
+    FaceModels,
     Footage,
+    range_doubts,
     summarise,
 )
-from site_agent.eyeblink.session_folder import SessionLabels
-from site_agent.eyeblink.session_models import FaceModels, range_doubts
-from site_agent.eyeblink.sources import RecordingStart, SourceFile, source_file
+from site_agent.eyeblink.session_folder import (
+    RecordingStart,
+    SessionLabels,
+    SourceFile,
+    source_file,
+)
 from site_agent.eyeblink.video.camera import CameraReader
 from site_agent.eyeblink.video.recording import (
     Recording,
     describe_recording,
+    frame_timing,
     other_times,
+    rate_remark,
     recording_start,
 )
-from site_agent.eyeblink.video.times import frame_timing, rate_remark
 from site_agent.wording import count_words
 
 

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
+from aggregators.formats import file_digest
 from site_agent.errors import BlinkAnalysisError, StudyFolderError
 from site_agent.settings import Settings
 
@@ -174,3 +175,30 @@ class SessionNames:
     def bids_path(self, suffix: str) -> PurePosixPath:
         """Return the path of a file that the BIDS standard has a suffix for."""
         return self.folder / f"{self.entities}_{suffix}"
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that went into an analysis.
+
+    The name is without the folder: paths often hold names of persons. What is no file (dlib's stock
+    detector) has no digest; a model of a pool has an address.
+    """
+
+    role: str
+    name: str
+    sha256: str | None
+    address: str | None = None
+
+
+def source_file(role: str, path: Path, address: str | None = None) -> SourceFile:
+    """Describe a file by its name and digest."""
+    return SourceFile(role, path.name, file_digest(path), address)
+
+
+@dataclass(frozen=True)
+class RecordingStart:
+    """When a recording began, and how that is known."""
+
+    time: datetime
+    known_from: str

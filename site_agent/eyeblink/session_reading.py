@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from site_agent.errors import StudyFolderError
-from site_agent.eyeblink.batch.settings import settings_from_plain
+from site_agent.eyeblink.batch.sessions import settings_from_plain
 from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
@@ -27,8 +27,7 @@ from site_agent.eyeblink.openness.sampling import filtered_trace
 from site_agent.eyeblink.openness.signal import Calibration
 from site_agent.eyeblink.records import EyeTrace, FaceColumns, FaceSource, Float64, Gap
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
-from site_agent.eyeblink.session_folder import find_output
-from site_agent.eyeblink.sources import RecordingStart, SourceFile
+from site_agent.eyeblink.session_folder import RecordingStart, SourceFile, find_output
 
 _BOX = ("face_left_px", "face_top_px", "face_right_px", "face_bottom_px")
 

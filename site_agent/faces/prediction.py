@@ -26,13 +26,15 @@ from site_agent.datasets import (
     write_imglab_xml,
 )
 from site_agent.errors import ImageFileError, PredictionInputError
-from site_agent.faces.image_workers import (
+from site_agent.faces.models import (
     DetectedImage,
     DetectionTask,
+    FaceDetector,
     detect_in_images,
     in_threads,
+    open_detector,
+    open_landmarks,
 )
-from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.images import (
     FIRST_LYING,
     as_stored,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from site_agent.refinement.one_machine import (
+    LoadedSite,
     RefinedModel,
     RefinementPlan,
     SiteSource,
+    load_site,
     read_base,
     refine_sites,
     write_contributions,
 )
-from site_agent.refinement.site_faces import LoadedSite, load_site
 
 __all__ = [
     "LoadedSite",

@@ -98,7 +98,7 @@ class LeafRefitPart(SitePart):
         from aggregators.methods.refitting import contribute as fit_contribution
         from aggregators.methods.refitting import find_untrained_features, write_contribution
         from site_agent.refinement import load_site, read_base
-        from site_agent.refinement.site_faces import CROP_MARGIN
+        from site_agent.refinement.one_machine import CROP_MARGIN
 
         model = read_base(base)
         if oddities := find_untrained_features(model):

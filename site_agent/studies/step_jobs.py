@@ -80,7 +80,7 @@ def _contribute(
 ) -> tuple[str, ...]:
     from aggregators.methods.refitting import contribute, write_contribution
     from site_agent.refinement import load_site, read_base
-    from site_agent.refinement.site_faces import CROP_MARGIN
+    from site_agent.refinement.one_machine import CROP_MARGIN
 
     base = read_base(job.inputs[step.base])
     site = load_site(

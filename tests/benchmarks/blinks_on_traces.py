@@ -30,9 +30,8 @@ from scipy.signal import find_peaks
 
 from site_agent.datasets.synthetic.eyes import closure_curve, random_blinks
 from site_agent.eyeblink.blinks import likelihood
-from site_agent.eyeblink.blinks.dips import find_dips
 from site_agent.eyeblink.blinks.finding import LONGEST_BIN_S, BlinkSettings, find_blinks
-from site_agent.eyeblink.blinks.likelihood import blink_features, clear_blinks
+from site_agent.eyeblink.blinks.likelihood import blink_features, clear_blinks, find_dips
 from site_agent.eyeblink.blinks.statistics import BlinkMatch, match_blinks, match_blinks_to_points
 from site_agent.eyeblink.openness.sampling import evenly_spaced
 from site_agent.eyeblink.openness.signal import calibrate

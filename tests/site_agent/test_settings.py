@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from site_agent.errors import SettingsError
-from site_agent.eyeblink.batch.settings import LEFT_OUT
+from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.conditioning.settings import CrRule
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.settings import (

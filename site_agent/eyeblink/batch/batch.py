@@ -31,8 +31,7 @@ from site_agent.eyeblink.batch.record import (
     write_batch_table,
     write_record,
 )
-from site_agent.eyeblink.batch.sessions import BatchSession, name_problem
-from site_agent.eyeblink.batch.settings import with_overrides
+from site_agent.eyeblink.batch.sessions import BatchSession, name_problem, with_overrides
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output

@@ -17,8 +17,7 @@ from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import StudyFolderError
-from site_agent.eyeblink.batch.sessions import BatchSession
-from site_agent.eyeblink.batch.settings import plain_settings
+from site_agent.eyeblink.batch.sessions import BatchSession, plain_settings
 from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME

@@ -6,13 +6,14 @@ Where lids fall slowly, the beginning is that of a ramp that is fitted to their 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.settings import Settings
 
 BASE_S = 1.5
@@ -175,14 +176,14 @@ def measure_extent(
     low_ear = float(ear[lowest])
     depth_ear = max(level_before_ear - low_ear, 1e-6)
     edge_ear = level_before_ear - settings.edge_share * depth_ear
-    onset_s = _crossing_back(timestamps_s, ear, lowest, edge_ear, LONGEST_CLOSING_S)
+    onset_s, _ = _crossing(timestamps_s, ear, lowest, edge_ear, within_s=LONGEST_CLOSING_S, step=-1)
     offset_s = _offset(timestamps_s, ear, lowest, level_before_ear, settings)
 
     def down(share: float) -> tuple[float, float]:
         level, peak_s = level_before_ear - share * depth_ear, float(timestamps_s[lowest])
         return (
-            _crossing_back(timestamps_s, ear, lowest, level, peak_s - onset_s),
-            _crossing_ahead(timestamps_s, ear, lowest, level, offset_s - peak_s),
+            _crossing(timestamps_s, ear, lowest, level, within_s=peak_s - onset_s, step=-1)[0],
+            _crossing(timestamps_s, ear, lowest, level, within_s=offset_s - peak_s, step=1)[0],
         )
 
     half, shut = down(0.5), down(SHUT_SHARE)
@@ -214,61 +215,33 @@ def _offset(
     """
     low_ear = float(ear[lowest])
     depth_ear = level_before_ear - low_ear
-    soon = _ahead(timestamps_s, lowest, REOPENING_S)
+    soon = np.searchsorted(timestamps_s, timestamps_s[lowest] + REOPENING_S, side="right")
     known = ear[lowest:soon][np.isfinite(ear[lowest:soon])]
     reached = float(np.percentile(known, 80.0)) if len(known) else low_ear
     if reached - low_ear >= 0.3 * depth_ear:
         target = min(level_before_ear, reached)
         edge = low_ear + (1.0 - settings.edge_share) * (target - low_ear)
-        return _crossing_ahead(timestamps_s, ear, lowest, edge, REOPENING_S)
+        return _crossing(timestamps_s, ear, lowest, edge, within_s=REOPENING_S, step=1)[0]
     half = low_ear + 0.5 * depth_ear
-    return _crossing_ahead(timestamps_s, ear, lowest, half, LONGEST_CLOSURE_S)
+    return _crossing(timestamps_s, ear, lowest, half, within_s=LONGEST_CLOSURE_S, step=1)[0]
 
 
-def _ahead(timestamps_s: Float64, start: int, duration_s: float) -> int:
-    """Return the end (exclusive) of the samples within `duration_s` after `start`."""
-    limit_s = timestamps_s[start] + duration_s
-    return int(np.searchsorted(timestamps_s, limit_s, side="right"))
-
-
-def _crossing_ahead(
-    timestamps_s: Float64, ear: Float64, start: int, level: float, longest_s: float
-) -> float:
-    """First time after `start` at which EAR rises to `level`, between samples by a line.
+def _crossing(
+    timestamps_s: Float64, ear: Float64, start: int, level: float, *, within_s: float, step: int
+) -> tuple[float, bool]:
+    """Go from a sample to where EAR has risen to a level, by a line, and say whether it has.
 
     Where the eyes are lost first, or it does not happen in time: the last known sample.
     """
-    last = start
-    for index in range(start + 1, _ahead(timestamps_s, start, longest_s)):
-        if np.isnan(ear[index]):
-            continue
+    last, index = start, start + step
+    while 0 <= index < len(ear) and abs(timestamps_s[index] - timestamps_s[start]) <= within_s:
         if ear[index] >= level:
-            return _between(timestamps_s, ear, last, index, level)
-        last = index
-    return float(timestamps_s[last])
-
-
-def _crossing_back(
-    timestamps_s: Float64, ear: Float64, start: int, level: float, longest_s: float
-) -> float:
-    """Last time before `start` at which EAR was at `level`, between samples by a line."""
-    limit_s = timestamps_s[start] - longest_s
-    last = start
-    for index in range(start - 1, -1, -1):
-        if timestamps_s[index] < limit_s:
-            break
-        if np.isnan(ear[index]):
-            continue
-        if ear[index] >= level:
-            return _between(timestamps_s, ear, last, index, level)
-        last = index
-    return float(timestamps_s[last])
-
-
-def _between(timestamps_s: Float64, ear: Float64, below: int, above: int, level: float) -> float:
-    share = (level - ear[below]) / max(ear[above] - ear[below], 1e-12)
-    share = min(max(float(share), 0.0), 1.0)
-    return float(timestamps_s[below] + share * (timestamps_s[above] - timestamps_s[below]))
+            share = (level - ear[last]) / max(float(ear[index] - ear[last]), 1e-12)
+            way_s = float(timestamps_s[index] - timestamps_s[last])
+            return float(timestamps_s[last]) + min(max(float(share), 0.0), 1.0) * way_s, True
+        last = last if np.isnan(ear[index]) else index
+        index += step
+    return float(timestamps_s[last]), False
 
 
 def closing_speed(timestamps_s: Float64, ear: Float64, lowest: int, onset_s: float) -> float:
@@ -280,3 +253,71 @@ def closing_speed(timestamps_s: Float64, ear: Float64, lowest: int, onset_s: flo
     if len(times) < 2:
         return float("nan")
     return max(0.0, float(np.max(-np.diff(values) / np.diff(times))))
+
+
+Eyes = Literal["both", "left", "right", "unknown"]
+
+MATCH_S = 0.125
+"""Lowest points of the two eyes belong to one blink within this time."""
+CLOSING_S = (0.27, 0.065)
+BEFORE_S = 1.0
+LEAST_DEPTH_SHARE = 0.35
+"""An eye takes part when it falls by this share of the other one's fall."""
+
+
+def compare_eyes(trace: EyeTrace, peak_s: float) -> tuple[Eyes, float]:
+    """Return which eyes take part in a blink, and the lag of the right one in milliseconds.
+
+    The lag is from when the left eye was half closed to when the right one was; NaN where not
+    known.
+    """
+    unknown: tuple[Eyes, float] = ("unknown", float("nan"))
+    if np.array_equal(trace.ear_left, trace.ear_right, equal_nan=True):
+        return unknown
+    left = _fall(trace.timestamps_s, trace.ear_left, peak_s)
+    right = _fall(trace.timestamps_s, trace.ear_right, peak_s)
+    if left is None or right is None:
+        return unknown
+    if right[0] < LEAST_DEPTH_SHARE * left[0]:
+        return "left", float("nan")
+    if left[0] < LEAST_DEPTH_SHARE * right[0]:
+        return "right", float("nan")
+    lag_s = right[1] - left[1]
+    return "both", lag_s * 1000.0 if abs(lag_s) <= MATCH_S else float("nan")
+
+
+def eyes_of_closure(trace: EyeTrace, onset_s: float, shut_s: tuple[float, float]) -> Eyes:
+    """Say which eyes were shut, by how far they were from where they had been before."""
+    if np.array_equal(trace.ear_left, trace.ear_right, equal_nan=True):
+        return "unknown"
+    depths = []
+    for ear in (trace.ear_left, trace.ear_right):
+        before = _known_between(trace.timestamps_s, ear, onset_s - BEFORE_S, onset_s)
+        shut = _known_between(trace.timestamps_s, ear, *shut_s)
+        if len(before) == 0 or len(shut) == 0:
+            return "unknown"
+        depths.append(float(np.median(before) - np.median(shut)))
+    left, right = depths
+    if right < LEAST_DEPTH_SHARE * left:
+        return "left"
+    return "right" if left < LEAST_DEPTH_SHARE * right else "both"
+
+
+def _fall(timestamps_s: Float64, ear: Float64, peak_s: float) -> tuple[float, float] | None:
+    """Return how far one eye falls, and when it is half down; None where it was not seen."""
+    before = _known_between(timestamps_s, ear, peak_s - CLOSING_S[0], peak_s - CLOSING_S[1])
+    first, last = np.searchsorted(timestamps_s, [peak_s - MATCH_S, peak_s + MATCH_S])
+    around = ear[first : last + 1]
+    if len(before) == 0 or not np.isfinite(around).any():
+        return None
+    lowest = int(first) + int(np.nanargmin(around))
+    level, low = float(np.median(before)), float(ear[lowest])
+    half = (level + low) / 2.0
+    half_s, passed = _crossing(timestamps_s, ear, lowest, half, within_s=LONGEST_CLOSING_S, step=-1)
+    return (level - low, half_s) if passed else (max(level - low, 0.0), float("nan"))
+
+
+def _known_between(timestamps_s: Float64, values: Float64, start_s: float, end_s: float) -> Float64:
+    first, last = np.searchsorted(timestamps_s, [start_s, end_s + 1e-9])
+    inside = values[first:last]
+    return inside[np.isfinite(inside)]

@@ -17,13 +17,21 @@ from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.closures import Cut, find_closures
-from site_agent.eyeblink.blinks.dips import Dips, find_dips
-from site_agent.eyeblink.blinks.extents import Extent, ExtentSettings, measure_extent, smoothed
-from site_agent.eyeblink.blinks.eye_lag import Eyes, compare_eyes, eyes_of_closure
+from site_agent.eyeblink.blinks.extents import (
+    Extent,
+    ExtentSettings,
+    Eyes,
+    compare_eyes,
+    eyes_of_closure,
+    measure_extent,
+    smoothed,
+)
 from site_agent.eyeblink.blinks.likelihood import (
     NO_BLINK,
+    Dips,
     blink_probabilities,
     clear_blinks,
+    find_dips,
     half_closings,
 )
 from site_agent.eyeblink.openness.sampling import EvenTrace, evenly_spaced
@@ -310,8 +318,8 @@ def _with_eyes(trace: EyeTrace, blink: Blink) -> Blink:
     if blink.kind == "closure":
         shut_s = (blink.shut_from_s, blink.shut_until_s)
         return replace(blink, eyes=eyes_of_closure(trace, blink.onset_s, shut_s))
-    pair = compare_eyes(trace, blink.peak_s)
-    return replace(blink, eyes=pair.eyes, lag_ms=pair.lag_ms)
+    eyes, lag_ms = compare_eyes(trace, blink.peak_s)
+    return replace(blink, eyes=eyes, lag_ms=lag_ms)
 
 
 def _left_out(kind: BlinkKind, event: _Event) -> LeftOut:

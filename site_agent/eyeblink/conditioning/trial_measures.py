@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.trials import Trial, TrialType
-from site_agent.eyeblink.conditioning.cr_onset import Onset, find_onset, shared_form_weights
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings, Rejection
-from site_agent.eyeblink.conditioning.trial_signal import (
+from site_agent.eyeblink.conditioning.cr_onset import (
+    Onset,
     TrialSignal,
     cut_trial,
+    find_onset,
     mean_between,
     missing_share,
     peak_between,
+    shared_form_weights,
     smoothed,
 )
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings, Rejection
 from site_agent.eyeblink.records import Float64
 
 _MARGIN_MS = 200.0

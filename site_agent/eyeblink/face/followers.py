@@ -5,6 +5,8 @@ A fixed place needs no detector: for high-speed cameras and heads at rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,8 +24,17 @@ from site_agent.eyeblink.face.boxes import (
     distance_in_widths,
     overlap,
 )
-from site_agent.eyeblink.face.finding import FaceCounts, FaceFollower, FaceSearch, FoundFace
+from site_agent.eyeblink.face.finding import (
+    FaceCounts,
+    FaceFollower,
+    FaceSearch,
+    Follower,
+    FoundFace,
+)
 from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
+from site_agent.eyeblink.video.frames import Frame
+from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.faces.models import Detection, FaceDetector
 
 
@@ -176,3 +187,32 @@ class FaceCrowd:
             person = FollowedFace(len(self.faces), follower)
             self.faces.append(person)
         person.current = person.follower.take(image, timestamp_s, detection)
+
+
+FRAMES_AHEAD = 8
+
+
+@dataclass(frozen=True)
+class VideoFootage:
+    """Decodes a recording again and follows the face again.
+
+    Landmarks of a whole recording would take half a kilobyte a frame; the same follower finds
+    the same landmarks a second time. It sees grey pictures as in the analysis, the caller gets
+    those in colour.
+    """
+
+    recording: Recording
+    new_follower: Callable[[], Follower]
+
+    def pictures(self) -> Iterator[tuple[Frame, FoundFace | None]]:
+        """Yield each frame in colour, uint8 (height, width, 3), and the face found in it."""
+        follower = self.new_follower()
+        with (
+            closing(self.recording.open()) as grey,
+            closing(self.recording.open("rgb")) as colour,
+            closing(read_ahead(grey.frames, FRAMES_AHEAD)) as seen,
+            closing(read_ahead(colour.frames, FRAMES_AHEAD)) as shown,
+        ):
+            # Both readers skip the same damaged packets.
+            for analysed, frame in zip(seen, shown, strict=True):
+                yield frame, follower.step(analysed.image, analysed.timestamp_s)

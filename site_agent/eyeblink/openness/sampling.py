@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.conditioning.cr_onset import LEAST_SAMPLES, local_parabolas
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
 from site_agent.eyeblink.face.followers import FaceCrowd
 from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
@@ -97,9 +98,6 @@ def percentile_of_known(values: Float64, percentile: float, otherwise: Float64) 
     return np.where(count >= 2, value, otherwise)
 
 
-LEAST_SAMPLES = 5
-
-
 class FilterSettings(Settings, error=BlinkAnalysisError):
     """How eye aspect ratios are smoothed before anything is measured of them."""
 
@@ -130,50 +128,6 @@ def filtered_trace(trace: EyeTrace, settings: FilterSettings) -> EyeTrace:
     if not np.isfinite(ear).any():  # a trace from a file that has only their mean
         ear = local_parabolas(trace.timestamps_s, trace.ear, window_s)
     return replace(trace, ear_left=left, ear_right=right, ear=ear)
-
-
-def local_parabolas(timestamps_s: Float64, values: Float64, window_s: float) -> Float64:
-    """Fit a parabola around each sample, by the samples' own times, and take it at the sample.
-
-    On an even grid this is the filter of Savitzky and Golay (1964) of second order. NaN stays
-    NaN, and does not spread: lost frames and uneven rates only leave fewer samples to fit.
-
-    Parameters
-    ----------
-    timestamps_s, values : float64, shape (n,)
-    """
-    half_s = window_s / 2.0 + 1e-9
-    known = np.isfinite(values)
-    filled = np.where(known, values, 0.0)
-    ends = np.searchsorted(timestamps_s, timestamps_s + half_s, side="right")
-    reach = int((ends - np.arange(len(values))).max()) - 1
-    moments = np.zeros((5, len(values)))  # sums of 1, t, t^2, t^3, t^4
-    products = np.zeros((3, len(values)))  # sums of x, x t, x t^2
-    for shift in range(-reach, reach + 1):
-        here = slice(max(0, -shift), len(values) - max(0, shift))
-        there = slice(max(0, shift), len(values) - max(0, -shift))
-        offset_s = timestamps_s[there] - timestamps_s[here]
-        # In units of half the window, for sums of like size.
-        t = offset_s / half_s
-        weight = (known[there] & (np.abs(offset_s) <= half_s)).astype(np.float64)
-        for power in range(5):
-            moments[power, here] += weight * t**power
-        for power in range(3):
-            products[power, here] += weight * filled[there] * t**power
-    enough = known & (moments[0] >= LEAST_SAMPLES)
-    result = values.copy()
-    result[enough] = _constant_term(moments[:, enough], products[:, enough])
-    return result
-
-
-def _constant_term(moments: Float64, products: Float64) -> Float64:
-    """Solve the normal equations of a parabola for its value at t = 0, by Cramer's rule."""
-    s0, s1, s2, s3, s4 = moments
-    b0, b1, b2 = products
-    determinant = s0 * (s2 * s4 - s3**2) - s1 * (s1 * s4 - s2 * s3) + s2 * (s1 * s3 - s2**2)
-    numerator = b0 * (s2 * s4 - s3**2) - s1 * (b1 * s4 - b2 * s3) + s2 * (b1 * s3 - b2 * s2)
-    result: Float64 = numerator / determinant
-    return result
 
 
 Progress = Callable[[float, str], None]

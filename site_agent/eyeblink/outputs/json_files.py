@@ -18,7 +18,7 @@ from typing import Any
 from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, UNITS, tables_of
 from site_agent.eyeblink.session import AnalysedSession, summarise
-from site_agent.eyeblink.video.times import were_given
+from site_agent.eyeblink.video.recording import were_given
 from site_agent.plain_json import write_json
 from site_agent.tables import MISSING_VALUE, Column, Table
 

@@ -20,18 +20,17 @@ from site_agent.eyeblink.review.actions import (
     Action,
     Add,
     Correct,
+    CorrectionLog,
     DropFrame,
     ReviewState,
     UseFrame,
     replay,
 )
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
-from site_agent.eyeblink.review.correction_log import CorrectionLog, set_aside
 from site_agent.eyeblink.review.reviewed_session import write_reviewed_blinks
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, SeekableFrames, SeekableImages
-from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.recording import Recording, container_times, were_given
 from site_agent.eyeblink.video.seeking import SeekableVideo
-from site_agent.eyeblink.video.times import container_times, were_given
 from site_agent.faces.models import open_detector, open_landmarks
 
 
@@ -161,7 +160,6 @@ def open_review(
     landmarks: Path | str | None = None,
     detector: Path | str | None = None,
     reviewer: str | None = None,
-    start_over: bool = False,
 ) -> ReviewSession:
     """Open the results of an analysis for review."""
     result = read_automatic_result(place)
@@ -172,8 +170,6 @@ def open_review(
     path = None if trace_only else _find_video(result, Path(video) if video else None)
     seekable = _seekable(result, path) if path is not None else None
     review_folder = result.review_folder
-    if start_over:
-        set_aside(review_folder)
     log = CorrectionLog(review_folder, result.blinks_sha256)
     try:
         return ReviewSession(
@@ -197,7 +193,7 @@ def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
     if not path.is_dir():
         if were_given(str(result.session.recording.get("times_from", ""))):
             # Frames are found by the times in the file, whatever those of frames.csv are.
-            timestamps_s = container_times(path, len(timestamps_s))
+            timestamps_s = container_times(path)
         return SeekableVideo(path, timestamps_s, _bits(result))
     return SeekableImages(path, timestamps_s, _declared_rate_hz(result), _bits(result))
 

@@ -14,17 +14,23 @@ from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.blinks.extents import SHUT_SHARE
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.review.actions import ReviewEvent, ReviewState, ReviewStatus, replay
+from site_agent.eyeblink.review.actions import (
+    LOG_NAME,
+    ReviewEvent,
+    ReviewState,
+    ReviewStatus,
+    read_log,
+    replay,
+)
 from site_agent.eyeblink.review.automatic_result import (
     AutomaticResult,
     FrameColumns,
     read_automatic_result,
 )
-from site_agent.eyeblink.review.correction_log import LOG_NAME, read_log
 from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
 from site_agent.eyeblink.session_reading import blinks_of_rows
-from site_agent.eyeblink.study.tables import write_sessions_table
+from site_agent.eyeblink.study.study import write_sessions_table
 from site_agent.tables import Table, columns_of
 
 FILE_NAME = "blinks_reviewed.csv"
@@ -174,6 +180,6 @@ def _review_of(result: AutomaticResult) -> ReviewState | None:
     if content.header.blinks_sha256 != result.blinks_sha256:
         raise ReviewOutdatedError(
             f"{log}: the review belongs to another result: the analysis was repeated since. Repeat "
-            "it with the old settings, or review again with --start-over"
+            f"it with the old settings, or move {log.parent} away and review again"
         )
     return replay(result.events, [entry.action for entry in content.entries])

@@ -37,11 +37,7 @@ class ExportedTrainingSet:
 
 
 def export_training_set(
-    review: ReviewSession,
-    path: Path | str,
-    *,
-    scale: int | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    review: ReviewSession, path: Path | str, *, progress: Callable[[float, str], None] | None = None
 ) -> ExportedTrainingSet:
     """Write the frames that the reviewer chose, with face box and landmarks (68, or the eyes' 12).
 
@@ -63,7 +59,7 @@ def export_training_set(
     if video is None:
         raise ReviewExportError(f"{review.result.folder}: there is no video to take frames from")
     chosen = _choose_frames(review)
-    scale = scale or _fitting_scale([landmarks for _, _, landmarks in chosen])
+    scale = _fitting_scale([landmarks for _, _, landmarks in chosen])
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=path.parent))
     try:

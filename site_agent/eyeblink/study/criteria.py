@@ -16,7 +16,7 @@ from typing import Literal
 
 from site_agent.datasets.trials import Trial
 from site_agent.errors import ConditioningError
-from site_agent.eyeblink.batch.settings import SETTING_NAMES, with_overrides
+from site_agent.eyeblink.batch.sessions import SETTING_NAMES, with_overrides
 from site_agent.eyeblink.conditioning.analysis import (
     ConditioningResult,
     MeasuredTrials,

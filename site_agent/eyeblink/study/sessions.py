@@ -16,8 +16,7 @@ from typing import Any
 from site_agent.datasets.trials import Trial
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.record import SessionRecord, read_record
-from site_agent.eyeblink.batch.sessions import session_number
-from site_agent.eyeblink.batch.settings import settings_from_plain
+from site_agent.eyeblink.batch.sessions import session_number, settings_from_plain
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from site_agent.eyeblink.outputs.bids import DESCRIPTION, IGNORE, README

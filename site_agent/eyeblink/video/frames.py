@@ -8,10 +8,9 @@ time, the rotation that a phone wrote, and every error.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -19,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import VideoFileError
-from site_agent.eyeblink.video.luma import deep_picture, grey_picture, is_deep
-from site_agent.pictures.images import FULL_BITS
+from site_agent.pictures.images import FULL_BITS, to_8_bits
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
+
 
 UInt8 = NDArray[np.uint8]
 
@@ -253,25 +252,6 @@ class VideoReader:
             )
 
 
-def packet_times(path: Path) -> NDArray[np.float64]:
-    """Return the times of a video's frames as `VideoReader` does, without decoding a picture.
-
-    Empty where some packets have no time.
-    """
-    container, stream = _open(path)
-    found: list[int | None] = []
-    # What cannot be read behind damage holds no frame.
-    with closing(container), contextlib.suppress(OSError, ValueError):
-        for packet in container.demux(stream):
-            if packet.size and not packet.is_discard:
-                found.append(packet.pts)
-        known = sorted(pts for pts in found if pts is not None)
-        if len(known) == len(found) and stream.time_base is not None:
-            ticks = np.array(known, dtype=np.float64)
-            return ticks * float(stream.time_base) - origin_of(container, stream)
-    return np.empty(0)
-
-
 def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     import av
 
@@ -349,3 +329,71 @@ def origin_of(container: InputContainer, stream: VideoStream) -> float:
     if stream.start_time is not None and stream.time_base is not None:
         return float(stream.start_time * stream.time_base)
     return 0.0
+
+
+BRIGHTNESS_FIRST = frozenset(
+    {"yuv410p", "yuv411p", "yuv420p", "yuv422p", "yuv440p", "yuv444p"}
+    | {"yuva420p", "yuva422p", "yuva444p", "nv12", "nv16", "nv21", "nv24"}
+)
+"""Pixel formats of 8 bits whose first plane is the brightness."""
+FULL_RANGE = frozenset({"gray", "yuvj411p", "yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p"})
+"""The same, 0..255 by definition."""
+_FULL_RANGE_FLAG = 2  # AVCOL_RANGE_JPEG
+
+
+def grey_picture(picture: VideoFrame) -> UInt8:
+    """Return a frame's brightness, 0 black and 255 white: uint8 (height, width), its own memory.
+
+    Most video counts black as 16 and white as 235 ("limited range"); it is stretched as FFmpeg
+    does, so that one model serves videos and photographs.
+    """
+    name = picture.format.name
+    if name in FULL_RANGE:
+        return _first_plane(picture).copy()
+    if name in BRIGHTNESS_FIRST:
+        if int(picture.color_range) == _FULL_RANGE_FLAG:
+            return _first_plane(picture).copy()
+        return _stretched(_first_plane(picture))
+    return np.ascontiguousarray(picture.to_ndarray(format="gray"), dtype=np.uint8)
+
+
+def is_deep(picture: VideoFrame) -> bool:
+    """Return whether a frame has 16 bits a pixel, grey or RGB."""
+    layout = picture.format
+    return layout.components[0].bits == FULL_BITS and (layout.is_rgb or len(layout.components) == 1)
+
+
+def deep_picture(picture: VideoFrame, bits: int, *, grey: bool) -> UInt8:
+    """Return a frame of 16 bits of which `bits` are used; brighter values become white.
+
+    Returns
+    -------
+    uint8, shape (height, width) if `grey`, else (height, width, 3)
+        Grey or RGB.
+    """
+    import cv2
+
+    layout = "rgb48le" if picture.format.is_rgb else "gray16le"
+    pixels = to_8_bits(picture.to_ndarray(format=layout).astype(np.uint16, copy=False), bits)
+    if pixels.ndim == 2:
+        return pixels if grey else np.dstack([pixels] * 3)
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8) if grey else pixels
+
+
+def _first_plane(picture: VideoFrame) -> UInt8:
+    """Return a view of the first plane without the padding at the end of its lines."""
+    plane = picture.planes[0]
+    lines = np.frombuffer(plane, dtype=np.uint8).reshape(-1, plane.line_size)  # type: ignore[call-overload]
+    return np.asarray(lines[: picture.height, : picture.width], dtype=np.uint8)
+
+
+def _stretched(brightness: UInt8) -> UInt8:
+    import cv2
+
+    return np.asarray(cv2.LUT(brightness, _limited_to_full()), dtype=np.uint8)
+
+
+@lru_cache(maxsize=1)
+def _limited_to_full() -> UInt8:
+    levels = (np.arange(256) - 16.0) * (255.0 / 219.0)
+    return np.clip(np.round(levels), 0, 255).astype(np.uint8)

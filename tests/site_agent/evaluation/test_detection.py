@@ -97,7 +97,7 @@ def test_results_are_plain_data_without_names(
 def test_several_processes_give_the_same(
     trained_detector: Path, test_faces: FaceDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from site_agent.faces import image_workers
+    from site_agent.faces import models as image_workers
 
     monkeypatch.setattr(image_workers, "_PROCESS_START_S", 0.0)
     one = evaluate_detector(trained_detector, test_faces, resamples=0)

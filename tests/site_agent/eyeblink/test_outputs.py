@@ -13,12 +13,12 @@ from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.openness.traces import read_trace
-from site_agent.eyeblink.outputs import ON_REQUEST, OUTPUTS, BlinkOutput, write_outputs
+from site_agent.eyeblink.outputs.registry import ON_REQUEST, OUTPUTS, BlinkOutput, write_outputs
 from site_agent.eyeblink.outputs.trace_picture import trace_figure
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
-from site_agent.eyeblink.sources import SourceFile
+from site_agent.eyeblink.session_folder import SourceFile
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 
 

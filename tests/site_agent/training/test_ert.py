@@ -17,7 +17,7 @@ from site_agent.datasets import FaceBox, FaceDataset, part_names, parts_array, r
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR
-from site_agent.eyeblink.session_models import model_doubts
+from site_agent.eyeblink.session import model_doubts
 from site_agent.pictures.images import read_image
 from site_agent.training import ErtSettings, train_ert
 from site_agent.training.ert import FOR_BLINKS

@@ -11,10 +11,12 @@ from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.sessions import (
     find_sessions,
     name_problem,
+    plain_settings,
     read_session_table,
     session_number,
+    settings_from_plain,
+    with_overrides,
 )
-from site_agent.eyeblink.batch.settings import plain_settings, settings_from_plain, with_overrides
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 

@@ -26,9 +26,9 @@ from site_agent.eyeblink.conditioning.analysis import (
     judge_trials,
     measure_trials,
 )
+from site_agent.eyeblink.conditioning.led_onsets import align_trials
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, TrialResult, trial_rows
-from site_agent.eyeblink.conditioning.trial_clock import align_trials
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 
 Pair = tuple[TrialResult, TrialTruth]

@@ -11,7 +11,7 @@ import pytest
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
-from site_agent.eyeblink.conditioning.ttl_log import TrialTiming, TtlSettings, read_trials
+from site_agent.eyeblink.conditioning.trials import TrialTiming, TtlSettings, read_trials
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.frames import VideoReader

@@ -18,7 +18,7 @@ from site_agent.datasets.synthetic.conditioning import (
 from site_agent.datasets.trials import Trial
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.blinks.finding import BlinkSettings
-from site_agent.eyeblink.conditioning.ttl_log import TrialTiming, TtlSettings
+from site_agent.eyeblink.conditioning.trials import TrialTiming, TtlSettings
 from site_agent.eyeblink.openness.signal import CalibrationSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings

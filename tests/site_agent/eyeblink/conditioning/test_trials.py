@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError, TableFileError
-from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets
-from site_agent.eyeblink.conditioning.trial_clock import place_on_video_clock
+from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets, place_on_video_clock
 from site_agent.eyeblink.conditioning.trials import (
     TrialList,
+    TtlSettings,
     read_trials_csv,
     session_cs_us_interval_ms,
     trials_from_onsets,
     trials_of,
+    trials_of_pulses,
 )
-from site_agent.eyeblink.conditioning.ttl_log import TtlSettings, trials_of_pulses
 from site_agent.eyeblink.text_tables import Decimal, read_table
 
 GOOD = """trial,trial_type,cs_onset_s,us_onset_s

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aggregators import merge
 from site_agent.eyeblink.openness.signal import Calibration
-from site_agent.eyeblink.session_models import model_doubts, range_doubts
+from site_agent.eyeblink.session import model_doubts, range_doubts
 
 
 def test_an_unrefined_merge_is_doubted(eyes_file: Path, tmp_path: Path) -> None:

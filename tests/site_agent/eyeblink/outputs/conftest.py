@@ -13,8 +13,7 @@ from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
-from site_agent.eyeblink.session_folder import SessionLabels
-from site_agent.eyeblink.sources import RecordingStart, SourceFile
+from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
 from tests.site_agent.eyeblink.drawn_traces import trace_of
 
 

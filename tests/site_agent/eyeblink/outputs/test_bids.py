@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
+from site_agent.eyeblink.outputs.registry import OUTPUTS, write_outputs
 from site_agent.eyeblink.review.actions import Delete
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.session import AnalysedSession

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
-from site_agent.eyeblink.outputs import OUTPUTS, check_requested, write_outputs
+from site_agent.eyeblink.outputs.registry import OUTPUTS, check_requested, write_outputs
 from site_agent.eyeblink.session import AnalysedSession
 
 pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed (extra nwb)")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.eyeblink.outputs import OUTPUTS, BlinkOutput, write_outputs
+from site_agent.eyeblink.outputs.registry import OUTPUTS, BlinkOutput, write_outputs
 from site_agent.eyeblink.outputs.report import report_page
 from site_agent.eyeblink.session import AnalysedSession
 

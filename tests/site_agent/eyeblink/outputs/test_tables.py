@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
-from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
+from site_agent.eyeblink.outputs.registry import OUTPUTS, write_outputs
 from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, TRIALS, UNITS
 from site_agent.eyeblink.session import AnalysedSession
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.eyeblink.video.times import frame_timing, rate_remark
+from site_agent.eyeblink.video.recording import frame_timing, rate_remark
 
 
 def test_a_steady_recording_without_losses() -> None:

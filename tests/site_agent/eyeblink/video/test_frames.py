@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from site_agent.errors import VideoFileError
-from site_agent.eyeblink.video.frames import VideoReader
-from site_agent.eyeblink.video.luma import grey_picture
+from site_agent.eyeblink.video.frames import VideoReader, grey_picture
 from site_agent.eyeblink.video.seeking import read_ahead
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
