@@ -13,19 +13,7 @@ from numpy.typing import NDArray
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores
 from site_agent.evaluation.landmark_scores import FAILURE_THRESHOLDS, LandmarkScores
-from site_agent.pictures.plot_style import (
-    BLACK,
-    COLOURS,
-    LEGEND_PT,
-    PANEL_PT,
-    REFERENCE,
-    TITLE_PT,
-    draw_grid,
-    line_style,
-    new_figure,
-    save_png,
-    whole_numbers,
-)
+from site_agent.pictures import plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +44,7 @@ def plot_precision_recall(
     figure, axes = titled_axes(title)
     for number, (name, scores) in enumerate(models):
         _, precision, recall = scores.precision_recall()
-        style = line_style(number)
+        style = plot_style.line_style(number)
         recall, precision = np.append(0.0, recall), np.append(1.0, precision)
         label = f"{name}  (AP {scores.average_precision:.3f})"
         axes.plot(
@@ -73,8 +61,8 @@ def plot_precision_recall(
             clip_on=False,
         )
     axes.set(xlabel="recall", ylabel="precision", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
-    axes.legend(loc="lower left", fontsize=LEGEND_PT)
-    save_png(figure, path)
+    axes.legend(loc="lower left", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
 
 
 def plot_cumulative_errors(
@@ -98,16 +86,16 @@ def plot_cumulative_errors(
             label=label,
             markevery=_spread(x, number),
             markersize=4,
-            **line_style(number),
+            **plot_style.line_style(number),
         )
     for limit in FAILURE_THRESHOLDS:
-        axes.axvline(limit, color=REFERENCE, linewidth=0.8)
+        axes.axvline(limit, color=plot_style.REFERENCE, linewidth=0.8)
         axes.text(
             limit,
             1.01,
             f"{limit:.2f}",
             ha="center",
-            fontsize=LEGEND_PT,
+            fontsize=plot_style.LEGEND_PT,
             color="0.3",
             transform=axes.get_xaxis_transform(),
         )
@@ -119,8 +107,8 @@ def plot_cumulative_errors(
         xlim=(-_BEYOND * largest, largest),
         ylim=(-_BEYOND, 1.0 + _BEYOND),
     )
-    axes.legend(loc="lower right", fontsize=LEGEND_PT)
-    save_png(figure, path)
+    axes.legend(loc="lower right", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
 
 
 def plot_landmark_errors(
@@ -131,13 +119,15 @@ def plot_landmark_errors(
     names = models[0][1].names
     places = np.arange(len(names))
     for number, (name, scores) in enumerate(models):
-        axes.plot(places, scores.per_landmark, label=name, markersize=3, **line_style(number))
+        axes.plot(
+            places, scores.per_landmark, label=name, markersize=3, **plot_style.line_style(number)
+        )
     step = max(1, len(names) // 17)
-    axes.set_xticks(places[::step], names[::step], fontsize=LEGEND_PT)
+    axes.set_xticks(places[::step], names[::step], fontsize=plot_style.LEGEND_PT)
     axes.set(xlabel="landmark", ylabel="mean error", xlim=(-0.5, len(names) - 0.5))
     axes.set_ylim(bottom=0.0)
-    axes.legend(loc="best", fontsize=LEGEND_PT)
-    save_png(figure, path)
+    axes.legend(loc="best", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
 
 
 def plot_scores_over_passes(
@@ -160,7 +150,7 @@ def plot_scores_over_passes(
     figure, axes = titled_axes("")
     for number, (name, epochs, mean, worst) in enumerate(methods):
         passes = epochs * np.arange(1, len(mean) + 1)
-        style = line_style(number)
+        style = plot_style.line_style(number)
         label = f"{name}  (mean {mean[-1]:.2f}, {thin} {worst[-1]:.2f})"
         every = max(1, len(mean) // _MARKS_PER_LINE)
         axes.plot(passes, mean, label=label, markevery=every, markersize=4, **style)
@@ -168,21 +158,23 @@ def plot_scores_over_passes(
     if reference is not None:
         name, level = reference
         label = f"{name}  ({level:.2f})"
-        axes.axhline(level, color=REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label)
+        axes.axhline(
+            level, color=plot_style.REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label
+        )
     axes.set(xlabel="passes of each site over its samples", ylabel=f"{measure}; thin: {thin}")
-    whole_numbers(axes)
+    plot_style.whole_numbers(axes)
     axes.set_ylim(bottom=0.0)
-    axes.legend(loc="best", fontsize=LEGEND_PT)
-    save_png(figure, path)
+    axes.legend(loc="best", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
 
 
 def titled_axes(title: str, width_in: float = 8.0) -> tuple[Figure, Axes]:
     """Return a figure and its axes, with a grid and a title that leaves room for a line below."""
-    figure = new_figure(width_in, 5.5)
+    figure = plot_style.new_figure(width_in, 5.5)
     axes = figure.subplots()
-    draw_grid(axes)
+    plot_style.draw_grid(axes)
     if title:
-        axes.set_title(title, fontsize=TITLE_PT, pad=20)
+        axes.set_title(title, fontsize=plot_style.TITLE_PT, pad=20)
     return figure, axes
 
 
@@ -221,21 +213,23 @@ def plot_persons(models: Sequence[tuple[str, GazeScores]], path: Path, *, title:
             [found[person] for person in names],
             wide,
             label=f"{name}  (mean {scores.mean_error_deg:.2f})",
-            color=COLOURS[(number + 1) % len(COLOURS)],
+            color=plot_style.COLOURS[(number + 1) % len(plot_style.COLOURS)],
         )
     axes.hlines(
         [each.constant_error_deg for each in persons],
         places - 0.45,
         places + 0.45,
-        color=BLACK,
+        color=plot_style.BLACK,
         label=f"constant mean gaze  (mean {models[0][1].constant_error_deg:.2f})",
     )
-    axes.set_xticks(places, names, rotation=90 if len(names) > 12 else 0, fontsize=LEGEND_PT)
+    axes.set_xticks(
+        places, names, rotation=90 if len(names) > 12 else 0, fontsize=plot_style.LEGEND_PT
+    )
     axes.set(xlabel="person", ylabel="mean angular error in degrees")
     # Room for the legend above the highest bar.
     axes.set_ylim(top=axes.get_ylim()[1] * (1.1 + 0.05 * len(models)))
-    axes.legend(loc="upper left", fontsize=LEGEND_PT)
-    save_png(figure, path)
+    axes.legend(loc="upper left", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
 
 
 def plot_directions(
@@ -255,17 +249,17 @@ def plot_directions(
         maps.append(np.where(enough, sums / np.maximum(counts, 1), np.nan))
     columns = min(len(models), _MOST_COLUMNS)
     rows = math.ceil(len(models) / columns)
-    figure = new_figure(1.5 + 5 * columns, 0.8 + 3.6 * rows)
-    figure.suptitle(title, fontsize=TITLE_PT)
+    figure = plot_style.new_figure(1.5 + 5 * columns, 0.8 + 3.6 * rows)
+    figure.suptitle(title, fontsize=plot_style.TITLE_PT)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     highest = max(float(np.nanmax(each)) for each in maps)
     for axes, (name, _), errors in zip(panels, models, maps, strict=False):
         drawn = axes.pcolormesh(*sides, errors.T, vmin=0, vmax=highest, cmap="viridis")
-        axes.set_title(name, fontsize=PANEL_PT)
+        axes.set_title(name, fontsize=plot_style.PANEL_PT)
         # As the camera sees it: positive yaw is to the left of the picture.
         axes.invert_xaxis()
         axes.set(xlabel="yaw in degrees", ylabel="pitch in degrees", aspect="equal")
     for axes in panels[len(models) :]:
         axes.set_visible(False)
     figure.colorbar(drawn, ax=panels.tolist(), label="mean angular error in degrees", shrink=0.8)
-    save_png(figure, path)
+    plot_style.save_png(figure, path)

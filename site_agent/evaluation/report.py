@@ -10,16 +10,10 @@ from typing import Any
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import EvaluationError
+from site_agent.evaluation import plots
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores
 from site_agent.evaluation.landmark_scores import LandmarkScores
-from site_agent.evaluation.plots import (
-    plot_cumulative_errors,
-    plot_directions,
-    plot_landmark_errors,
-    plot_persons,
-    plot_precision_recall,
-)
 from site_agent.plain_json import plain, write_json
 from site_agent.tables import Table, columns_of
 
@@ -78,19 +72,19 @@ def write_report(
             first = detectors[0][1]
             plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
             curves = [(legends[name], scores) for name, scores in detectors]
-            plot_precision_recall(curves, plot, title=title.format(first.faces, first.images))
+            plots.plot_precision_recall(curves, plot, title=title.format(first.faces, first.images))
             CURVES.write_csv(table, _curve_rows(detectors))
             written += [plot, table]
         if landmarks:
             counts = (landmarks[0][1].faces, landmarks[0][1].images)
             plot, table = folder / "cumulative_error.png", folder / "landmark_error.csv"
             shown = [(legends[name], scores) for name, scores in landmarks]
-            plot_cumulative_errors(shown, plot, title=title.format(*counts))
+            plots.plot_cumulative_errors(shown, plot, title=title.format(*counts))
             LANDMARKS.write_csv(table, _landmark_rows(landmarks))
             written += [plot, table]
             if len({scores.names for _, scores in landmarks}) == 1:
                 plot = folder / "landmark_error.png"
-                plot_landmark_errors(shown, plot, title=title.format(*counts))
+                plots.plot_landmark_errors(shown, plot, title=title.format(*counts))
                 written.append(plot)
         if networks:
             named = [(legends[name], scores) for name, scores in networks]
@@ -118,8 +112,8 @@ def _write_gaze(
     )
     first = models[0][1]
     title = f"{dataset_name} ({first.images} samples of {len(first.persons)} persons)"
-    plot_persons(models, bars, title=title)
-    plot_directions(models, directions, title=title)
+    plots.plot_persons(models, bars, title=title)
+    plots.plot_directions(models, directions, title=title)
     return [table, bars, directions]
 
 

@@ -12,18 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.face.boxes import (
-    BLEND,
-    BoxRelation,
-    FaceSettings,
-    LandmarkPlacer,
-    Predictor,
-    blended,
-    box_of,
-    centre_and_spread,
-    distance_in_widths,
-    overlap,
-)
+from site_agent.eyeblink.face import boxes
 from site_agent.eyeblink.face.finding import (
     FaceCounts,
     FaceFollower,
@@ -45,11 +34,11 @@ class RegionFollower:
     its size by a third, is taken for an error, and the landmarks start from the region again.
     """
 
-    def __init__(self, predictor: Predictor, settings: FaceSettings) -> None:
+    def __init__(self, predictor: boxes.Predictor, settings: boxes.FaceSettings) -> None:
         left, top, width, height = settings.region
         self._region = FaceBox(left, top, left + width - 1.0, top + height - 1.0)
         self._settings = settings
-        self._placer = LandmarkPlacer(predictor, settings)
+        self._placer = boxes.LandmarkPlacer(predictor, settings)
         self._last: FoundFace | None = None
         self._home: FoundFace | None = None
         self._checked_s = -np.inf
@@ -78,7 +67,7 @@ class RegionFollower:
         start = self._placer.start_over(found, self._region)
         if last is not None:
             expected = self._placer.start_over(last.landmarks, last.box)
-            start = blended(expected, start, BLEND)
+            start = boxes.blended(expected, start, boxes.BLEND)
         placed = self._placer.place(image, start)
         face = self._face(placed.landmarks, placed.disagreement)
         if self._home is None:
@@ -87,13 +76,13 @@ class RegionFollower:
 
     def _face(self, landmarks: np.typing.NDArray[np.float64], disagreement: float) -> FoundFace:
         home = self._home.landmarks if self._home else landmarks
-        box = BoxRelation.between(self._region, home).box(landmarks)
+        box = boxes.BoxRelation.between(self._region, home).box(landmarks)
         return FoundFace(box, float("nan"), FaceSource.REGION, landmarks, disagreement)
 
     def _has_strayed(self, face: FoundFace) -> bool:
         home = self._home or face
-        centre, spread = centre_and_spread(home.landmarks)
-        new_centre, new_spread = centre_and_spread(face.landmarks)
+        centre, spread = boxes.centre_and_spread(home.landmarks)
+        new_centre, new_spread = boxes.centre_and_spread(face.landmarks)
         moved = float(np.linalg.norm(new_centre - centre)) / self._region.width
         grown = abs(float(np.log(new_spread / spread)))
         return not (moved <= 0.25 and grown <= 0.3)
@@ -128,10 +117,13 @@ class FaceCrowd:
     """
 
     def __init__(
-        self, detector: FaceDetector, predictor: Predictor, settings: FaceSettings | None = None
+        self,
+        detector: FaceDetector,
+        predictor: boxes.Predictor,
+        settings: boxes.FaceSettings | None = None,
     ) -> None:
         self._detector, self._predictor = detector, predictor
-        self._settings = settings or FaceSettings()
+        self._settings = settings or boxes.FaceSettings()
         self._search = FaceSearch(detector, self._settings)
         self._searched_s = -np.inf
         self.faces: list[FollowedFace] = []
@@ -156,7 +148,7 @@ class FaceCrowd:
             if face is None:
                 continue
             if any(
-                other.current and overlap(other.current.box, face.box) > SAME_FACE_OVERLAP
+                other.current and boxes.overlap(other.current.box, face.box) > SAME_FACE_OVERLAP
                 for other in seen
             ):
                 person.follower.forget()
@@ -166,16 +158,16 @@ class FaceCrowd:
 
     def _meet(self, detection: Detection, image: UInt8, timestamp_s: float) -> None:
         """Give a detection to whom it belongs, or to somebody new."""
-        box = box_of(detection)
+        box = boxes.box_of(detection)
         present = [person.current.box for person in self.faces if person.current]
-        if any(overlap(box, other) > SAME_FACE_OVERLAP for other in present):
+        if any(boxes.overlap(box, other) > SAME_FACE_OVERLAP for other in present):
             return
         near = []
         for person in self.faces:
             last = person.follower.last_box
             if not person.follower.is_lost or last is None:
                 continue
-            apart = distance_in_widths(last, box)
+            apart = boxes.distance_in_widths(last, box)
             if apart < 1.0 + timestamp_s - person.follower.seen_s:
                 near.append((apart, person.number))
         if near:

@@ -9,17 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.errors import TableFileError
+from site_agent.eyeblink import text_tables
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, mean_of_valid_eyes
-from site_agent.eyeblink.text_tables import (
-    NOT_UTF8,
-    TIME_COLUMNS,
-    Decimal,
-    TextTable,
-    first_line,
-    header_of,
-    read_numbers,
-    read_table,
-)
 
 _LARGEST_EAR = 10.0
 _LEFT = ("ear_left", "ear2d6_l")
@@ -30,7 +21,7 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def read_trace(
-    path: Path | str, *, frame_rate_hz: float | None = None, decimal: Decimal = "."
+    path: Path | str, *, frame_rate_hz: float | None = None, decimal: text_tables.Decimal = "."
 ) -> EyeTrace:
     """Read a trace of eye aspect ratios.
 
@@ -44,7 +35,7 @@ def read_trace(
         raise TableFileError(path, [(0, f"frame rate {frame_rate_hz}: expected more than 0")])
     if _is_plain(path):
         return _plain_trace(path, frame_rate_hz, decimal)
-    return _table_trace(read_table(path, decimal), frame_rate_hz)
+    return _table_trace(text_tables.read_table(path, decimal), frame_rate_hz)
 
 
 def looks_like_trace(path: Path | str) -> bool:
@@ -52,8 +43,8 @@ def looks_like_trace(path: Path | str) -> bool:
     path = Path(path)
     try:
         if not _is_plain(path):
-            return _holds_ear(header_of(path))
-        word = _word(first_line(path))
+            return _holds_ear(text_tables.header_of(path))
+        word = _word(text_tables.first_line(path))
         return bool(word) and _ear(path, [1], [word], ".") is not None
     except TableFileError:
         return False
@@ -61,18 +52,18 @@ def looks_like_trace(path: Path | str) -> bool:
 
 def _is_plain(path: Path) -> bool:
     """Return whether the first line is a value and not a header."""
-    return _VALUE.fullmatch(_word(first_line(path)).replace(",", ".")) is not None
+    return _VALUE.fullmatch(_word(text_tables.first_line(path)).replace(",", ".")) is not None
 
 
 def _word(line: str) -> str:
     return line.strip().removeprefix("*").strip().lower()
 
 
-def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: Decimal) -> EyeTrace:
+def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: text_tables.Decimal) -> EyeTrace:
     try:
         lines_read = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError as error:
-        raise TableFileError(path, [(0, NOT_UTF8)]) from error
+        raise TableFileError(path, [(0, text_tables.NOT_UTF8)]) from error
     words = [_word(line) for line in lines_read]
     if not words:
         raise TableFileError(path, [(0, "is empty; expected eye aspect ratios")])
@@ -83,7 +74,7 @@ def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: Decimal) -> E
     return _trace(frames, times_s, (ear, ear * np.nan, ear * np.nan), np.ones(len(ear), bool))
 
 
-def _table_trace(table: TextTable, frame_rate_hz: float | None) -> EyeTrace:
+def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> EyeTrace:
     if not _holds_ear(table.columns):
         raise TableFileError(
             table.path,
@@ -99,7 +90,7 @@ def _table_trace(table: TextTable, frame_rate_hz: float | None) -> EyeTrace:
     ear = _ear_column(table, "ear") if "ear" in table.columns else mean_of_valid_eyes(left, right)
     counts = np.arange(len(lines), dtype=np.float64)
     frames = _known(table, table.numbers("frame")) if "frame" in table.columns else counts
-    if table.first_of(TIME_COLUMNS) is not None:
+    if table.first_of(text_tables.TIME_COLUMNS) is not None:
         times_s = _known(table, table.times_s())
     else:
         times_s = (frames - frames[0]) / _rate(table.path, frame_rate_hz)
@@ -132,13 +123,17 @@ def _holds_ear(columns: Sequence[str]) -> bool:
     return "ear" in columns or both
 
 
-def _ear_column(table: TextTable, column: str) -> Float64:
+def _ear_column(table: text_tables.TextTable, column: str) -> Float64:
     return _ear(table.path, table.lines, table.cells(column), table.decimal)
 
 
-def _ear(path: Path, lines: Sequence[int], words: Sequence[str], decimal: Decimal) -> Float64:
+def _ear(
+    path: Path, lines: Sequence[int], words: Sequence[str], decimal: text_tables.Decimal
+) -> Float64:
     """Return eye aspect ratios, NaN for ``x`` and empty cells."""
-    numbers = read_numbers(path, "ear", lines, ["" if w == "x" else w for w in words], decimal)
+    numbers = text_tables.read_numbers(
+        path, "ear", lines, ["" if w == "x" else w for w in words], decimal
+    )
     odd = np.flatnonzero((numbers < -0.01) | (numbers > _LARGEST_EAR)).tolist()
     if odd:
         raise TableFileError(
@@ -148,7 +143,7 @@ def _ear(path: Path, lines: Sequence[int], words: Sequence[str], decimal: Decima
     return numbers
 
 
-def _known(table: TextTable, numbers: Float64) -> Float64:
+def _known(table: text_tables.TextTable, numbers: Float64) -> Float64:
     missing = np.flatnonzero(np.isnan(numbers)).tolist()
     if missing:
         lines = table.lines
@@ -164,7 +159,7 @@ def _rate(path: Path, frame_rate_hz: float | None) -> float:
     return frame_rate_hz
 
 
-def _valid(table: TextTable) -> np.ndarray:
+def _valid(table: text_tables.TextTable) -> np.ndarray:
     column = table.first_of(_VALID)
     if column is None:
         return np.ones(len(table.rows), dtype=bool)

@@ -17,15 +17,8 @@ from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statist
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.settings import Rejection, cr_rule_text
 from site_agent.eyeblink.conditioning.summary import TrialResult
+from site_agent.eyeblink.outputs import report_figures
 from site_agent.eyeblink.outputs.json_files import NOTES, versions
-from site_agent.eyeblink.outputs.report_figures import (
-    BLINK_CAPTION,
-    TYPE_TEXTS,
-    aligned_figure,
-    amplitude_figure,
-    blink_figure,
-    learning_figure,
-)
 from site_agent.eyeblink.outputs.trace_picture import trace_caption, trace_figure
 from site_agent.eyeblink.records import Gap
 from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
@@ -143,7 +136,9 @@ def report_page(session: AnalysedSession) -> str:
         conditioning=_conditioning(session, conditioning) if conditioning is not None else None,
         trace=_drawing(trace_figure(session), "The whole recording", trace_caption(session)),
         blink_drawing=_drawing(
-            blink_figure(session, statistics), "Statistics of the blinks", BLINK_CAPTION
+            report_figures.blink_figure(session, statistics),
+            "Statistics of the blinks",
+            report_figures.BLINK_CAPTION,
         )
         if statistics.blinks
         else None,
@@ -255,7 +250,7 @@ def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) ->
     """Return what the section on conditioned responses shows."""
     drawings = [
         _drawing(
-            aligned_figure(session, conditioning),
+            report_figures.aligned_figure(session, conditioning),
             "Eyelid closure around the stimuli",
             "Eyelid closure around the stimuli, less each trial's baseline. Thin: single valid "
             "trials; thick with its shaded band: mean and 95 % interval. Solid line: CS; dashed: "
@@ -263,13 +258,13 @@ def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) ->
             "measured.",
         ),
         _drawing(
-            amplitude_figure(conditioning),
+            report_figures.amplitude_figure(conditioning),
             "CR amplitude of every trial with a CS",
             "CR amplitude of each trial with a CS, in their order. Filled: CR; open: no CR; "
             "cross: rejected, which is not the same as no response. Dotted: the CR criterion.",
         ),
         _drawing(
-            learning_figure(conditioning),
+            report_figures.learning_figure(conditioning),
             "CR percentage over blocks of trials",
             "Share of CRs in blocks of trials with 95 % intervals (Wilson).",
         ),
@@ -290,7 +285,8 @@ def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) ->
 def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, str]]:
     found, settings = conditioning.summary, conditioning.settings
     types = ", ".join(
-        f"{found.trials_by_type.get(kind.value, 0)} {text}" for kind, text in TYPE_TEXTS.items()
+        f"{found.trials_by_type.get(kind.value, 0)} {text}"
+        for kind, text in report_figures.TYPE_TEXTS.items()
     )
     reasons = "; ".join(
         f"{count}: {REASON_TEXTS[Rejection(reason)]}"
@@ -325,7 +321,7 @@ def _trial_row(result: TrialResult) -> list[object]:
     measures = result.measures
     return [
         measures.trial,
-        TYPE_TEXTS[measures.trial_type],
+        report_figures.TYPE_TEXTS[measures.trial_type],
         measures.cs_onset_s,
         measures.us_onset_s,
         measures.baseline,

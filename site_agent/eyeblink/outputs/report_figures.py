@@ -18,17 +18,7 @@ from site_agent.eyeblink.conditioning.cr_onset import GAP_FACTOR, cut_trial
 from site_agent.eyeblink.conditioning.summary import TrialResult, wilson_interval_percent
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.pictures.plot_style import (
-    BLUE,
-    CS_COLOUR,
-    HATCH_PARTIAL,
-    PANEL_PT,
-    SOFT,
-    TITLE_PT,
-    US_COLOUR,
-    draw_grid,
-    new_figure_with_margins,
-)
+from site_agent.pictures import plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +47,7 @@ LEAST_BLOCK, MOST_BLOCKS = 5, 10
 def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> Figure:
     """Draw rate, amplitudes, durations, speeds and profiles; the session has blinks."""
     blinks = [blink for blink in session.blinks if blink.kind == "blink"]
-    figure = new_figure_with_margins(10.0, 9.0, wspace=0.2, hspace=0.35)
+    figure = plot_style.new_figure_with_margins(10.0, 9.0, wspace=0.2, hspace=0.35)
     axes = figure.subplot_mosaic(
         [["rate", "rate"], ["amplitude", "duration"], ["speed", "profile"]]
     )
@@ -67,7 +57,7 @@ def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> Figur
     _draw_speeds(axes["speed"], blinks)
     _draw_profiles(axes["profile"], session, blinks)
     for axis in axes.values():
-        draw_grid(axis)
+        plot_style.draw_grid(axis)
     return figure
 
 
@@ -80,13 +70,15 @@ def _draw_rate(axis: Axes, statistics: BlinkStatistics) -> None:
                 each.blinks_per_minute,
                 width_min,
                 align="edge",
-                facecolor=BLUE,
+                facecolor=plot_style.BLUE,
                 alpha=0.6,
                 edgecolor="black",
                 linewidth=0.6,
             )
         else:
-            axis.axvspan(start_min, start_min + width_min, facecolor="none", hatch="--", ec=SOFT)
+            axis.axvspan(
+                start_min, start_min + width_min, facecolor="none", hatch="--", ec=plot_style.SOFT
+            )
     if math.isfinite(statistics.blinks_per_minute):
         axis.axhline(statistics.blinks_per_minute, color="black", linestyle=":")
     axis.set(xlabel="time (min)", ylabel="blinks per minute")
@@ -103,14 +95,14 @@ def _draw_distribution(axis: Axes, blinks: Sequence[Blink], name: str, label: st
         [complete, partial],
         bins=BINS,
         stacked=True,
-        color=[BLUE, "white"],
+        color=[plot_style.BLUE, "white"],
         edgecolor="black",
         linewidth=0.6,
-        hatch=["", HATCH_PARTIAL],
+        hatch=["", plot_style.HATCH_PARTIAL],
     )
     median = float(np.median(complete + partial))
     axis.axvline(median, color="black", linestyle=":")
-    axis.set_title(f"median {median:.3g}", fontsize=PANEL_PT)
+    axis.set_title(f"median {median:.3g}", fontsize=plot_style.PANEL_PT)
     axis.set(xlabel=label, ylabel="number of blinks")
 
 
@@ -127,8 +119,8 @@ def _draw_speeds(axis: Axes, blinks: Sequence[Blink]) -> None:
     if len(known) >= 5 and np.ptp(far) > 0.05:
         # Through the origin, as a lid that does not move has no speed.
         slope = float(far @ fast / (far @ far))
-        axis.axline((0.0, 0.0), slope=slope, color=SOFT, linestyle="--")
-        axis.set_title(f"dashed: {slope:.1f} per second × amplitude", fontsize=PANEL_PT)
+        axis.axline((0.0, 0.0), slope=slope, color=plot_style.SOFT, linestyle="--")
+        axis.set_title(f"dashed: {slope:.1f} per second × amplitude", fontsize=plot_style.PANEL_PT)
     axis.set_xlim(left=0.0)
     axis.set_ylim(bottom=0.0)
 
@@ -143,8 +135,8 @@ def _draw_profiles(axis: Axes, session: AnalysedSession, blinks: Sequence[Blink]
     mean = np.where(2 * count >= len(values), total / np.maximum(count, 1), np.nan)
     # More lines than this only darken the picture, and make the page slow to open.
     shown = values[:: max(1, math.ceil(len(values) / MOST_PROFILES))]
-    axis.plot(PROFILE_MS, shown.T, color=SOFT, linewidth=0.5, alpha=0.4)
-    axis.plot(PROFILE_MS, mean, color=BLUE, linewidth=2.2)
+    axis.plot(PROFILE_MS, shown.T, color=plot_style.SOFT, linewidth=0.5, alpha=0.4)
+    axis.plot(PROFILE_MS, mean, color=plot_style.BLUE, linewidth=2.2)
     axis.axvline(0.0, color="black", linestyle=":")
     axis.set(xlabel="time from the peak (ms)", ylabel="FEC", ylim=(-0.3, 1.3))
 
@@ -165,7 +157,7 @@ def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -
         window_ms=(-500.0, max(1000.0, after_ms)),
     )
     found = [kind for kind in TYPE_TEXTS if kind in aligned.trial_types]
-    figure = new_figure_with_margins(10.0, 3.4, wspace=0.2)
+    figure = plot_style.new_figure_with_margins(10.0, 3.4, wspace=0.2)
     axes = figure.subplots(1, max(1, len(found)), sharey=True, squeeze=False)[0]
     for axis, kind in zip(axes, found, strict=False):
         _draw_aligned(axis, aligned, kind)
@@ -180,13 +172,15 @@ def _draw_aligned(axis: Axes, aligned: AlignedTrials, kind: TrialType) -> None:
     mean, error, count = aligned.mean_and_error(kind)
     rows = aligned.fec[aligned.valid & np.array([each is kind for each in aligned.trial_types])]
     shown = rows[:: max(1, math.ceil(len(rows) / MOST_LINES))]
-    axis.plot(aligned.time_ms, shown.T, color=SOFT, linewidth=0.5, alpha=0.4)
+    axis.plot(aligned.time_ms, shown.T, color=plot_style.SOFT, linewidth=0.5, alpha=0.4)
     if count > 1:
         half = float(stdtrit(count - 1, 0.975)) * error
-        axis.fill_between(aligned.time_ms, mean - half, mean + half, color=BLUE, alpha=0.25, lw=0)
-    axis.plot(aligned.time_ms, mean, color=BLUE, linewidth=2.2)
-    axis.set_title(f"{TYPE_TEXTS[kind]}, {count} valid trials", fontsize=TITLE_PT)
-    draw_grid(axis)
+        axis.fill_between(
+            aligned.time_ms, mean - half, mean + half, color=plot_style.BLUE, alpha=0.25, lw=0
+        )
+    axis.plot(aligned.time_ms, mean, color=plot_style.BLUE, linewidth=2.2)
+    axis.set_title(f"{TYPE_TEXTS[kind]}, {count} valid trials", fontsize=plot_style.TITLE_PT)
+    plot_style.draw_grid(axis)
     axis.set_xlim(aligned.time_ms[0], aligned.time_ms[-1])
 
 
@@ -194,13 +188,15 @@ def _draw_stimuli(
     axis: Axes, kind: TrialType, cs_us_ms: float, cr_window_ms: tuple[float, float]
 ) -> None:
     if kind is TrialType.US_ONLY:
-        axis.axvline(0.0, color=US_COLOUR, linestyle="--")
+        axis.axvline(0.0, color=plot_style.US_COLOUR, linestyle="--")
         axis.set_xlabel("time from the US (ms)")
         return
     start_ms, end_ms = cr_window_ms
     axis.axvspan(cs_us_ms + start_ms, cs_us_ms + end_ms, facecolor="none", hatch="---", ec="0.7")
-    axis.axvline(0.0, color=CS_COLOUR)
-    axis.axvline(cs_us_ms, color=US_COLOUR, linestyle="--" if kind is TrialType.PAIRED else ":")
+    axis.axvline(0.0, color=plot_style.CS_COLOUR)
+    axis.axvline(
+        cs_us_ms, color=plot_style.US_COLOUR, linestyle="--" if kind is TrialType.PAIRED else ":"
+    )
     axis.set_xlabel("time from the CS (ms)")
 
 
@@ -209,9 +205,9 @@ def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
     trials = [result for result in conditioning.trials if result.has_cs]
     if not trials:
         return None
-    figure = new_figure_with_margins(10.0, 2.6)
+    figure = plot_style.new_figure_with_margins(10.0, 2.6)
     axis = figure.subplots()
-    axis.axhline(0.0, color=SOFT, linewidth=0.8)
+    axis.axhline(0.0, color=plot_style.SOFT, linewidth=0.8)
     if conditioning.settings.cr_rule.value == "fec":
         axis.axhline(conditioning.settings.cr_threshold, color="black", linestyle=":")
     for number, result in enumerate(trials, start=1):
@@ -221,7 +217,7 @@ def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
         fill = "black" if result.cr else "white"
         axis.plot(number, shown, "kx" if rejected else "ko", markersize=5, markerfacecolor=fill)
     axis.set(xlabel="trial with a CS", ylabel="CR amplitude (FEC)", xlim=(0, len(trials) + 1))
-    draw_grid(axis)
+    plot_style.draw_grid(axis)
     return figure
 
 
@@ -240,13 +236,15 @@ def learning_figure(conditioning: ConditioningResult) -> Figure | None:
             bars.append((value - low, high - value))
     if len(places) < 2:
         return None
-    figure = new_figure_with_margins(6.0, 3.4)
+    figure = plot_style.new_figure_with_margins(6.0, 3.4)
     axis = figure.subplots()
     yerr = np.abs(np.array(bars).T)
-    axis.errorbar(places, percent, yerr=yerr, color=BLUE, ecolor="black", marker="o", capsize=3)
+    axis.errorbar(
+        places, percent, yerr=yerr, color=plot_style.BLUE, ecolor="black", marker="o", capsize=3
+    )
     axis.set(xlabel=f"block of {size} trials with a CS", ylabel="CRs (%)", ylim=(-4, 104))
     axis.set_xticks(places)
-    draw_grid(axis)
+    plot_style.draw_grid(axis)
     return figure
 
 

@@ -13,18 +13,7 @@ import numpy as np
 from site_agent.datasets.trials import TrialType
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.pictures.plot_style import (
-    CS_COLOUR,
-    HATCH_CLOSURE,
-    HATCH_PARTIAL,
-    SMALL_PT,
-    TITLE_PT,
-    US_COLOUR,
-    draw_grid,
-    new_figure_with_margins,
-    save_png,
-    thinned,
-)
+from site_agent.pictures import plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +35,7 @@ def write_trace_picture(session: AnalysedSession, path: Path) -> None:
     name = session.sources[0].name if session.sources else "session"
     lines = [name, *trace_caption(session).splitlines()]
     title = "\n".join(part for line in lines for part in wrap(line, _TITLE_LINE) or [""])
-    save_png(trace_figure(session, title), path)
+    plot_style.save_png(trace_figure(session, title), path)
 
 
 def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
@@ -58,10 +47,10 @@ def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
     rows, row_s = _layout(trace.duration_s)
     top_in = 0.1 + 0.2 * len(title.splitlines())
     height_in = 0.5 + top_in + 1.3 * rows
-    figure = new_figure_with_margins(
+    figure = plot_style.new_figure_with_margins(
         12.0, height_in, right=0.94, top=1.0 - top_in / height_in, hspace=0.25
     )
-    figure.suptitle(title, fontsize=TITLE_PT, y=1.0 - 0.05 / height_in, va="top")
+    figure.suptitle(title, fontsize=plot_style.TITLE_PT, y=1.0 - 0.05 / height_in, va="top")
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
     limits = _ear_limits(trace.ear)
     start_s = float(trace.timestamps_s[0]) if len(trace.timestamps_s) else 0.0
@@ -71,7 +60,7 @@ def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
         _draw_blinks(axis, session, over_s)
         _draw_trials(axis, session, over_s)
         axis.set(xlim=over_s, ylim=limits, ylabel="EAR")
-        draw_grid(axis)
+        plot_style.draw_grid(axis)
         _add_fec_axis(axis, session)
     axes[-1].set_xlabel("time (s)")
     return figure
@@ -115,7 +104,7 @@ def _draw_signal(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
     part = slice(max(int(first) - 1, 0), int(last) + 1)
     times_s, ear = trace.timestamps_s[part], trace.ear[part]
     colour = "black" if session.calibration.reliable else DOUBTFUL
-    axis.plot(*thinned(times_s, ear, POINTS_PER_ROW), color=colour, linewidth=0.7)
+    axis.plot(*plot_style.thinned(times_s, ear, POINTS_PER_ROW), color=colour, linewidth=0.7)
     axis.fill_between(
         times_s,
         0.0,
@@ -133,7 +122,7 @@ def _draw_blinks(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
     start_s, end_s = over_s
     across = axis.get_xaxis_transform()
     seen = [b for b in session.blinks if b.offset_s >= start_s and b.onset_s < end_s]
-    for hatch in ("", HATCH_PARTIAL, HATCH_CLOSURE):
+    for hatch in ("", plot_style.HATCH_PARTIAL, plot_style.HATCH_CLOSURE):
         spans = [
             (blink.onset_s, blink.offset_s - blink.onset_s)
             for blink in seen
@@ -159,13 +148,15 @@ def _draw_blinks(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
     for blink, name, level in zip(peaks, names, levels, strict=True):
         if level is not None:
             at = (blink.peak_s, level)
-            axis.text(*at, name, fontsize=SMALL_PT, ha="center", va="top", transform=across)
+            axis.text(
+                *at, name, fontsize=plot_style.SMALL_PT, ha="center", va="top", transform=across
+            )
 
 
 def _hatch(kind: str, completeness: str) -> str:
     if kind == "closure":
-        return HATCH_CLOSURE
-    return "" if completeness == "complete" else HATCH_PARTIAL
+        return plot_style.HATCH_CLOSURE
+    return "" if completeness == "complete" else plot_style.HATCH_PARTIAL
 
 
 def number_levels(
@@ -189,9 +180,9 @@ def _draw_trials(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
     trials = session.conditioning.trials if session.conditioning is not None else ()
     for result in trials:
         measures = result.measures
-        onsets = [(measures.cs_onset_s, CS_COLOUR, "-")] if result.has_cs else []
+        onsets = [(measures.cs_onset_s, plot_style.CS_COLOUR, "-")] if result.has_cs else []
         if measures.trial_type is not TrialType.CS_ONLY:
-            onsets.append((measures.us_onset_s, US_COLOUR, "--"))
+            onsets.append((measures.us_onset_s, plot_style.US_COLOUR, "--"))
         onsets = [onset for onset in onsets if start_s <= onset[0] < end_s]
         for onset_s, colour, dash in onsets:
             axis.axvline(onset_s, color=colour, linestyle=dash, linewidth=0.9)
@@ -200,7 +191,7 @@ def _draw_trials(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
                 onsets[0][0],
                 0.07,
                 f"T{measures.trial}{'' if result.valid else '×'} ",
-                fontsize=SMALL_PT,
+                fontsize=plot_style.SMALL_PT,
                 color=onsets[0][1],
                 ha="right",
                 transform=axis.get_xaxis_transform(),

@@ -14,14 +14,7 @@ from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.blinks.extents import SHUT_SHARE
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.review.actions import (
-    LOG_NAME,
-    ReviewEvent,
-    ReviewState,
-    ReviewStatus,
-    read_log,
-    replay,
-)
+from site_agent.eyeblink.review import actions
 from site_agent.eyeblink.review.automatic_result import (
     AutomaticResult,
     FrameColumns,
@@ -37,7 +30,7 @@ FILE_NAME = "blinks_reviewed.csv"
 STATUS_COLUMN = "review_status"
 
 
-def _row(event: ReviewEvent, result: AutomaticResult) -> dict[str, str]:
+def _row(event: actions.ReviewEvent, result: AutomaticResult) -> dict[str, str]:
     automatic = result.rows.get(event.blink_id)
     row = dict(automatic) if automatic is not None else dict.fromkeys(result.columns, "")
     row["blink_id"] = str(event.blink_id)
@@ -50,7 +43,7 @@ def _row(event: ReviewEvent, result: AutomaticResult) -> dict[str, str]:
     return row
 
 
-def _measures(event: ReviewEvent, frames: FrameColumns) -> dict[str, str]:
+def _measures(event: actions.ReviewEvent, frames: FrameColumns) -> dict[str, str]:
     onset, peak, offset = (
         frames.nearest(time_s) for time_s in (event.onset_s, event.peak_s, event.offset_s)
     )
@@ -87,18 +80,22 @@ def _text(value: float, digits: int) -> str:
     return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 
-def reviewed_rows(result: AutomaticResult, state: ReviewState) -> list[dict[str, str]]:
+def reviewed_rows(result: AutomaticResult, state: actions.ReviewState) -> list[dict[str, str]]:
     """Return the rows of the blinks that are not deleted, by onset.
 
     Rows with unchanged times are those of blinks.csv. For the others, frames, times and sizes are
     measured in the unfiltered trace.
     """
     return [
-        _row(event, result) for event in state.events if event.status is not ReviewStatus.DELETED
+        _row(event, result)
+        for event in state.events
+        if event.status is not actions.ReviewStatus.DELETED
     ]
 
 
-def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: Path) -> Path:
+def write_reviewed_blinks(
+    result: AutomaticResult, state: actions.ReviewState, folder: Path
+) -> Path:
     """Write the table of `reviewed_rows`, with their status."""
     path = folder / FILE_NAME
     # The columns of blinks.csv as it was written, which may be older than this program.
@@ -143,7 +140,7 @@ def report_session(
     if state is None:
         return SessionReport(place, {}, summarise(session, {}))
     counts = Counter(event.status for event in state.events)
-    review = {status.value: counts[status] for status in ReviewStatus if counts[status]}
+    review = {status.value: counts[status] for status in actions.ReviewStatus if counts[status]}
     if not reviewed:
         return SessionReport(place, review, summarise(session, {}))
     after = replace(session, blinks=blinks_of_rows(reviewed_rows(result, state)))
@@ -172,9 +169,9 @@ def write_reviewed_sessions(study: Path, reports: Sequence[SessionReport]) -> Pa
     return path
 
 
-def _review_of(result: AutomaticResult) -> ReviewState | None:
-    log = result.review_folder / LOG_NAME
-    content = read_log(log)
+def _review_of(result: AutomaticResult) -> actions.ReviewState | None:
+    log = result.review_folder / actions.LOG_NAME
+    content = actions.read_log(log)
     if content.header is None:
         return None
     if content.header.blinks_sha256 != result.blinks_sha256:
@@ -182,4 +179,4 @@ def _review_of(result: AutomaticResult) -> ReviewState | None:
             f"{log}: the review belongs to another result: the analysis was repeated since. Repeat "
             f"it with the old settings, or move {log.parent} away and review again"
         )
-    return replay(result.events, [entry.action for entry in content.entries])
+    return actions.replay(result.events, [entry.action for entry in content.entries])

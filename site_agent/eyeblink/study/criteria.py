@@ -31,14 +31,7 @@ from site_agent.eyeblink.conditioning.settings import (
 )
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.study.learning_curve import (
-    Effect,
-    LearningMeasure,
-    StudySession,
-    fit_learning_curve,
-    group_difference,
-    learning_points,
-)
+from site_agent.eyeblink.study import learning_curve
 from site_agent.plain_json import plain
 from site_agent.wording import count_words
 
@@ -127,7 +120,7 @@ class CriterionRow:
     n_valid: int
     n_rejected: int
     n_cr: int
-    effect: Effect | None
+    effect: learning_curve.Effect | None
     agrees: bool
     problem: str = ""
 
@@ -146,7 +139,7 @@ class CriteriaComparison:
     """A study under several criteria; the first is the study's own."""
 
     question: Question
-    measure: LearningMeasure
+    measure: learning_curve.LearningMeasure
     rows: tuple[CriterionRow, ...]
     share_agreeing: float
     holds: bool
@@ -185,7 +178,7 @@ def compare_criteria(
     criteria: Sequence[Criterion] | None = None,
     *,
     question: Question = "learning",
-    measure: LearningMeasure = "cr_percent",
+    measure: learning_curve.LearningMeasure = "cr_percent",
     progress: Callable[[float, str], None] | None = None,
 ) -> CriteriaComparison:
     """Recompute a study under several criteria and say whether its conclusion holds.
@@ -201,7 +194,7 @@ def compare_criteria(
         There are no sessions or criteria, or the first criterion cannot answer the question.
     """
     criteria = default_criteria() if criteria is None else tuple(criteria)
-    study: list[list[StudySession]] = [[] for _ in criteria]
+    study: list[list[learning_curve.StudySession]] = [[] for _ in criteria]
     total = length_hint(sessions)
     for done, session in enumerate(sessions):
         if progress is not None:
@@ -209,7 +202,9 @@ def compare_criteria(
             progress(share, f"{session.participant}, session {session.session:g}")
         for place, result in enumerate(_judge_all(session, criteria)):
             study[place].append(
-                StudySession(session.participant, session.session, result, session.group)
+                learning_curve.StudySession(
+                    session.participant, session.session, result, session.group
+                )
             )
     if not criteria or not study[0]:
         raise ConditioningError(
@@ -274,13 +269,15 @@ def _judge_all(
 
 
 def _effect(
-    results: Sequence[StudySession], question: Question, measure: LearningMeasure
-) -> tuple[Effect | None, str]:
+    results: Sequence[learning_curve.StudySession],
+    question: Question,
+    measure: learning_curve.LearningMeasure,
+) -> tuple[learning_curve.Effect | None, str]:
     try:
-        points = learning_points(results, measure)
+        points = learning_curve.learning_points(results, measure)
         if question == "groups":
-            return group_difference(points)[0], ""
-        slope = fit_learning_curve(points, measure).slope
+            return learning_curve.group_difference(points)[0], ""
+        slope = learning_curve.fit_learning_curve(points, measure).slope
     except ConditioningError as error:
         return None, str(error)
     if not math.isfinite(slope.low):
@@ -290,7 +287,7 @@ def _effect(
     return slope, ""
 
 
-def _finding(first: Effect, question: Question, groups: Sequence[str]) -> str:
+def _finding(first: learning_curve.Effect, question: Question, groups: Sequence[str]) -> str:
     if question == "learning":
         return {
             "positive": "rises over sessions",

@@ -21,19 +21,7 @@ from site_agent.eyeblink.study.learning_curve import (
     fit_learning_curve,
 )
 from site_agent.eyeblink.study.sessions import gather_bids
-from site_agent.pictures.plot_style import (
-    BLACK,
-    DASHES,
-    HATCHES,
-    LEGEND_PT,
-    MARKS,
-    SOFT,
-    TITLE_PT,
-    draw_grid,
-    new_figure,
-    save_png,
-    whole_numbers,
-)
+from site_agent.pictures import plot_style
 from site_agent.plain_json import plain
 from site_agent.tables import Table, columns_of
 
@@ -227,7 +215,7 @@ def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve
     """Draw each measure: every participant, the mean with its standard error, line and band."""
     fitted = {curve.measure for group in curves.values() for curve in group}
     measures = [measure for measure in MEASURE_UNITS if measure in fitted]
-    figure = new_figure(5.2 * len(measures), 4.8)
+    figure = plot_style.new_figure(5.2 * len(measures), 4.8)
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     for axis, measure in zip(axes, measures, strict=True):
         for place, (group, group_curves) in enumerate(curves.items()):
@@ -236,35 +224,38 @@ def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve
                     _draw_curve(axis, curve, group, place, several=len(curves) > 1)
         axis.set_xlabel("session")
         axis.set_ylabel(_TITLES[measure])
-        draw_grid(axis)
+        plot_style.draw_grid(axis)
         if measure == "cr_percent":
             axis.set_ylim(-3, 103)
-        whole_numbers(axis)
+        plot_style.whole_numbers(axis)
         axis.legend(
-            fontsize=LEGEND_PT, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False
+            fontsize=plot_style.LEGEND_PT,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.13),
+            frameon=False,
         )
     figure.suptitle(
         "Thin: participants; marks with bars: mean and standard error;\n"
         "thick: fitted line with its 95 % band",
-        fontsize=TITLE_PT,
+        fontsize=plot_style.TITLE_PT,
     )
-    save_png(figure, path)
+    plot_style.save_png(figure, path)
 
 
 def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, several: bool) -> None:
-    line = DASHES[place % len(DASHES)]
+    line = plot_style.DASHES[place % len(plot_style.DASHES)]
     people = sorted({point.participant for point in curve.points})
     for number, person in enumerate(people):
         own = [point for point in curve.points if point.participant == person]
         axis.plot(
             [point.position for point in own],
             [point.value for point in own],
-            color=SOFT,
+            color=plot_style.SOFT,
             linewidth=0.9,
             linestyle=line,
-            marker=MARKS[number % len(MARKS)],
+            marker=plot_style.MARKS[number % len(plot_style.MARKS)],
             markersize=5,
-            markerfacecolor="white" if place % 2 == 0 else SOFT,
+            markerfacecolor="white" if place % 2 == 0 else plot_style.SOFT,
         )
     axis.fill_between(
         curve.positions,
@@ -273,7 +264,7 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         facecolor="0.5",
         alpha=0.22,
         edgecolor="0.3",
-        hatch=HATCHES[place % len(HATCHES)],
+        hatch=plot_style.HATCHES[place % len(plot_style.HATCHES)],
         linewidth=0.5,
     )
     slope, unit = curve.slope, MEASURE_UNITS[curve.measure]
@@ -284,7 +275,7 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
     axis.plot(
         curve.positions,
         curve.mean,
-        color=BLACK,
+        color=plot_style.BLACK,
         linewidth=2.2,
         linestyle=line,
         label=f"{name}{slope.estimate:+.2g} {unit} per session {interval}, {curve.method}",
@@ -295,11 +286,11 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         [mean.position + shift for mean in curve.observed],
         [mean.mean for mean in curve.observed],
         yerr=[0.0 if math.isnan(m.standard_error) else m.standard_error for m in curve.observed],
-        color=BLACK,
+        color=plot_style.BLACK,
         linestyle="none",
         marker="s" if place % 2 == 0 else "o",
         markersize=7,
-        markerfacecolor=BLACK if place % 2 == 0 else "white",
+        markerfacecolor=plot_style.BLACK if place % 2 == 0 else "white",
         capsize=4,
         zorder=5,
     )

@@ -26,10 +26,10 @@ from site_agent.eyeblink.conditioning.analysis import (
     judge_trials,
     measure_trials,
 )
-from site_agent.eyeblink.conditioning.led_onsets import align_trials
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, TrialResult, trial_rows
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
+from site_agent.eyeblink.outputs.report_figures import align_trials
 
 Pair = tuple[TrialResult, TrialTruth]
 

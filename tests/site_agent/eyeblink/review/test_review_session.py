@@ -95,7 +95,7 @@ def test_a_new_analysis_is_not_mixed_with_old_corrections(tmp_path: Path) -> Non
     with open_review(out) as review:
         review.act(Accept(blink_id=1))
     write_trace_session(tmp_path, seed=5)
-    with pytest.raises(ReviewOutdatedError, match="move .* away"):
+    with pytest.raises(ReviewOutdatedError, match=r"move .* away"):
         open_review(out)
 
 
