@@ -32,6 +32,7 @@ from site_agent.faces.models import (
     detect_in_images,
     open_detector,
 )
+from site_agent.plain_json import plain
 from site_agent.runs.progress import Progress
 
 Float64 = NDArray[np.float64]
@@ -80,20 +81,16 @@ class DetectionScores:
     ignored_detections: int
     intervals: dict[str, Interval]
     threshold: float
-    match_threshold: float
     upsample: int
     per_image: tuple[ImageMatches, ...] = field(repr=False)
     curve: tuple[ImageMatches, ...] = field(repr=False, default=())
+    match_threshold: float = MATCH_THRESHOLD
 
     @property
     def metrics(self) -> dict[str, float]:
         """The headline numbers by name, for upload and tables."""
-        return {
-            "recall": self.recall,
-            "precision": self.precision,
-            "f1": self.f1,
-            "average_precision": self.average_precision,
-        }
+        names = ("recall", "precision", "f1", "average_precision")
+        return {name: getattr(self, name) for name in names}
 
     def precision_recall(self) -> tuple[Float64, Float64, Float64]:
         """Return scores, precision and recall at each detection, from the best one on.
@@ -106,33 +103,14 @@ class DetectionScores:
 
     def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:
         """Return plain data for JSON; names of images only when asked for."""
-        plain: dict[str, Any] = {
+        own = plain(replace(self, per_image=(), curve=()))
+        described = {
             "kind": "hog-svm",
-            **self.metrics,
-            "true_positives": self.true_positives,
-            "false_positives": self.false_positives,
-            "false_negatives": self.false_negatives,
-            "images": self.images,
-            "faces": self.faces,
-            "ignored_detections": self.ignored_detections,
-            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
-            "threshold": self.threshold,
-            "match_threshold": self.match_threshold,
-            "upsample": self.upsample,
+            **{name: value for name, value in own.items() if name not in {"per_image", "curve"}},
         }
         if per_image:
-            plain["per_image"] = [
-                {
-                    "image": image.image,
-                    "faces": image.faces,
-                    "missed": image.missed,
-                    "scores": image.scores.tolist(),
-                    "hits": image.hits.tolist(),
-                    "ignored": image.ignored,
-                }
-                for image in self.per_image
-            ]
-        return plain
+            described["per_image"] = plain(self.per_image)
+        return described
 
 
 def evaluate_detector(
@@ -142,7 +120,6 @@ def evaluate_detector(
     upsample: int | None = None,
     threshold: float = 0.0,
     curve_below: float = 0.0,
-    match_threshold: float = MATCH_THRESHOLD,
     resamples: int = 1000,
     seed: int = 0,
     workers: int = 1,
@@ -176,16 +153,15 @@ def evaluate_detector(
         # Better detections never give way to worse ones, so leaving these out afterwards is the
         # same as not having found them.
         above = [d for d in result.detections if d.score >= threshold]
-        matches.append(_match(image, above, match_threshold))
+        matches.append(_match(image, above))
         if curve_below > 0:
-            curve.append(_match(image, result.detections, match_threshold))
+            curve.append(_match(image, result.detections))
         if progress:
             done = len(matches)
             progress(done / len(tasks), f"image {done} of {len(tasks)}")
     scores = summarise_detections(
         matches,
         threshold=threshold,
-        match_threshold=match_threshold,
         upsample=detector.default_upsample if upsample is None else upsample,
         resamples=resamples,
         seed=seed,
@@ -193,15 +169,12 @@ def evaluate_detector(
     return replace(scores, curve=tuple(curve))
 
 
-def _match(
-    image: AnnotatedImage, detections: Sequence[Detection], match_threshold: float
-) -> ImageMatches:
+def _match(image: AnnotatedImage, detections: Sequence[Detection]) -> ImageMatches:
     return match_image(
         [box.corners for box in image.boxes if not box.ignore],
         [box.corners for box in image.boxes if box.ignore],
         [(d.left, d.top, d.right, d.bottom) for d in detections],
         [d.score for d in detections],
-        match_threshold=match_threshold,
         image=image.path.name,
     )
 
@@ -212,7 +185,6 @@ def match_image(
     detections: Sequence[Sequence[float]],
     scores: Sequence[float],
     *,
-    match_threshold: float = MATCH_THRESHOLD,
     image: str = "",
 ) -> ImageMatches:
     """Hold the detections of one image against its boxes.
@@ -226,7 +198,7 @@ def match_image(
         Of the detections, best first.
     """
     taken = np.zeros(len(detections), dtype=bool)
-    covers = overlap_scores(faces, detections) > match_threshold
+    covers = overlap_scores(faces, detections) > MATCH_THRESHOLD
     missed = 0
     for row in covers:
         free = np.flatnonzero(row & ~taken)
@@ -234,7 +206,7 @@ def match_image(
             taken[free[0]] = True
         else:
             missed += 1
-    on_ignored = (overlap_scores(ignored, detections) > match_threshold).any(axis=0)
+    on_ignored = (overlap_scores(ignored, detections) > MATCH_THRESHOLD).any(axis=0)
     counts = taken | ~on_ignored
     return ImageMatches(
         image=image,
@@ -272,7 +244,6 @@ def summarise_detections(
     matches: Sequence[ImageMatches],
     *,
     threshold: float = 0.0,
-    match_threshold: float = MATCH_THRESHOLD,
     upsample: int = 0,
     resamples: int = 1000,
     seed: int = 0,
@@ -293,7 +264,6 @@ def summarise_detections(
         ignored_detections=sum(match.ignored for match in matches),
         intervals=bootstrap_intervals(statistics, len(matches), resamples=resamples, seed=seed),
         threshold=threshold,
-        match_threshold=match_threshold,
         upsample=upsample,
         per_image=tuple(matches),
         curve=(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from site_agent.datasets.landmark_schemes import PART_GROUPS, ibug_places
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.plain_json import plain
 
 Float64 = NDArray[np.float64]
 
@@ -214,34 +215,25 @@ class LandmarkScores:
 
     def to_dict(self, *, per_face: bool = False) -> dict[str, Any]:
         """Return plain data for JSON; names of images only when asked for."""
-        plain: dict[str, Any] = {
-            "kind": "ert",
-            **self.metrics,
-            "mean_error_px": self.mean_error_px,
-            **{name: getattr(self, name) for name in _EYE_MEASURES},
-            "normaliser": self.normaliser,
-            "images": self.images,
-            "faces": self.faces,
-            "parts": self.parts,
-            "skipped_faces": self.skipped_faces,
-            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
-            "per_landmark": {
-                name: None if np.isnan(error) else float(error)
-                for name, error in zip(self.names, self.per_landmark, strict=True)
-            },
+        own = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in {"names", "per_face", "per_landmark"}
         }
+        errors = dict(zip(self.names, self.per_landmark, strict=True))
+        described = {"kind": "ert", **plain(own), "per_landmark": plain(errors)}
         if per_face:
-            plain["per_face"] = [
+            described["per_face"] = [
                 {
                     "image": face.image,
                     "line": face.line,
                     "error": face.mean,
-                    "ear_error": None if np.isnan(face.ear_error) else face.ear_error,
+                    "ear_error": plain(face.ear_error),
                     "scale_px": face.scale_px,
                 }
                 for face in self.per_face
             ]
-        return plain
+        return described
 
 
 def summarise_landmarks(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import length_hint
-from typing import Literal
+from typing import Any, Literal
 
 from site_agent.datasets.trials import Trial
 from site_agent.errors import ConditioningError
@@ -84,6 +84,8 @@ def _overrides(word: str) -> dict[str, str]:
 
 
 Question = Literal["learning", "groups"]
+_Session = tuple[str, float, str, dict[str, Any]]
+"""Participant, number, group and summary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +196,7 @@ def compare_criteria(
         There are no sessions or criteria, or the first criterion cannot answer the question.
     """
     criteria = default_criteria() if criteria is None else tuple(criteria)
-    study: list[list[learning_curve.StudySession]] = [[] for _ in criteria]
+    study: list[list[_Session]] = [[] for _ in criteria]
     total = length_hint(sessions)
     for done, session in enumerate(sessions):
         if progress is not None:
@@ -202,9 +204,7 @@ def compare_criteria(
             progress(share, f"{session.participant}, session {session.session:g}")
         for place, result in enumerate(_judge_all(session, criteria)):
             study[place].append(
-                learning_curve.StudySession(
-                    session.participant, session.session, result, session.group
-                )
+                (session.participant, session.session, session.group, result.summary.to_dict())
             )
     if not criteria or not study[0]:
         raise ConditioningError(
@@ -217,13 +217,13 @@ def compare_criteria(
     rows: list[CriterionRow] = []
     for criterion, results in zip(criteria, study, strict=True):
         effect, problem = _effect(results, question, measure)
-        summaries = [session.result.summary for session in results]
+        summaries = [summary for *_, summary in results]
         rows.append(
             CriterionRow(
                 criterion=criterion.name,
-                n_valid=sum(summary.n_cs_valid for summary in summaries),
-                n_rejected=sum(summary.n_trials - summary.n_valid for summary in summaries),
-                n_cr=sum(summary.n_cr for summary in summaries),
+                n_valid=sum(summary["n_cs_valid"] for summary in summaries),
+                n_rejected=sum(summary["n_trials"] - summary["n_valid"] for summary in summaries),
+                n_cr=sum(summary["n_cr"] for summary in summaries),
                 effect=effect,
                 agrees=effect is not None and effect.verdict == own.verdict,
                 problem=problem,
@@ -237,7 +237,7 @@ def compare_criteria(
         if agreeing == len(rows)
         else f"this depends on the criterion: {agreeing} of {len(rows)} agree"
     )
-    finding = _finding(own, question, sorted({session.group for session in study[0]}))
+    finding = _finding(own, question, sorted({group for _, _, group, _ in study[0]}))
     return CriteriaComparison(
         question=question,
         measure=measure,
@@ -269,9 +269,7 @@ def _judge_all(
 
 
 def _effect(
-    results: Sequence[learning_curve.StudySession],
-    question: Question,
-    measure: learning_curve.LearningMeasure,
+    results: Sequence[_Session], question: Question, measure: learning_curve.LearningMeasure
 ) -> tuple[learning_curve.Effect | None, str]:
     try:
         points = learning_curve.learning_points(results, measure)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from site_agent.errors import ConditioningError
-from site_agent.eyeblink.conditioning.analysis import ConditioningResult
-from site_agent.eyeblink.conditioning.summary import TrialResult
 from site_agent.eyeblink.records import Float64, Int64
 from site_agent.plain_json import plain
 
@@ -24,19 +22,6 @@ MEASURE_UNITS: Mapping[LearningMeasure, str] = {
     "amplitude_cr": "FEC",
 }
 _BAND_POINTS = 41
-
-
-@dataclass(frozen=True)
-class StudySession:
-    """The result of one session of one participant.
-
-    `session` is its number among the participant's sessions, or another position, such as a day.
-    """
-
-    participant: str
-    session: float
-    result: ConditioningResult
-    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,32 +90,34 @@ class LearningCurve:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        return {
-            **plain({name: getattr(self, name) for name in ("measure", "method", "remarks")}),
-            "unit": MEASURE_UNITS[self.measure],
-            **{
-                name: plain(getattr(self, name).tolist())
-                for name in ("positions", "mean", "low", "high")
-            },
-            "slope": self.slope.to_dict(),
-            "observed": plain([asdict(item) for item in self.observed]),
-            "points": plain([asdict(point) for point in self.points]),
-            "n_participants": self.n_participants,
-        }
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**plain(own), "unit": MEASURE_UNITS[self.measure], "slope": self.slope.to_dict()}
 
 
 def learning_points(
-    sessions: Sequence[StudySession], measure: LearningMeasure = "cr_percent"
+    sessions: Iterable[tuple[str, float, str, Mapping[str, Any]]],
+    measure: LearningMeasure = "cr_percent",
 ) -> tuple[LearningPoint, ...]:
-    """Return a point for each session."""
-    points = []
-    for session in sorted(sessions, key=lambda item: (item.participant, item.session)):
-        trials = [result for result in session.result.trials if result.has_cs]
-        value, count = _value(trials, measure)
-        points.append(
-            LearningPoint(session.participant, session.session, value, count, session.group)
+    """Return a point for each session.
+
+    Parameters
+    ----------
+    sessions : iterable of (participant, position, group, summary)
+        The position is the session's number among the participant's, or a day; the summary is
+        that of a `SessionSummary`, with None or NaN for what is not known.
+    """
+    counted = "n_cr" if measure == "amplitude_cr" else "n_cs_valid"
+    points = [
+        LearningPoint(
+            participant,
+            position,
+            math.nan if summary[measure] is None else float(summary[measure]),
+            int(summary[counted]),
+            group,
         )
-    return tuple(points)
+        for participant, position, group, summary in sessions
+    ]
+    return tuple(sorted(points, key=lambda point: (point.participant, point.position)))
 
 
 def fit_learning_curve(
@@ -207,16 +194,6 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
         np.array([float(np.mean(own)) for own in values[name].values()]) for name in names
     )
     return Effect(*mean_difference(first, second)), (names[0], names[1])
-
-
-def _value(trials: Sequence[TrialResult], measure: LearningMeasure) -> tuple[float, int]:
-    judged = [trial for trial in trials if trial.cr is not None]
-    if measure == "cr_percent":
-        count = sum(bool(trial.cr) for trial in judged)
-        return (100.0 * count / len(judged) if judged else math.nan), len(judged)
-    used = judged if measure == "amplitude_all" else [trial for trial in judged if trial.cr]
-    amplitudes = [trial.measures.cr_amplitude for trial in used]
-    return (float(np.mean(amplitudes)) if amplitudes else math.nan), len(used)
 
 
 def _average_observed(

@@ -17,8 +17,8 @@ from site_agent.eyeblink.study.learning_curve import (
     MEASURE_UNITS,
     LearningCurve,
     LearningMeasure,
-    LearningPoint,
     fit_learning_curve,
+    learning_points,
 )
 from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.pictures import plot_style
@@ -66,28 +66,6 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     return StudySummary(files, curves, tuple(remarks))
 
 
-def learning_points_of(
-    records: Sequence[SessionRecord], measure: LearningMeasure
-) -> tuple[LearningPoint, ...]:
-    """Return a point for each session with trials, as `learning_points` would."""
-    points = []
-    for record in records:
-        if record.conditioning is None:
-            continue
-        value = record.conditioning[measure]
-        count = record.conditioning["n_cr" if measure == "amplitude_cr" else "n_cs_valid"]
-        points.append(
-            LearningPoint(
-                record.participant,
-                record.number,
-                math.nan if value is None else float(value),
-                int(count),
-                record.group,
-            )
-        )
-    return tuple(sorted(points, key=lambda point: (point.participant, point.position)))
-
-
 def _fit(
     records: Sequence[SessionRecord],
 ) -> tuple[dict[str, tuple[LearningCurve, ...]], list[str]]:
@@ -106,10 +84,13 @@ def _fit(
     curves: dict[str, tuple[LearningCurve, ...]] = {}
     for group in sorted({record.group for record in usable}):
         members = [record for record in usable if record.group == group]
+        sessions = [
+            (each.participant, each.number, each.group, each.conditioning or {}) for each in members
+        ]
         fitted = []
         for measure in MEASURE_UNITS:
             try:
-                fitted.append(fit_learning_curve(learning_points_of(members, measure), measure))
+                fitted.append(fit_learning_curve(learning_points(sessions, measure), measure))
             except ConditioningError as error:
                 where = f" of {group}" if group else ""
                 remarks.append(f"no learning curve{where} ({measure}): {error}")
