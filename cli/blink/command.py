@@ -21,6 +21,7 @@ from cli.frame.app import group_with_default
 from cli.frame.errors import InputMissingError
 from cli.frame.options import Option, command
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.conditioning.summary import SessionSummary
@@ -97,9 +98,7 @@ def analyse(
 def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
     for warning in session.warnings:
         invocation.warn(warning)
-    doubt = "" if session.calibrated else "; FEC is not calibrated, so this says nothing"
     rows = [
-        ["blinks", f"{session.blinks} ({_rate(session.blinks_per_minute)}){doubt}"],
         ["longer closures", f"{session.closures} (PERCLOS {_percent(session.perclos_pct)})"],
         ["recording", f"{session.seconds:.1f} s, {session.frames} frames"],
         ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
@@ -109,7 +108,18 @@ def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply
         ["speed", _speed(session)],
         *[[name, str(path)] for name, path in session.files.items()],
     ]
-    return Reply(session, TableText(["what", "value"], rows), [str(folder)])
+    return Reply(session, [_verdict(session), TableText(["what", "value"], rows)], [str(folder)])
+
+
+def _verdict(session: BlinkSession) -> str:
+    if not session.calibrated:
+        return "How often the person blinked is not known: see the warning."
+    words = f"{count_words(session.blinks, 'blink')}, {_rate(session.blinks_per_minute)}"
+    found = session.conditioning
+    if found is not None:
+        words += f"; conditioned responses in {found.n_cr} of {found.n_cs_valid} trials"
+    report = session.files.get("report")
+    return f"{words}." + (f" Read {report} first." if report else "")
 
 
 def _percent(value: float) -> str:
@@ -125,7 +135,7 @@ def _speed(session: BlinkSession) -> str:
 
 def _rate(blinks_per_minute: float) -> str:
     if math.isnan(blinks_per_minute):
-        return "the eyes were not seen long enough for a rate"
+        return "the eyes seen for too short a time for a rate"
     return f"{blinks_per_minute:.1f} a minute"
 
 

@@ -11,6 +11,7 @@ from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.review.review_session import ReviewSession
@@ -56,9 +57,15 @@ def report(
         {"session": each.place.parent, "review": each.review, "summary": each.summary}
         for each in found
     ]
+    unseen = sum(not each.review for each in found)
+    reviewed_words = f"{unseen} not reviewed" if unseen else "all reviewed"
+    blinks = count_words(sum(each.summary.blinks for each in found), "blink")
+    verdict = f"{blinks} in {count_words(len(found), 'session')} ({reviewed_words})."
     table = TableText(["session", "blinks", "closures", "a minute", "review"], rows)
     lines = [f"written {path}" for path in files]
-    return Reply({"items": items, "files": files}, [table, *lines], [row[0] for row in rows])
+    return Reply(
+        {"items": items, "files": files}, [verdict, table, *lines], [row[0] for row in rows]
+    )
 
 
 def report_place(

@@ -173,7 +173,7 @@ def _draw_aligned(axis: Axes, aligned: AlignedTrials, kind: TrialType) -> None:
     rows = aligned.fec[aligned.valid & np.array([each is kind for each in aligned.trial_types])]
     shown = rows[:: max(1, math.ceil(len(rows) / MOST_LINES))]
     axis.plot(aligned.time_ms, shown.T, color=plot_style.SOFT, linewidth=0.5, alpha=0.4)
-    if count > 1:
+    if count > 2:  # an interval of two trials hides the picture
         half = float(stdtrit(count - 1, 0.975)) * error
         axis.fill_between(
             aligned.time_ms, mean - half, mean + half, color=plot_style.BLUE, alpha=0.25, lw=0
