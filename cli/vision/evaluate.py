@@ -47,6 +47,14 @@ _SHORT_NAMES = {
 }
 
 
+_LENGTHS = {
+    "inter-ocular": "distance between the eyes",
+    "outer-corners": "distance of the outer eye corners",
+    "box": "size of the box",
+    "parts": "distance of the named landmarks",
+}
+
+
 @command(
     app,
     "evaluate",
@@ -228,7 +236,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         "files": written,
         "posted": posted,
     }
-    text = gaze_tables(models) if on_gaze else list(score_tables(models))
+    text = gaze_tables(models) if on_gaze else [*verdicts(models), *score_tables(models)]
     text += [f"written {path}" for path in written]
     text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
     return Reply(data, text, words_per_model)
@@ -377,6 +385,42 @@ def _plain(scores: Scores, per_image: bool) -> dict[str, Any]:
     return scores.to_dict()
 
 
+def verdicts(models: Sequence[ScoredModel]) -> list[str]:
+    """Return a sentence on the best detector, and one on the best landmark model."""
+    from site_agent.evaluation import DetectionScores, LandmarkScores
+
+    words = []
+    detectors = [
+        (model.scores, Path(model.name).name)
+        for model in models
+        if isinstance(model.scores, DetectionScores)
+    ]
+    if detectors:
+        found, name = max(detectors, key=lambda each: each[0].f1)
+        best = "" if len(detectors) == 1 else "Best by F1: "
+        words.append(
+            f"{best}{name} finds {100 * found.recall:.0f} % of the faces, and "
+            f"{100 * found.precision:.0f} % of what it finds are faces."
+        )
+    landmarks = [
+        (model.scores, Path(model.name).name)
+        for model in models
+        if isinstance(model.scores, LandmarkScores)
+    ]
+    if landmarks:
+        placed, name = min(landmarks, key=lambda each: each[0].mean_error)
+        best = "" if len(landmarks) == 1 else "Smallest error: "
+        unit = "px" if placed.normaliser == "none" else f"% of the {_LENGTHS[placed.normaliser]}"
+        size = placed.mean_error * (1 if placed.normaliser == "none" else 100)
+        lids = (
+            ""
+            if placed.ear_range is None
+            else f" and follows the lids {100 * placed.ear_range:.0f} % of their way"
+        )
+        words.append(f"{best}{name} is off by {size:.1f} {unit}{lids}.")
+    return words
+
+
 def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
     """Return one table for detectors and one for landmark models, within 100 columns."""
     by_columns: dict[tuple[str, ...], list[list[str]]] = {}
@@ -394,6 +438,7 @@ def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
         TableText(
             ["model", *[_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names], "faces"],
             rows,
+            keep=("mean error", "recall", "precision", "EAR range", "faces"),
         )
         for names, rows in by_columns.items()
     ]
