@@ -1,0 +1,112 @@
+"""The lock of the tested packages fits the project, and has no known weakness."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+LINE = re.compile(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}")
+ADVISORIES = "POOLCTL_TEST_ADVISORIES"
+"""The folder of a copy of the Python packaging advisory database (OSV, JSON or YAML)."""
+
+
+def read_lock() -> dict[str, str]:
+    text = (ROOT / ".ci" / "requirements.lock").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    matches = [LINE.fullmatch(line) for line in lines]
+    assert all(matches), "each line names one version and its hash, and no place to get it from"
+    return {canonicalize_name(match[1]): match[2] for match in matches if match}
+
+
+def test_the_lock_has_a_version_of_all_that_the_project_needs() -> None:
+    locked = read_lock()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    needed = [Requirement(each) for some in [project["dependencies"], *extras] for each in some]
+    unmet = [
+        str(each)
+        for each in needed
+        if each.name != "poolctl"
+        and not each.specifier.contains(locked.get(canonicalize_name(each.name), "0"))
+    ]
+    assert unmet == []
+
+
+def test_the_lock_is_what_these_tests_run_with() -> None:
+    installed = {canonicalize_name(each.name): each.version for each in distributions()}
+    locked = read_lock()
+    others = [
+        f"{name} {installed.get(name)}, not {version}"
+        for name, version in locked.items()
+        if installed.get(name) != version
+    ]
+    if others:
+        pytest.skip(f"these tests run with other packages than the lock has: {', '.join(others)}")
+    assert set(installed) - set(locked) <= {"pip", "poolctl"}
+
+
+def test_the_lock_has_no_known_weakness() -> None:
+    folder = os.environ.get(ADVISORIES)
+    if not folder:
+        pytest.skip(f"no advisory database at hand; {ADVISORIES} names the folder of one")
+    assert find_weaknesses(read_lock(), Path(folder)) == []
+
+
+def test_an_advisory_is_found_by_range_and_by_version(tmp_path: Path) -> None:
+    def write(name: str, **affected: Any) -> None:
+        entry = {"id": name, "affected": [{"package": {"name": "Lab_Tool"}, **affected}]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(entry))
+
+    write("by-version", versions=["1.2"])
+    write("by-range", ranges=[{"events": [{"introduced": "0"}, {"fixed": "1.10"}]}])
+    write("mended", ranges=[{"events": [{"introduced": "0"}, {"fixed": "1.2"}]}])
+    assert find_weaknesses({"lab-tool": "1.2"}, tmp_path) == ["by-range", "by-version"]
+
+
+def find_weaknesses(locked: dict[str, str], folder: Path) -> list[str]:
+    """Return the names of the advisories in a folder that concern a locked version."""
+    paths = sorted(each for each in folder.rglob("*") if each.suffix in {".json", ".yaml"})
+    entries = [yaml.safe_load(path.read_text()) for path in paths]
+    return [
+        entry["id"]
+        for entry in entries
+        if not entry.get("withdrawn")
+        and any(concerns(locked, each) for each in entry.get("affected", []))
+    ]
+
+
+def concerns(locked: dict[str, str], affected: dict[str, Any]) -> bool:
+    version = locked.get(canonicalize_name(affected["package"]["name"]))
+    if version is None:
+        return False
+    return version in affected.get("versions", []) or any(
+        is_within(Version(version), each["events"])
+        for each in affected.get("ranges", [])
+        if each.get("type", "ECOSYSTEM") == "ECOSYSTEM"
+    )
+
+
+def is_within(version: Version, events: list[dict[str, str]]) -> bool:
+    """Return whether the last event up to a version introduced the weakness."""
+    inside = False
+    for event in events:
+        [(kind, at)] = event.items()
+        if kind == "introduced" and Version(at) <= version:
+            inside = True
+        elif (kind == "fixed" and Version(at) <= version) or (
+            kind == "last_affected" and Version(at) < version
+        ):
+            inside = False
+    return inside
