@@ -27,11 +27,9 @@ and fingerprint follow from the file, whose digest is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter
-from typing import Any
 
 from pool_server.wire.data_use_rules import PERMISSIVE
 from pool_server.wire.signatures.statements import ModelPredicate, StatedTerm, Statement
@@ -101,23 +99,37 @@ class VersionFacts:
         return Statement.of(self.file_name, self.digest, predicate)
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """One field: its word, how it is read on both sides, and how the two are compared."""
-
-    word: str
-    signed: Callable[[Statement], Any]
-    found: Callable[[VersionFacts], Any]
-    compare: Callable[[Any, Any], str]
-
-
 def differences(statement: Statement, found: VersionFacts) -> list[str]:
-    """Return each field in which a signed statement differs from what was found, in words."""
-    problems = []
-    for field in COMPARED:
-        if problem := field.compare(field.signed(statement), field.found(found)):
-            problems.append(f"{field.word}: {problem}")
-    return problems
+    """Return each field in which a signed statement differs from what was found, in words.
+
+    All signed fields are compared but the time of signing; the tests hold that against
+    `ModelPredicate`.
+    """
+    said = statement.predicate
+    compared: dict[str, tuple[object, object]] = {
+        "digest": (statement.digest, found.digest),
+        "site": (said.site, found.site),
+        "name": (said.name, found.name),
+        "file name": (statement.file_name, found.file_name),
+        "size": (said.size_bytes, found.size_bytes),
+        # A signer that cannot read the file leaves its kind open, and a pool does not know it
+        # before the file is there; the digest binds it in any case.
+        "kind": (said.kind, found.kind) if said.kind and found.kind else ("", ""),
+        "description": (said.description, found.description),
+        "labels": (said.labels, found.labels),
+        "metrics": (said.metrics, found.metrics),
+        "card": (said.card_digest, found.card_digest),
+        "recipe": (said.recipe_digest, found.recipe_digest),
+        # The digest of the recipe binds their order.
+        "parents": (sorted(set(said.parents)), sorted(set(found.parents))),
+    }
+    problems = [
+        f"{word}: signed {_shorten(signed)}, found {_shorten(other)}"
+        for word, (signed, other) in compared.items()
+        if signed != other
+    ]
+    terms = _compare_terms(frozenset((each.code, each.detail) for each in said.terms), found)
+    return [*problems, f"terms: {terms}"] if terms else problems
 
 
 def text_digest(text: str | None) -> str | None:
@@ -125,22 +137,7 @@ def text_digest(text: str | None) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest() if text else None
 
 
-def _equal(signed: object, found: object) -> str:
-    return "" if signed == found else f"signed {_shorten(signed)}, found {_shorten(found)}"
-
-
-def _same_kind(signed: str, found: str) -> str:
-    # A signer that cannot read the file leaves its kind open, and a pool does not know it before
-    # the file is there; the digest binds it in any case.
-    return _equal(signed, found) if signed and found else ""
-
-
-def _same_set(signed: tuple[str, ...], found: tuple[str, ...]) -> str:
-    # The digest of the recipe binds their order.
-    return _equal(sorted(set(signed)), sorted(set(found)))
-
-
-def _binding_terms(signed: StatedTerms, found: VersionFacts) -> str:
+def _compare_terms(signed: StatedTerms, found: VersionFacts) -> str:
     """Compare terms: none may be lost that binds, and none may appear that allows more."""
     shown = found.own_terms | found.inherited_terms
     lost, added = signed - shown, set(found.own_terms - signed)
@@ -155,33 +152,6 @@ def _binding_terms(signed: StatedTerms, found: VersionFacts) -> str:
     parts = [f"signed and missing {_shorten(sorted(lost))}"] if lost else []
     parts += [f"not signed {_shorten(sorted(added))}"] if added else []
     return ", ".join(parts)
-
-
-def _predicate(name: str) -> Callable[[Statement], Any]:
-    return attrgetter(f"predicate.{name}")
-
-
-def _stated_terms(statement: Statement) -> StatedTerms:
-    return frozenset((each.code, each.detail) for each in statement.predicate.terms)
-
-
-COMPARED = (
-    _Compared("digest", attrgetter("digest"), attrgetter("digest"), _equal),
-    _Compared("site", _predicate("site"), attrgetter("site"), _equal),
-    _Compared("name", _predicate("name"), attrgetter("name"), _equal),
-    _Compared("file name", attrgetter("file_name"), attrgetter("file_name"), _equal),
-    _Compared("size", _predicate("size_bytes"), attrgetter("size_bytes"), _equal),
-    _Compared("kind", _predicate("kind"), attrgetter("kind"), _same_kind),
-    _Compared("description", _predicate("description"), attrgetter("description"), _equal),
-    _Compared("labels", _predicate("labels"), attrgetter("labels"), _equal),
-    _Compared("metrics", _predicate("metrics"), attrgetter("metrics"), _equal),
-    _Compared("terms", _stated_terms, lambda found: found, _binding_terms),
-    _Compared("card", _predicate("card_digest"), attrgetter("card_digest"), _equal),
-    _Compared("recipe", _predicate("recipe_digest"), attrgetter("recipe_digest"), _equal),
-    _Compared("parents", _predicate("parents"), attrgetter("parents"), _same_set),
-)
-"""Every signed field but the time of signing; a field of `ModelPredicate` without a row here fails
-the tests."""
 
 
 def _shorten(value: object) -> str:
