@@ -17,6 +17,7 @@ from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, sheet_of
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
+from site_agent.errors import TrainingFailedError
 from site_agent.federated.in_process import run_rounds
 from site_agent.networks import new_network, predict_gaze, to_module
 from site_agent.networks.gaze_modules import StagedNetwork
@@ -106,7 +107,12 @@ def _attack(
     for number, level in enumerate(settings.levels):
         progress(number / len(settings.levels), f"noise {level:g}")
         plan = settings.plan("v1", run.seed, level)
-        network = _trained(base, shadows, plan) if level else quiet
+        network, learned = quiet, True
+        if level:
+            try:
+                network = _trained(base, shadows, plan)
+            except TrainingFailedError:  # the noise is too much; the attack is on the first part
+                network, learned = base, False
         noise, cut = SmashedNoise(plan.noise, level), plan.found_cut
         attacked = attack_smashed_data(
             split_network(network, cut).client, cut, join_samples([*shadows.values()]),
@@ -117,7 +123,9 @@ def _attack(
         ratio = attacked.signal_to_noise_db
         yield {
             "level": level,
-            "error_deg": _error(_noisy_predictions(network, plan, test, run.seed), test),
+            "error_deg": _error(_noisy_predictions(network, plan, test, run.seed), test)
+            if learned
+            else None,
             "signal_to_noise_db": None if math.isinf(ratio) else ratio,
             "attackers": {name: each.facts() for name, each in attacked.results.items()},
         }

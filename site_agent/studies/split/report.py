@@ -139,8 +139,8 @@ def _leaks(shown: Sequence[Sequence[Any]]) -> list[str]:
         best = max((row for row in shown if row[0] == level), key=lambda row: float(row[4]))
         noise = f"at noise {level:g}" if level else "without noise"
         ends.append(
-            f"{noise} attacker {best[3]} has a gain of {best[4]:.2f} over the mean eye, and V1 an "
-            f"error of {best[1]:.2f} degrees"
+            f"{noise} attacker {best[3]} has a gain of {best[4]:.2f} over the mean eye, and V1 "
+            + ("cannot be trained" if best[1] is None else f"an error of {best[1]:.2f} degrees")
         )
     return [f"Smashed data show eyes: {'; '.join(ends)}."]
 
@@ -151,7 +151,7 @@ def _draw(path: Path, errors: Sequence[Sequence[Any]], shown: Sequence[Sequence[
     axes = figure.subplots()
     gains = axes.twinx()
     levels = sorted({row[0] for row in shown})
-    own = {row[0]: row[1] for row in shown}
+    own = {row[0]: np.nan if row[1] is None else row[1] for row in shown}
     axes.plot(levels, [own[level] for level in levels], label="error of V1", **line_style(0))
     for row in errors:
         if row[0] == METHODS["mean-gaze"]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from site_agent.datasets.gaze import open_gaze, write_samples
 from site_agent.studies.runs import Conduct
 from site_agent.studies.split.conducting import conduct_split_study
-from site_agent.studies.split.settings import METHODS, QUICK
+from site_agent.studies.split.report import write_report
+from site_agent.studies.split.settings import INVERSION, METHODS, QUICK, SplitRun
 from tests.site_agent.federated.small_sites import samples_at
 
 
@@ -38,3 +39,21 @@ def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name()
         plan = QUICK.plan(method, 0)
         assert (plan.variant, plan.dp_covers, plan.is_private) == ("v1", covers, True)
     assert not QUICK.plan("v1", 0).is_private
+
+
+def test_noise_that_nothing_learns_from_is_said(tmp_path: Path) -> None:
+    run = SplitRun(INVERSION, 0, ("a", "b", "c"), ("d", "e"))
+    scores = {
+        "gain": 0.1, "mse": 0.01, "ssim": 0.5, "gaze_error_deg": 9.0, "persons_found": 1.0,
+        "chance": 0.5,
+    }  # fmt: skip
+    levels = [
+        {"level": level, "error_deg": error, "signal_to_noise_db": None, "attackers": {"B": scores}}
+        for level, error in ((0.0, 5.0), (2.0, None))
+    ]
+    files, findings = write_report(tmp_path, [run], {run.key: {"levels": levels}}, ["poolctl"])
+    assert (
+        "at noise 2 attacker B has a gain of 0.10 over the mean eye, and V1 cannot be trained"
+        in (findings[0])
+    )
+    assert all(path.is_file() for path in files)
