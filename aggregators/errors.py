@@ -43,7 +43,7 @@ class FormatError(AggregatorError):
     """
 
     def __init__(
-        self, what: str, *, offset: int, found: str, expected: str, subject: str = ""
+        self, what: str, offset: int, found: str, expected: str, subject: str = ""
     ) -> None:
         self.what = what
         self.offset = offset
@@ -61,9 +61,7 @@ class FormatError(AggregatorError):
 
     def about(self, subject: str) -> FormatError:
         """Return the same error with the file's name."""
-        return type(self)(
-            self.what, offset=self.offset, found=self.found, expected=self.expected, subject=subject
-        )
+        return type(self)(self.what, self.offset, self.found, self.expected, subject)
 
 
 class UnknownFormatError(FormatError):

@@ -61,8 +61,8 @@ class StreamReader:
     def remaining(self) -> int:
         return self.end - self.offset
 
-    def fail(self, what: str, *, offset: int, found: object, expected: str) -> NoReturn:
-        raise FormatError(what, offset=offset, found=str(found), expected=expected)
+    def fail(self, what: str, offset: int, found: object, expected: str) -> NoReturn:
+        raise FormatError(what, offset, str(found), expected)
 
     def integer(self, what: str, minimum: int, maximum: int) -> int:
         """Read an integer in ``[minimum, maximum]``."""
@@ -70,7 +70,7 @@ class StreamReader:
         value = self._magnitude(what)
         if not minimum <= value <= maximum:
             wanted = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
-            self.fail(what, offset=start, found=value, expected=wanted)
+            self.fail(what, start, value, wanted)
         return value
 
     def count(self, what: str, item_bytes: int, minimum: int = 0) -> int:
@@ -81,9 +81,9 @@ class StreamReader:
         if not minimum <= value <= most:
             self.fail(
                 what,
-                offset=start,
-                found=value,
-                expected=f"{minimum} to {most} (all that {self.remaining} more bytes can hold)",
+                start,
+                value,
+                f"{minimum} to {most} (all that {self.remaining} more bytes can hold)",
             )
         return value
 
@@ -93,19 +93,16 @@ class StreamReader:
         rows = -self._magnitude(f"{what}, rows")
         if rows < 0:
             self.fail(
-                f"{what}, rows",
-                offset=start,
-                found=-rows,
-                expected="a negative number (dlib's mark of a column matrix)",
+                f"{what}, rows", start, -rows, "a negative number (dlib's mark of a column matrix)"
             )
         self.integer(f"{what}, columns", -1, -1)
         most = self.remaining // item_bytes
         if rows > most:
             self.fail(
                 f"{what}, rows",
-                offset=start,
-                found=rows,
-                expected=f"0 to {most} (all that {self.remaining} more bytes can hold)",
+                start,
+                rows,
+                f"0 to {most} (all that {self.remaining} more bytes can hold)",
             )
         return rows
 
@@ -116,19 +113,14 @@ class StreamReader:
         middle = self.offset
         exponent = self._magnitude(what)
         if not -32768 <= exponent <= 32767:
-            self.fail(
-                f"exponent of {what}", offset=middle, found=exponent, expected="-32768 to 32767"
-            )
+            self.fail(f"exponent of {what}", middle, exponent, "-32768 to 32767")
         try:
             value = math.inf if exponent >= 32000 else math.ldexp(mantissa, exponent)
         except OverflowError:
             value = math.inf
         if not math.isfinite(value):
             self.fail(
-                what,
-                offset=start,
-                found=f"an infinite number or NaN (exponent {exponent})",
-                expected="a finite number",
+                what, start, f"an infinite number or NaN (exponent {exponent})", "a finite number"
             )
         return value
 
@@ -167,12 +159,7 @@ class StreamReader:
     def finish(self, what: str) -> None:
         """Require the end of the file."""
         if self.remaining:
-            self.fail(
-                what,
-                offset=self.offset,
-                found=f"{self.remaining} more bytes",
-                expected="the end of the file",
-            )
+            self.fail(what, self.offset, f"{self.remaining} more bytes", "the end of the file")
 
     def move(self, after: int, report: NDArray[np.int64], what: str) -> None:
         """Move to where a kernel stopped, or raise its error."""
@@ -183,28 +170,18 @@ class StreamReader:
     def _magnitude(self, what: str) -> int:
         start = self.offset
         if start >= self.end:
-            self.fail(what, offset=start, found="the end of the file", expected="an integer")
+            self.fail(what, start, "the end of the file", "an integer")
         head = int(self.bytes[start])
         size = head & 0x7F
         if not 1 <= size <= 8:
-            self.fail(
-                what,
-                offset=start,
-                found=f"size byte 0x{head:02x}",
-                expected="0x01 to 0x08, or 0x81 to 0x88",
-            )
+            self.fail(what, start, f"size byte 0x{head:02x}", "0x01 to 0x08, or 0x81 to 0x88")
         after = start + 1 + size
         if after > self.end:
-            self.fail(
-                what,
-                offset=start,
-                found="the end of the file",
-                expected=f"{size} more bytes of an integer",
-            )
+            self.fail(what, start, "the end of the file", f"{size} more bytes of an integer")
         value = int.from_bytes(self.bytes[start + 1 : after].tobytes(), "little")
         # No number in these files is that large, and int64 would take it for a negative one.
         if value >> 63:
-            self.fail(what, offset=start, found=value, expected="a number below 2**63")
+            self.fail(what, start, value, "a number below 2**63")
         self.offset = after
         return -value if head & 0x80 else value
 
@@ -241,7 +218,7 @@ def kernel_error(report: NDArray[np.int64], what: str, end: int) -> FormatError:
         kernels.OUT_OF_RANGE: (str(found), f"0 to {expected - 1}"),
     }
     found_text, expected_text = texts[code]
-    return FormatError(what, offset=offset, found=found_text, expected=expected_text)
+    return FormatError(what, offset, found_text, expected_text)
 
 
 class StreamWriter:

@@ -153,9 +153,9 @@ def _read_vectors(reader: StreamReader, dimensions: int) -> np.ndarray[tuple[int
         if rows != length:
             reader.fail(
                 f"weights of detector {detector}, rows",
-                offset=start,
-                found=rows,
-                expected=f"{length} (the dimensions and the threshold)",
+                start,
+                rows,
+                f"{length} (the dimensions and the threshold)",
             )
         vectors[detector] = reader.float64_array(f"weights of detector {detector}", length)
     return vectors

@@ -76,18 +76,15 @@ def _require_short(described: Fingerprint) -> None:
     for name, value in described.items():
         if isinstance(value, str) and len(value) > MOST_TEXT_CHARACTERS:
             raise FormatError(
-                name,
-                offset=0,
-                found=f"{len(value):,} characters",
-                expected=f"at most {MOST_TEXT_CHARACTERS}",
+                name, 0, f"{len(value):,} characters", f"at most {MOST_TEXT_CHARACTERS}"
             )
     size_bytes = len(json.dumps(described, separators=(",", ":")))
     if size_bytes > MOST_BYTES:
         raise FormatError(
             "description of the model (names and shapes of tensors, sizes of forests)",
-            offset=0,
-            found=f"{size_bytes:,} bytes",
-            expected=f"at most {MOST_BYTES:,}",
+            0,
+            f"{size_bytes:,} bytes",
+            f"at most {MOST_BYTES:,}",
         )
 
 

@@ -151,9 +151,9 @@ def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePred
         if len(entry.info.shape) != dimensions:
             raise FormatError(
                 f"{number}/{name}",
-                offset=entry.start,
-                found=f"shape {entry.info.shape}",
-                expected=f"{dimensions} dimensions",
+                entry.start,
+                f"shape {entry.info.shape}",
+                f"{dimensions} dimensions",
             )
         arrays[name] = contents.array(f"{number}/{name}")
     # Predictors and methods work in float32: half precision is a form of storage alone.
@@ -166,9 +166,9 @@ def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePred
         name = problem.field.split(" ", 1)[0]
         raise FormatError(
             f"{problem.field} of forest {number}",
-            offset=contents.entries[f"{number}/{name}"].start,
-            found=problem.found,
-            expected=problem.expected,
+            contents.entries[f"{number}/{name}"].start,
+            problem.found,
+            problem.expected,
         )
     return model
 
@@ -179,7 +179,7 @@ def _decode_ensemble(contents: Contents, members: tuple[ShapePredictor, ...]) ->
     ensemble = ForestEnsemble(members, cast("Float64", contents.array("weights")))
     problem = _find_ensemble_problem(ensemble)
     if problem:
-        raise FormatError("ensemble", offset=entry.start, found=problem[0], expected=problem[1])
+        raise FormatError("ensemble", entry.start, problem[0], problem[1])
     return ensemble
 
 
@@ -201,7 +201,7 @@ def _find_ensemble_problem(ensemble: ForestEnsemble) -> tuple[str, str] | None:
 
 def _require(value: str | None, wanted: tuple[str, ...], what: str, offset: int = 8) -> str:
     if value not in wanted or value is None:
-        raise FormatError(what, offset=offset, found=str(value)[:80], expected=" or ".join(wanted))
+        raise FormatError(what, offset, str(value)[:80], " or ".join(wanted))
     return value
 
 

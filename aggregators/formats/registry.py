@@ -86,11 +86,7 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise FormatError(
-                "file size",
-                offset=max_bytes,
-                found=f"{size} bytes",
-                expected=f"at most {max_bytes}",
-                subject=str(path),
+                "file size", max_bytes, f"{size} bytes", f"at most {max_bytes}", subject=str(path)
             )
         model_format = _recognise_head(file.read(HEAD_BYTES), str(path))
         data = load_bytes(file)
@@ -192,9 +188,7 @@ def load_bytes(file: IO[bytes]) -> Buffer:
 def _open_regular(path: Path) -> IO[bytes]:
     if path.exists() and not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
         # Opening a pipe would block until something writes to it.
-        raise UnknownFormatError(
-            "file", offset=0, found="a pipe or device", expected="a file", subject=str(path)
-        )
+        raise UnknownFormatError("file", 0, "a pipe or device", "a file", subject=str(path))
     return path.open("rb")
 
 
@@ -204,9 +198,7 @@ def _recognise_head(head: bytes, subject: str) -> ModelFormat[Any]:
             return member
     found, advice = describe_unknown_file(head)
     names = ", ".join(sorted({member.summary for member in FORMATS.values()}))
-    raise UnknownFormatError(
-        "file format", offset=0, found=found, expected=advice or f"one of: {names}", subject=subject
-    )
+    raise UnknownFormatError("file format", 0, found, advice or f"one of: {names}", subject=subject)
 
 
 def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:

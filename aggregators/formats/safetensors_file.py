@@ -85,9 +85,9 @@ class Contents:
         if kind is None:
             raise FormatError(
                 f"tensor {name!r}",
-                offset=entry.start,
-                found=f"type {entry.info.dtype}",
-                expected=f"one of {', '.join(NUMPY_TYPES)}, BF16",
+                entry.start,
+                f"type {entry.info.dtype}",
+                f"one of {', '.join(NUMPY_TYPES)}, BF16",
             )
         raw = self.data[entry.start : entry.stop]
         # A view of a type must begin at a multiple of its size; the format does not promise that.
@@ -131,17 +131,12 @@ def parse_safetensors(data: Buffer) -> Contents:
 def _header_length(content: NDArray[np.uint8]) -> int:
     size = int(content.shape[0])
     if size < 8:
-        raise FormatError(
-            "header length", offset=size, found="the end of the file", expected="8 bytes"
-        )
+        raise FormatError("header length", size, "the end of the file", "8 bytes")
     length = int.from_bytes(content[:8].tobytes(), "little")
     most = min(size - 8, MOST_HEADER_BYTES)
     if not 2 <= length <= most:
         raise FormatError(
-            "header length",
-            offset=0,
-            found=str(length),
-            expected=f"2 to {most} bytes (the file has {size})",
+            "header length", 0, str(length), f"2 to {most} bytes (the file has {size})"
         )
     return length
 
@@ -151,15 +146,10 @@ def load_json_object(raw: bytes, what: str = "header") -> dict[str, Any]:
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
     except UnicodeDecodeError as error:
-        raise FormatError(
-            what, offset=8 + error.start, found="bytes that are not UTF-8", expected="JSON"
-        ) from error
+        raise FormatError(what, 8 + error.start, "bytes that are not UTF-8", "JSON") from error
     except json.JSONDecodeError as error:
         raise FormatError(
-            what,
-            offset=8 + len(error.doc[: error.pos].encode()),
-            found=f"invalid JSON ({error.msg})",
-            expected="JSON",
+            what, 8 + len(error.doc[: error.pos].encode()), f"invalid JSON ({error.msg})", "JSON"
         ) from error
     except (RecursionError, ValueError) as error:
         # Deeply nested brackets, or integers of thousands of digits.
@@ -197,7 +187,7 @@ def _refuse(constant: str) -> Any:
 
 def header_error(what: str, found: str, expected: str) -> FormatError:
     """Return the error for a part of the header."""
-    return FormatError(what, offset=8, found=found[:200], expected=expected)
+    return FormatError(what, 8, found[:200], expected)
 
 
 def require_shareable(model: object, name: str) -> None:
@@ -273,17 +263,17 @@ def _check_coverage(entries: Mapping[str, Entry], base: int, size: int) -> None:
         if entry.start != position:
             raise FormatError(
                 f"tensor {name!r}",
-                offset=min(entry.start, size),
-                found=f"data that begin at byte {entry.start}",
-                expected=f"byte {position}, the end of the previous tensor",
+                min(entry.start, size),
+                f"data that begin at byte {entry.start}",
+                f"byte {position}, the end of the previous tensor",
             )
         position = entry.stop
     if position != size:
         raise FormatError(
             "end of the tensors",
-            offset=min(position, size),
-            found=f"a file of {size} bytes",
-            expected=f"{position} bytes",
+            min(position, size),
+            f"a file of {size} bytes",
+            f"{position} bytes",
         )
 
 
@@ -373,7 +363,7 @@ def check_entry(name: str, contents: Contents) -> None:
     elif kind == "BOOL" and (contents.data[entry.start : entry.stop] > 1).any():
         found, expected = "a byte above 1", "0 or 1 (type BOOL)"
     if found:
-        raise FormatError(f"tensor {name!r}", offset=entry.start, found=found, expected=expected)
+        raise FormatError(f"tensor {name!r}", entry.start, found, expected)
 
 
 class StoredTensors(Mapping[str, NDArray[np.generic]]):

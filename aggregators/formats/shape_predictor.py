@@ -202,9 +202,9 @@ class ShapePredictorFormat(ModelFormat[ShapePredictor]):
         if coordinates < 2 or coordinates % 2:
             reader.fail(
                 "initial shape, rows",
-                offset=start,
-                found=coordinates,
-                expected="an even number of at least 2 (x and y of each part)",
+                start,
+                coordinates,
+                "an even number of at least 2 (x and y of each part)",
             )
         initial_shape = reader.float32_array("initial shape", coordinates)
         forests = _read_forests(reader, coordinates)
@@ -285,12 +285,7 @@ def _read_level_count(reader: StreamReader, what: str, item_bytes: int) -> int:
     start = reader.offset
     levels = reader.count(f"number of levels of {what}", item_bytes, minimum=1)
     if levels > MOST_LEVELS:
-        reader.fail(
-            f"number of levels of {what}",
-            offset=start,
-            found=levels,
-            expected=f"1 to {MOST_LEVELS}",
-        )
+        reader.fail(f"number of levels of {what}", start, levels, f"1 to {MOST_LEVELS}")
     return levels
 
 
@@ -307,9 +302,9 @@ def _read_pools(
         if highest_index[level, 0] >= size:
             raise FormatError(
                 f"pixel index of a split of level {level}",
-                offset=int(highest_index[level, 1]),
-                found=str(highest_index[level, 0]),
-                expected=f"below {size}, the size of the level's pixel pool",
+                int(highest_index[level, 1]),
+                str(highest_index[level, 0]),
+                f"below {size}, the size of the level's pixel pool",
             )
         anchors.append(reader.index_array(f"anchor of level {level}", size, parts))
     _require_levels(reader, "deltas", level_count)
@@ -320,9 +315,9 @@ def _read_pools(
         if size != anchors[level].shape[0]:
             reader.fail(
                 f"number of deltas of level {level}",
-                offset=start,
-                found=size,
-                expected=f"{anchors[level].shape[0]}, the number of anchors",
+                start,
+                size,
+                f"{anchors[level].shape[0]}, the number of anchors",
             )
         deltas.append(reader.float32_array(f"delta of level {level}", 2 * size))
     return (
@@ -338,9 +333,9 @@ def _require_levels(reader: StreamReader, what: str, level_count: int) -> None:
     if levels != level_count:
         reader.fail(
             f"number of levels of {what}",
-            offset=start,
-            found=levels,
-            expected=f"{level_count}, the number of levels of the forests",
+            start,
+            levels,
+            f"{level_count}, the number of levels of the forests",
         )
 
 

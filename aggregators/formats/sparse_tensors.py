@@ -250,17 +250,12 @@ def _check_positions(contents: Contents, name: str, form: Storage, size: int) ->
     entry = contents.entries[f"{form}/{name}"]
     if len(values.info.shape) != 1:
         raise FormatError(
-            f"values of {name[:80]!r}",
-            offset=values.start,
-            found=f"shape {values.info.shape}",
-            expected="one dimension",
+            f"values of {name[:80]!r}", values.start, f"shape {values.info.shape}", "one dimension"
         )
     check = _find_mask_problem if form == "mask" else _find_index_problem
     problem = check(contents, f"{form}/{name}", size, values.info)
     if problem:
-        raise FormatError(
-            f"{form} of {name[:80]!r}", offset=entry.start, found=problem[0], expected=problem[1]
-        )
+        raise FormatError(f"{form} of {name[:80]!r}", entry.start, problem[0], problem[1])
 
 
 def _find_mask_problem(

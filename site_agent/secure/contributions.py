@@ -104,7 +104,5 @@ def read_presence(path: Path) -> Int64:
 def _read_network(path: Path) -> StateDict:
     found = read_model(path)
     if not isinstance(found, StateDict):
-        raise FormatError("base", offset=0, found="another model", expected="a network").about(
-            str(path)
-        )
+        raise FormatError("base", 0, "another model", "a network").about(str(path))
     return found

@@ -240,9 +240,9 @@ def decode_optimiser_state(data: Buffer) -> OptimiserState:
         if not np.isfinite(values).all() or (name.startswith("variance/") and (values < 0).any()):
             raise FormatError(
                 f"tensor {name[:80]!r}",
-                offset=0,
-                found="numbers that are negative or not finite",
-                expected="finite numbers, and variances of at least 0",
+                0,
+                "numbers that are negative or not finite",
+                "finite numbers, and variances of at least 0",
             )
     return OptimiserState(
         moments=StateDict(network.tensors, network.infos),

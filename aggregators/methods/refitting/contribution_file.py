@@ -198,7 +198,7 @@ def decode_contribution(data: Buffer) -> LeafContribution:
     problem = _find_problem(contribution)
     if problem is not None:
         start = contents.entries["changes"].start
-        raise FormatError("changes", offset=start, found=problem[0], expected=problem[1])
+        raise FormatError("changes", start, problem[0], problem[1])
     return contribution
 
 
