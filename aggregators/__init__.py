@@ -35,12 +35,11 @@ if TYPE_CHECKING:
         recipe_path,
         replay,
     )
-    from aggregators.predictors import DlibCompatiblePredictor, LandmarkPredictor, to_grey
+    from aggregators.predictors import LandmarkPredictor, to_grey
 
 __all__ = [
     "FORMATS",
     "METHODS",
-    "DlibCompatiblePredictor",
     "LandmarkPredictor",
     "Merged",
     "Recipe",

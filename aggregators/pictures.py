@@ -1,4 +1,4 @@
-"""Pictures of models: HOG weights, and the mean shape with its spread."""
+"""What drawings of models show: HOG weights, and how far trees move landmarks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from aggregators.formats.fhog_detector import PLANES, filter_cells
-from aggregators.models import FhogDetector, Float32, Float64, ForestEnsemble, ShapePredictor
+from aggregators.models import FhogDetector, Float32, Float64, ShapePredictor
 
 UInt8Image = NDArray[np.uint8]
 
@@ -30,13 +30,6 @@ FACE_LINES: tuple[tuple[range, bool], ...] = (
     (range(60, 68), True),
 )
 
-_PAPER = (250, 250, 247)
-_BOX = (205, 205, 200)
-_LINE = (120, 150, 185)
-_SPREAD = (250, 222, 200)
-_RIM = (238, 196, 164)
-_DOT = (178, 44, 40)
-_NUMBERS_UP_TO = 20
 _MOST_PICTURE_PX = 4000
 
 
@@ -96,26 +89,6 @@ def _strokes(cell_px: int) -> Float64:
     return strokes
 
 
-def shape_picture(model: ShapePredictor | ForestEnsemble, *, height_px: int = 640) -> UInt8Image:
-    """Draw the mean shape in its face box, and the spread of each landmark.
-
-    The half axes of the ellipse around a landmark are one standard deviation of its movement if
-    all leaves of a tree are equally likely (the weighted mean of an ensemble's members).
-
-    Returns
-    -------
-    uint8, shape (height_px, width, 3)
-    """
-    members = model.members if isinstance(model, ForestEnsemble) else (model,)
-    weights = model.weights if isinstance(model, ForestEnsemble) else np.ones(1)
-    shape = members[0].initial_shape.astype(np.float64)
-    shares = weights / weights.sum()
-    spread = sum(
-        share * movement_spread(member) for share, member in zip(shares, members, strict=True)
-    )
-    return _draw_shape(shape, np.asarray(spread), height_px)
-
-
 def movement_spread(model: ShapePredictor) -> Float64:
     """Return the standard deviation, shape (parts, 2), of the sum of all trees' leaves."""
     counts = np.left_shift(np.int64(1), model.tree_depths.astype(np.int64))
@@ -133,42 +106,6 @@ def movement_spread(model: ShapePredictor) -> Float64:
         squares = np.add.reduceat(np.square(leaves, dtype=np.float64), offsets, axis=0) / share
         variance += np.maximum(squares - mean**2, 0).sum(axis=0)
     return np.sqrt(variance)
-
-
-def _draw_shape(shape: Float64, spread: Float64, height_px: int) -> UInt8Image:
-    # Landmarks of a damaged model can be far outside the box.
-    shape, spread = np.clip(shape, -2.0, 3.0), np.minimum(spread, 0.25)
-    low = np.minimum((shape - spread).min(axis=0), 0.0) - 0.07
-    high = np.maximum((shape + spread).max(axis=0), 1.0) + 0.07
-    scale = height_px / (high[1] - low[1])
-    width_px = max(1, round(float(scale * (high[0] - low[0]))))
-    fine = 3  # drawn at three times the size, then reduced, for smooth lines
-    image = Image.new("RGB", (fine * width_px, fine * height_px), _PAPER)
-    draw = ImageDraw.Draw(image)
-
-    def place(point: Float64) -> tuple[float, float]:
-        x, y = (point - low) * scale * fine
-        return float(x), float(y)
-
-    draw.rectangle([place(np.zeros(2)), place(np.ones(2))], outline=_BOX, width=2 * fine)
-    reach = spread * scale * fine
-    for point, (reach_x, reach_y) in zip(shape, reach, strict=True):
-        x, y = place(point)
-        draw.ellipse(
-            [x - reach_x, y - reach_y, x + reach_x, y + reach_y], fill=_SPREAD, outline=_RIM
-        )
-    if len(shape) == 68:
-        for parts, closed in FACE_LINES:
-            order = [*parts, parts[0]] if closed else [*parts]
-            draw.line([place(shape[part]) for part in order], fill=_LINE, width=2 * fine)
-    radius = fine * max(2.0, height_px / 200)
-    for number, point in enumerate(shape):
-        x, y = place(point)
-        draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=_DOT)
-        if len(shape) <= _NUMBERS_UP_TO:
-            draw.text((x + 2 * radius, y - 2 * radius), str(number), fill=_DOT, font_size=14 * fine)
-    small = image.resize((width_px, height_px), Image.Resampling.LANCZOS)
-    return np.asarray(small, dtype=np.uint8)
 
 
 def png_bytes(image: UInt8Image) -> bytes:

@@ -28,16 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import ConversionError, FormatError
+from aggregators.formats import dlib_stream
 from aggregators.formats.contract import ModelFormat
-from aggregators.formats.dlib_stream import (
-    Buffer,
-    StreamReader,
-    StreamWriter,
-    flat_view,
-    kernel_error,
-    new_report,
-    not_finite,
-)
 from aggregators.models import CascadeLevel, Float32, ShapePredictor
 
 MOST_LEVELS = 10_000
@@ -189,13 +181,13 @@ class ShapePredictorFormat(ModelFormat[ShapePredictor]):
         # Version 1, then the negative row count of a matrix.
         return head[:2] == b"\x01\x01" and len(head) > 2 and 0x81 <= head[2] <= 0x88
 
-    def decode(self, data: Buffer) -> ShapePredictor:
+    def decode(self, data: dlib_stream.Buffer) -> ShapePredictor:
         """Read the bytes of a `.dat` file.
 
         Counts are checked against the remaining bytes before arrays are allocated, so that memory
         beyond `data` stays below one and a half times its length.
         """
-        reader = StreamReader(data)
+        reader = dlib_stream.StreamReader(data)
         reader.integer("version of the shape predictor", VERSION, VERSION)
         start = reader.offset
         coordinates = reader.column_rows("initial shape", 4)
@@ -225,7 +217,7 @@ class ShapePredictorFormat(ModelFormat[ShapePredictor]):
             deltas=deltas,
         )
 
-    def pieces(self, model: ShapePredictor) -> Iterator[Buffer]:
+    def pieces(self, model: ShapePredictor) -> Iterator[dlib_stream.Buffer]:
         """Yield the bytes of a `.dat` file, one cascade level at a time.
 
         Arrays that do not fit together are refused before the first bytes, infinite numbers and NaN
@@ -237,7 +229,7 @@ class ShapePredictorFormat(ModelFormat[ShapePredictor]):
         return _encode_checked(model)
 
 
-def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[Any]]:
+def _read_forests(reader: dlib_stream.StreamReader, coordinates: int) -> dict[str, NDArray[Any]]:
     """Read the cascade's trees into arrays as long as the rest of the file could fill.
 
     Unused pages cost nothing; the arrays are shortened to their content at the end.
@@ -258,7 +250,7 @@ def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[A
         "thresholds": np.empty(most_splits, dtype=np.float32),
         "leaves": np.empty(most_leaves * coordinates, dtype=np.float32),
     }
-    report = new_report()
+    report = dlib_stream.new_report()
     after, trees, splits, leaves = kernels.read_forests(
         reader.bytes,
         reader.offset,
@@ -272,7 +264,7 @@ def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[A
         what = _WHAT[report[kernels.WHAT]].format(
             level=report[kernels.LEVEL], tree=report[kernels.TREE]
         )
-        raise kernel_error(report, what, reader.end)
+        raise dlib_stream.kernel_error(report, what, reader.end)
     reader.offset = int(after)
     arrays["depths"].resize(trees, refcheck=False)
     arrays["leaves"].resize(leaves * coordinates, refcheck=False)
@@ -281,7 +273,7 @@ def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[A
     return arrays
 
 
-def _read_level_count(reader: StreamReader, what: str, item_bytes: int) -> int:
+def _read_level_count(reader: dlib_stream.StreamReader, what: str, item_bytes: int) -> int:
     start = reader.offset
     levels = reader.count(f"number of levels of {what}", item_bytes, minimum=1)
     if levels > MOST_LEVELS:
@@ -290,7 +282,7 @@ def _read_level_count(reader: StreamReader, what: str, item_bytes: int) -> int:
 
 
 def _read_pools(
-    reader: StreamReader, parts: int, highest_index: NDArray[np.int64]
+    reader: dlib_stream.StreamReader, parts: int, highest_index: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], Float32]:
     """Read anchors and deltas, and check the splits' pixel indices against them."""
     level_count = highest_index.shape[0]
@@ -327,7 +319,7 @@ def _read_pools(
     )
 
 
-def _require_levels(reader: StreamReader, what: str, level_count: int) -> None:
+def _require_levels(reader: dlib_stream.StreamReader, what: str, level_count: int) -> None:
     start = reader.offset
     levels = reader.count(f"number of levels of {what}", 2)
     if levels != level_count:
@@ -339,9 +331,9 @@ def _require_levels(reader: StreamReader, what: str, level_count: int) -> None:
         )
 
 
-def _encode_checked(model: ShapePredictor) -> Iterator[Buffer]:
+def _encode_checked(model: ShapePredictor) -> Iterator[dlib_stream.Buffer]:
     coordinates = 2 * model.part_count
-    writer = StreamWriter()
+    writer = dlib_stream.StreamWriter()
     writer.integers(VERSION, -coordinates, -1)
     writer.floats("initial shape", model.initial_shape)
     writer.integers(model.level_count)
@@ -359,10 +351,10 @@ def _encode_checked(model: ShapePredictor) -> Iterator[Buffer]:
     yield writer.take()
 
 
-def _encode_trees(level: CascadeLevel, number: int, coordinates: int) -> Buffer:
+def _encode_trees(level: CascadeLevel, number: int, coordinates: int) -> dlib_stream.Buffer:
     from aggregators.formats import dlib_kernels as kernels
 
-    head = StreamWriter()
+    head = dlib_stream.StreamWriter()
     head.integers(level.tree_count)
     count = head.take()
     splits, leaves = level.split_idx1.shape[0], level.leaves.shape[0]
@@ -372,20 +364,20 @@ def _encode_trees(level: CascadeLevel, number: int, coordinates: int) -> Buffer:
     )
     out = np.empty(most_bytes, dtype=np.uint8)
     out[: len(count)] = np.frombuffer(count, dtype=np.uint8)
-    report = new_report()
+    report = dlib_stream.new_report()
     after = kernels.write_trees(
         out,
         len(count),
         coordinates,
-        flat_view(level.tree_depths, np.uint8),
-        flat_view(level.split_idx1, np.uint32),
-        flat_view(level.split_idx2, np.uint32),
-        flat_view(level.split_thresholds, np.float32).view(np.uint32),
-        flat_view(level.leaves, np.float32).view(np.uint32),
+        dlib_stream.flat_view(level.tree_depths, np.uint8),
+        dlib_stream.flat_view(level.split_idx1, np.uint32),
+        dlib_stream.flat_view(level.split_idx2, np.uint32),
+        dlib_stream.flat_view(level.split_thresholds, np.float32).view(np.uint32),
+        dlib_stream.flat_view(level.leaves, np.float32).view(np.uint32),
         report,
     )
     if after < 0:
-        raise not_finite(
+        raise dlib_stream.not_finite(
             _WHAT[report[kernels.WHAT]].format(level=number, tree=report[kernels.TREE])
         )
     return out[: int(after)]

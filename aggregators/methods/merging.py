@@ -25,13 +25,7 @@ from aggregators.formats.registry import (
     load_bytes,
 )
 from aggregators.formats.safetensors_file import recognises_safetensors
-from aggregators.methods.contract import (
-    AggregationMethod,
-    MethodOptions,
-    Progress,
-    check_options,
-    no_progress,
-)
+from aggregators.methods import contract
 from aggregators.methods.networks.round_files import (
     NETWORK_CONTRIBUTION,
     OPTIMISER_STATE,
@@ -198,8 +192,8 @@ def merge(
     if isinstance(inputs, str | Path):
         raise TypeError("inputs must be a list of models or files, not one file name")
     chosen = find_method(method)
-    checked_options = check_options(chosen.options_type, options or {}, chosen.name)
-    report = progress or no_progress
+    checked_options = contract.check_options(chosen.options_type, options or {}, chosen.name)
+    report = progress or contract.no_progress
     known_addresses = _require_one_each(addresses, len(inputs), "addresses")
     known_file_names = _require_one_each(file_names, len(inputs), "file names")
     names = _name_inputs(inputs, known_addresses, known_file_names)
@@ -269,7 +263,7 @@ def _shares_something(given: MergeInput) -> bool:
 
 
 def choose_output_format(
-    method: AggregationMethod[Any], output: Path | None, output_format: str | None
+    method: contract.AggregationMethod[Any], output: Path | None, output_format: str | None
 ) -> str:
     """Return the format to write: the one asked for, else by suffix, else the method's first."""
     if output_format is not None:
@@ -347,7 +341,7 @@ def _load(
     inputs: Sequence[Path | str | MergeInput],
     names: tuple[str, ...],
     file_names: Sequence[str | None],
-    report: Progress,
+    report: contract.Progress,
 ) -> _LoadedInputs:
     """Read the files, each distinct one once."""
     models: dict[str, MergeInput] = {}
@@ -374,8 +368,8 @@ def _load(
 
 
 def _describe_merge(
-    method: AggregationMethod[Any],
-    options: MethodOptions,
+    method: contract.AggregationMethod[Any],
+    options: contract.MethodOptions,
     loaded: _LoadedInputs,
     weights: Sequence[float],
     addresses: Sequence[str | None],

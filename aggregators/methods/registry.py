@@ -9,19 +9,12 @@ from aggregators.errors import UnknownMethodError
 from aggregators.methods.contract import AggregationMethod
 from aggregators.methods.leaf_refit import LeafRefit
 from aggregators.methods.mwma import Mwma
+from aggregators.methods.networks import masked_mean
 from aggregators.methods.networks.fedavg import FedAvg
 from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from aggregators.methods.networks.fedpac import FedPac
 from aggregators.methods.networks.geometric_median import GeometricMedian
 from aggregators.methods.networks.krum import Krum
-from aggregators.methods.networks.masked_mean import (
-    CpfRandom,
-    FedCpf,
-    FedPer,
-    FedProx,
-    FedSelect,
-    Local,
-)
 from aggregators.methods.networks.norm_clip import NormClip
 from aggregators.methods.networks.trimmed_mean import Median, TrimmedMean
 from aggregators.methods.wba import WbaCascade, WbaFinal
@@ -41,13 +34,13 @@ _ALL: tuple[AggregationMethod[Any], ...] = (
     Krum(),
     NormClip(),
     GeometricMedian(),
-    FedProx(),
-    FedPer(),
+    masked_mean.FedProx(),
+    masked_mean.FedPer(),
     FedPac(),
-    FedSelect(),
-    FedCpf(),
-    CpfRandom(),
-    Local(),
+    masked_mean.FedSelect(),
+    masked_mean.FedCpf(),
+    masked_mean.CpfRandom(),
+    masked_mean.Local(),
 )
 
 METHODS: Mapping[str, AggregationMethod[Any]] = {method.name: method for method in _ALL}

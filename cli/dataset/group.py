@@ -32,7 +32,6 @@ def synth(
     person_count: PersonCountOption = 50,
     first_person: FirstPersonOption = 0,
     seed: Annotated[int, Option("Seed; the same seed gives the same images.", min=0)] = 0,
-    faces_per_image: Annotated[int, Option("", min=1, max=16)] = 1,
     size: _SizeOption = "320x320",
     style: Annotated[
         str, Option("Style of the images: mixed, adult-lab, infant-lab, ...")
@@ -46,12 +45,7 @@ def synth(
     """
     from site_agent.datasets.synthetic import face_dataset_files, write_face_dataset
 
-    named: dict[str, Any] = {
-        "persons": person_count,
-        "faces_per_image": faces_per_image,
-        "first_person": first_person,
-        "name": name,
-    }
+    named: dict[str, Any] = {"persons": person_count, "first_person": first_person, "name": name}
     for file in face_dataset_files(folder, image_count, **named):
         require_free(file, force=force)
     with invocation.progress("draw faces") as report:
@@ -64,7 +58,7 @@ def synth(
             style=style,
             progress=report,
         )
-    data = {"dataset": xml, "images": image_count, "faces_per_image": faces_per_image}
+    data = {"dataset": xml, "images": image_count}
     return Reply(data, f"{xml}  ({count_words(image_count, 'image')})", [str(xml)])
 
 

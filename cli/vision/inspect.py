@@ -28,7 +28,7 @@ def inspect(
     invocation: Invocation,
     model: Annotated[str, Argument("A model of any format.", "FILE|ADDRESS")],
     picture: Annotated[
-        Path | None, Option("Draw the HOG weights or the mean shape to this file.", "PNG")
+        Path | None, Option("Draw a detector's weights as PNG, or another model as SVG.", "FILE")
     ] = None,
 ) -> Reply:
     """Describe a model file: format, fingerprint, and methods that can merge it.
@@ -59,7 +59,7 @@ def inspect(
         "picture": None,
     }
     if picture is not None:
-        _draw(content, model, picture)
+        _draw(content, picture)
         data["picture"] = picture
     return Reply(data, _text(data, file.path), [digest])
 
@@ -101,22 +101,16 @@ def _landmark_group(content: Model) -> str | None:
     return group_of_shape(content.initial_shape)
 
 
-def _draw(content: Model, name: str, picture: Path) -> None:
-    """Write a PNG made from the model itself."""
-    from aggregators.models import FhogDetector, ForestEnsemble, ShapePredictor
-    from aggregators.pictures import hog_picture, png_bytes, shape_picture
+def _draw(content: Model, picture: Path) -> None:
+    """Draw a model: detectors as PNG, others as SVG."""
+    from aggregators.drawings import draw_model
 
-    if isinstance(content, FhogDetector):
-        import numpy as np
-
-        sheets = [hog_picture(content, index) for index in range(content.detector_count)]
-        image = np.concatenate(sheets, axis=1)
-    elif isinstance(content, ShapePredictor | ForestEnsemble):
-        image = shape_picture(content)
-    else:
-        raise UsageError(f"--picture: there is no picture of a network ({name})")
+    media_type, drawn = draw_model(content, "large")
+    suffix = ".png" if media_type == "image/png" else ".svg"
+    if picture.suffix.lower() != suffix:
+        raise UsageError(f"--picture {picture}: expected NAME{suffix} for such a model")
     picture.parent.mkdir(parents=True, exist_ok=True)
-    picture.write_bytes(png_bytes(image))
+    picture.write_bytes(drawn)
 
 
 def _short(value: Any) -> str:

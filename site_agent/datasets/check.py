@@ -50,32 +50,21 @@ class _Opened:
     orientation: int
 
 
-def check_dataset(
-    dataset: FaceDataset, progress: Callable[[float, str], None] | None = None
-) -> list[Finding]:
-    """Look for everything in a dataset that would stop training or spoil its result.
-
-    Missing, broken and repeated images, sizes other than declared, boxes and landmarks outside
-    the image, landmarks that some boxes have and others lack, landmarks in another order than
-    those of a face, nothing to train on. Boxes marked `ignore` are not looked at. Whether a box
-    suits a detector's window depends on the training settings:
-    `site_agent.training.unlearnable_boxes`.
-
-    Findings are in the order of the file.
-    """
-    return check_datasets([dataset], progress)
-
-
 def check_datasets(
     datasets: Sequence[FaceDataset],
     progress: Callable[[float, str], None] | None = None,
     *,
     expected_parts: int | None = None,
 ) -> list[Finding]:
-    """Check several datasets, and that no picture is in two of them.
+    """Look for everything that would stop a training or spoil its result.
 
-    A model scored on pictures that it was trained on looks better than it is. Pictures are
-    compared by their pixels, so that a renamed or converted copy is found, too.
+    Missing, broken and repeated images, sizes other than declared, boxes and landmarks outside
+    the image, landmarks that some boxes have and others lack, landmarks in another order than
+    those of a face, nothing to train on, and pictures in two of the data sets: a model scored on
+    what it was trained on looks better than it is. Pictures are compared by their pixels, so that
+    a renamed or converted copy is found, too. Boxes marked `ignore` are not looked at. Whether a
+    box suits a detector's window depends on the training settings
+    (`site_agent.training.unlearnable_boxes`). Findings are in the order of the files.
 
     `datasets`: such as training and test data. `expected_parts`: how many landmarks faces should
     have.

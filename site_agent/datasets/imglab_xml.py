@@ -37,7 +37,7 @@ _LARGEST_COORDINATE_PX = 1_000_000
 
 
 def read_imglab_xml(path: Path | str) -> FaceDataset:
-    """Read an annotation file of dlib; `check_dataset` opens the images.
+    """Read an annotation file of dlib; `check_datasets` opens the images.
 
     Returns
     -------

@@ -172,9 +172,3 @@ def eyes_of(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
     if points.shape[-2] == EYE_POINTS:
         return points[..., 6:, :], points[..., :6, :]
     return points[..., LEFT_EYE, :], points[..., RIGHT_EYE, :]
-
-
-def both_eye_aspect_ratios(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
-    """Return the eye aspect ratios (left, right) of landmarks as in `eyes_of`."""
-    left, right = eyes_of(landmarks)
-    return eye_aspect_ratio(left), eye_aspect_ratio(right)

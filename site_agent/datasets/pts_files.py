@@ -85,7 +85,7 @@ def read_pts_folder(
     """Read the ``.pts`` files of a folder and of those below it, or one such file.
 
     The image of ``a/b.pts`` is ``a/b.jpg``, or of another format. Where there is none,
-    `check_dataset` reports that ``a/b.jpg`` is missing. Landmarks are named '00', '01', ... in
+    `check_datasets` reports that ``a/b.jpg`` is missing. Landmarks are named '00', '01', ... in
     the order of the file.
 
     Boxes go around the landmarks, and `margin` of their width and height beyond on each side.

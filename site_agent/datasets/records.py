@@ -75,7 +75,7 @@ class FaceBox:
 class AnnotatedImage:
     """One image file and the faces that somebody marked in it.
 
-    Width and height are those that the annotation file declares; `check_dataset` compares them
+    Width and height are those that the annotation file declares; `check_datasets` compares them
     with the image itself. `line` is that of the XML file, 0 where it is not known.
     """
 

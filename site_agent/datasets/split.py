@@ -205,7 +205,7 @@ def _content(image: AnnotatedImage) -> str:
     try:
         with image.path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:  # `check_dataset` reports it
+    except OSError:  # `check_datasets` reports it
         return image.path.as_posix()
 
 

@@ -7,7 +7,7 @@ each frame. Representation networks describe eye patches by features, learned wi
 
 from __future__ import annotations
 
-from site_agent.networks.architectures import GAZE_ARCHITECTURES, Architecture, find_architecture
+from site_agent.networks.architectures import find_architecture
 from site_agent.networks.files import (
     encode_gaze,
     from_module,
@@ -20,8 +20,6 @@ from site_agent.networks.files import (
 )
 
 __all__ = [
-    "GAZE_ARCHITECTURES",
-    "Architecture",
     "encode_gaze",
     "find_architecture",
     "from_module",

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
-from site_agent.studies.model_study import StepOutcome, StudyRun
+from site_agent.studies.model_study import StepOutcome
 from site_agent.studies.outcome import table_data
-from site_agent.studies.parts import StudyData, StudyPart, named_parts, split_into_parts
-from site_agent.studies.protocol import (
-    CombinationSettings,
-    Protocol,
-    RefinementSettings,
-    Row,
-    StudySettings,
-)
+from site_agent.studies.parts import StudyData, named_parts, split_into_parts
+from site_agent.studies.protocol import Protocol
 from site_agent.studies.table import StudyTable
 
 __all__ = [
-    "CombinationSettings",
     "Protocol",
-    "RefinementSettings",
-    "Row",
     "StepOutcome",
     "StudyData",
     "StudyOutcome",
-    "StudyPart",
-    "StudyRun",
-    "StudySettings",
     "StudyTable",
     "conduct_study",
     "look_at_study",

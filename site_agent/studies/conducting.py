@@ -15,15 +15,7 @@ from pathlib import Path
 from site_agent.datasets import FaceDataset, ReadingOptions
 from site_agent.runs.jobs import hold_folder
 from site_agent.runs.progress import Progress
-from site_agent.studies.model_study import (
-    StepOutcome,
-    StudyRun,
-    plan_study,
-    program_versions,
-    refuse_other_study,
-    run_study,
-    with_named_landmarks,
-)
+from site_agent.studies import model_study
 from site_agent.studies.outcome import describe_study, make_table, write_outcome
 from site_agent.studies.parts import StudyData, describe_parts, whole_pixels, write_parts
 from site_agent.studies.protocol import Protocol, StudySettings
@@ -38,7 +30,7 @@ class StudyOutcome:
     `leftovers`: models in the folder that an earlier run made and that are not of this study.
     """
 
-    run: StudyRun
+    run: model_study.StudyRun
     table: StudyTable
     files: tuple[Path, ...]
     leftovers: tuple[str, ...]
@@ -57,7 +49,7 @@ def look_at_study(
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
     data = describe_parts(place.parts, name, rounded, test, test_reading)
-    return data, plan_study(data, with_named_landmarks(data, settings))
+    return data, model_study.plan_study(data, model_study.with_named_landmarks(data, settings))
 
 
 def conduct_study(
@@ -71,7 +63,7 @@ def conduct_study(
     repeat: Sequence[str] = (),
     workers: int = 0,
     redo: bool = False,
-    on_outcome: Callable[[StepOutcome], None] | None = None,
+    on_outcome: Callable[[model_study.StepOutcome], None] | None = None,
     progress: Progress | None = None,
 ) -> StudyOutcome:
     """Make and score all models of a study, and write its table.
@@ -95,15 +87,15 @@ def conduct_study(
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
     data = describe_parts(place.parts, name, rounded, test, test_reading)
-    settings = with_named_landmarks(data, settings)
-    plan_study(data, settings)  # refuses before anything is written
+    settings = model_study.with_named_landmarks(data, settings)
+    model_study.plan_study(data, settings)  # refuses before anything is written
     with hold_folder(folder, place.hidden / "lock", what="study"):
         if not redo:
-            refuse_other_study(place, data, settings)
+            model_study.refuse_other_study(place, data, settings)
         place.prepare()
         write_parts(data, rounded)
-        describe_study(place, data, settings, program_versions(), repeat)
-        run = run_study(
+        describe_study(place, data, settings, model_study.study_versions(), repeat)
+        run = model_study.run_study(
             place,
             data,
             settings,

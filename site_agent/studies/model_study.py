@@ -6,11 +6,9 @@ study's folder; `site_agent.studies.outcome` makes the table of it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 
 from site_agent.datasets import expand_parts, part_names
@@ -32,6 +30,7 @@ from site_agent.studies.steps import (
     title,
 )
 from site_agent.training import ErtSettings
+from site_agent.training_record import program_versions
 
 
 @dataclass(frozen=True)
@@ -118,20 +117,11 @@ def plan_study(data: StudyData, settings: StudySettings) -> Protocol:
     )
 
 
-def program_versions() -> dict[str, str]:
+def study_versions() -> dict[str, str]:
     """Return the versions of what takes part in making models."""
-    versions = {}
-    for name, distributions in {
-        "poolctl": ("poolctl",),
-        "dlib": ("dlib-bin", "dlib"),
-        "numpy": ("numpy",),
-    }.items():
-        versions[name] = "unknown"
-        for distribution in distributions:
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                versions[name] = metadata.version(distribution)
-                break
-    return versions
+    import dlib
+
+    return program_versions(dlib=dlib.__version__)
 
 
 def run_study(
@@ -162,7 +152,7 @@ def run_study(
     """
     settings = with_named_landmarks(data, settings)
     protocol = plan_study(data, settings)
-    versions = program_versions()
+    versions = study_versions()
     digests = step_digests(protocol.steps, data.digests, versions)
     kept = {
         step.key: record

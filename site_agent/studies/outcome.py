@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -50,7 +49,7 @@ def describe_study(
         "parts": [part.to_dict(folder.path) for part in data.parts],
         "test": data.test.to_dict(folder.path),
         "remarks": list(data.remarks),
-        "versions": {**versions, "python": platform.python_version()},
+        "versions": dict(versions),
         "repeat": list(repeat),
     }
     write_json(folder.path / "study.json", content)
@@ -200,12 +199,10 @@ def _markdown(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> str:
 
 def _more_lines(table: StudyTable) -> list[str]:
     best, everything = table.best_alone(), table.find("all")
-    metrics = list(dict.fromkeys(name for line in table.lines if line.scores
-                                 for name in line.scores.metrics))  # fmt: skip
-    header = ["model", *metrics, "against best alone", "against Pall", "MB", "made in s"]
+    header = ["model", *table.metrics, "against best alone", "against Pall", "MB", "made in s"]
     rows = []
     for line in table.lines:
-        cells = [_cell(line, name, interval=True) for name in metrics]
+        cells = [_cell(line, name, interval=True) for name in table.metrics]
         compared = [table.against(line, other) for other in (best, everything)]
         cells += ["" if math.isnan(value) else f"{value:+.1f} %" for value in compared]
         size = f"{line.size_bytes / 1e6:.2f}" if line.model else ""
@@ -246,17 +243,15 @@ def _cell(line: TableLine, metric: str, *, interval: bool = False) -> str:
 
 def _csv_rows(table: StudyTable) -> Iterator[list[object]]:
     best, everything = table.best_alone(), table.find("all")
-    metrics = list(dict.fromkeys(name for line in table.lines if line.scores
-                                 for name in line.scores.metrics))  # fmt: skip
     yield [
         "dataset", "group", "parts",
-        *(f"{name}{end}" for name in metrics for end in ("", "_low", "_high")),
+        *(f"{name}{end}" for name in table.metrics for end in ("", "_low", "_high")),
         "against_best_alone_percent", "against_all_percent",
         "model", "sha256", "size_bytes", "took_s", "reason",
     ]  # fmt: skip
     for line in table.lines:
         cells: list[object] = []
-        for name in metrics:
+        for name in table.metrics:
             ends = line.scores.intervals.get(name, (math.nan, math.nan)) if line.scores else ()
             cells += [line.value(name), *(ends or (math.nan,) * 2)]
         compared = [table.against(line, other) for other in (best, everything)]

@@ -9,30 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from site_agent.evaluation import DetectionScores, LandmarkScores
 from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
-from site_agent.pictures.plot_style import (
-    BLACK,
-    BLUE,
-    COLOURS,
-    GREEN,
-    LEGEND_PT,
-    TITLE_PT,
-    VERMILION,
-    draw_grid,
-    new_figure,
-    save_png,
-    whole_numbers,
-)
+from site_agent.pictures import plot_style
 from site_agent.studies.table import StudyTable, TableLine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LOOKS: dict[str, dict[str, Any]] = {
-    "alone": {"color": BLACK, "marker": "o", "linestyle": "none"},
-    "union": {"color": BLUE, "marker": "s", "linestyle": "-"},
-    "merged": {"color": VERMILION, "marker": "^", "linestyle": "--"},
-    "cascade": {"color": GREEN, "marker": "D", "linestyle": "-."},
-    "refined": {"color": COLOURS[4], "marker": "*", "linestyle": "none"},
+    "alone": {"color": plot_style.BLACK, "marker": "o", "linestyle": "none"},
+    "union": {"color": plot_style.BLUE, "marker": "s", "linestyle": "-"},
+    "merged": {"color": plot_style.VERMILION, "marker": "^", "linestyle": "--"},
+    "cascade": {"color": plot_style.GREEN, "marker": "D", "linestyle": "-."},
+    "refined": {"color": plot_style.COLOURS[4], "marker": "*", "linestyle": "none"},
 }
 _LEGENDS = {
     "alone": "alone",
@@ -78,7 +66,7 @@ def _choose_lines(table: StudyTable) -> list[tuple[str, Any]]:
 
 def _draw_growing(path: Path, table: StudyTable) -> None:
     names = table.headline
-    figure = new_figure(6.4 * len(names), 4.8)
+    figure = plot_style.new_figure(6.4 * len(names), 4.8)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, metric in zip(panels, names, strict=True):
         for place, (group, look) in enumerate(_LOOKS.items()):
@@ -103,11 +91,11 @@ def _draw_growing(path: Path, table: StudyTable) -> None:
                 **look,
             )
         axes.set(xlabel="parts whose data are in the model", ylabel=_AXES[metric])
-        whole_numbers(axes)
-        draw_grid(axes)
-        axes.legend(fontsize=LEGEND_PT)
-    figure.suptitle(f"{table.name}: scores with 95 % intervals", fontsize=TITLE_PT)
-    save_png(figure, path)
+        plot_style.whole_numbers(axes)
+        plot_style.draw_grid(axes)
+        axes.legend(fontsize=plot_style.LEGEND_PT)
+    figure.suptitle(f"{table.name}: scores with 95 % intervals", fontsize=plot_style.TITLE_PT)
+    plot_style.save_png(figure, path)
 
 
 def _belongs(line: TableLine, group: str) -> bool:
@@ -131,7 +119,7 @@ def _bars(lines: Sequence[TableLine], metric: str) -> list[list[float]] | None:
 def _draw_models(path: Path, table: StudyTable) -> None:
     lines = [line for line in table.lines if line.scores]
     names = table.headline
-    figure = new_figure(4.6 + 3.4 * len(names), 1.4 + _LINE_INCHES * len(lines))
+    figure = plot_style.new_figure(4.6 + 3.4 * len(names), 1.4 + _LINE_INCHES * len(lines))
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     places = range(len(lines))
     for axes, metric in zip(panels, names, strict=True):
@@ -144,10 +132,14 @@ def _draw_models(path: Path, table: StudyTable) -> None:
                     label=("best alone: " if dash == ":" else "") + mark.row.name,
                 )  # fmt: skip
         axes.set(xlabel=f"{_AXES[metric]} (95 % interval)", ylim=(len(lines) - 0.4, -0.6))
-        draw_grid(axes, "x")
-        axes.legend(fontsize=LEGEND_PT, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-    panels[0].set_yticks(list(places), [line.row.name for line in lines], fontsize=LEGEND_PT)
-    save_png(figure, path)
+        plot_style.draw_grid(axes, "x")
+        axes.legend(
+            fontsize=plot_style.LEGEND_PT, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2
+        )
+    panels[0].set_yticks(
+        list(places), [line.row.name for line in lines], fontsize=plot_style.LEGEND_PT
+    )
+    plot_style.save_png(figure, path)
 
 
 def _draw_model(axes: Axes, place: int, line: TableLine, metric: str) -> None:

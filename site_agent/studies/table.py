@@ -66,6 +66,12 @@ class StudyTable:
     def headline(self) -> tuple[str, ...]:
         return HEADLINE[self.kind]
 
+    @property
+    def metrics(self) -> list[str]:
+        """All metrics that a line has a score by."""
+        found = [line.scores.metrics for line in self.lines if line.scores]
+        return list(dict.fromkeys(name for metrics in found for name in metrics))
+
     def best_alone(self) -> TableLine | None:
         """Return the best model of one part, None where none was scored."""
         metric = self.headline[0]

@@ -6,21 +6,13 @@ from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training.hog_svm import train_hog_svm
 from site_agent.training.reachability import unlearnable_boxes
-from site_agent.training_record import (
-    DataSummary,
-    TrainingRecord,
-    TrainingResult,
-    metadata_path,
-    read_training_metadata,
-)
+from site_agent.training_record import TrainingRecord, TrainingResult, read_training_metadata
 
 __all__ = [
-    "DataSummary",
     "ErtSettings",
     "HogSvmSettings",
     "TrainingRecord",
     "TrainingResult",
-    "metadata_path",
     "read_training_metadata",
     "train_ert",
     "train_hog_svm",

@@ -16,15 +16,7 @@ from pydantic import Field
 from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.settings import Settings
-from site_agent.training.windows import (
-    Corners,
-    DetectionWindow,
-    UnreachableBox,
-    area_for_window,
-    picked_window,
-    unreachable_boxes,
-    with_window_shape,
-)
+from site_agent.training import windows
 
 _MOST_UPSAMPLING = 4
 _Side = Annotated[int, Field(ge=16, le=1000)]
@@ -111,9 +103,9 @@ class DetectorPlan:
         Boxes that cannot be reached and became ignored.
     """
 
-    boxes: tuple[tuple[Corners, ...], ...]
-    ignored: tuple[tuple[Corners, ...], ...]
-    window: DetectionWindow
+    boxes: tuple[tuple[windows.Corners, ...], ...]
+    ignored: tuple[tuple[windows.Corners, ...], ...]
+    window: windows.DetectionWindow
     area_px: int
     upsample: int
     reshaped: bool
@@ -168,14 +160,16 @@ def _plan(
     target = settings.target_size_px
     reshaped = False
     if isinstance(target, int):
-        area_px, size = target, picked_window(everything, target)
+        area_px, size = target, windows.picked_window(everything, target)
     else:
         size = target
-        found = area_for_window(everything, target)
+        found = windows.area_for_window(everything, target)
         if found is None:
             reshaped = True
-            boxes = tuple(tuple(with_window_shape(b, target) for b in image) for image in boxes)
-            found = area_for_window([b for image in boxes for b in image], target)
+            boxes = tuple(
+                tuple(windows.with_window_shape(b, target) for b in image) for image in boxes
+            )
+            found = windows.area_for_window([b for image in boxes for b in image], target)
         if found is None:
             raise settings.refused(
                 "target_size_px", target, "a size that boxes of this data set can be brought to"
@@ -186,17 +180,17 @@ def _plan(
         for image, set_of in zip(dataset.images, kept, strict=True)
     )
     return DetectorPlan(
-        boxes, ignored, DetectionWindow(*size), area_px, 0, reshaped, tuple(left_out)
+        boxes, ignored, windows.DetectionWindow(*size), area_px, 0, reshaped, tuple(left_out)
     )
 
 
 def _with_upsampling(
     plan: DetectorPlan, most: int
-) -> tuple[list[tuple[int, list[UnreachableBox]]], DetectorPlan]:
+) -> tuple[list[tuple[int, list[windows.UnreachableBox]]], DetectorPlan]:
     """Double the images until every box is reached, as dlib will, at most `most` times."""
-    unreachable: list[tuple[int, list[UnreachableBox]]] = []
+    unreachable: list[tuple[int, list[windows.UnreachableBox]]] = []
     for times in range(most + 1):
-        found = [unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes]
+        found = [windows.unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes]
         unreachable = [(image, boxes) for image, boxes in enumerate(found) if boxes]
         plan = replace(plan, upsample=times)
         if not unreachable:
@@ -204,14 +198,14 @@ def _with_upsampling(
     return unreachable, plan
 
 
-def _named(image: AnnotatedImage, box: UnreachableBox) -> str:
+def _named(image: AnnotatedImage, box: windows.UnreachableBox) -> str:
     return f"box {box.index + 1} of {image.path.name} {box.reason}"
 
 
 def _way_out(plan: DetectorPlan, settings: HogSvmSettings, count: int) -> str:
     ways = []
     for times in range(settings.upsample + 1, _MOST_UPSAMPLING):
-        if not any(unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes):
+        if not any(windows.unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes):
             ways.append(f"double the images first (--upsample {times}), which reaches all boxes")
             break
     ways.append("mark these boxes ignore='1', or have them ignored (--set ignore_unreachable=true)")

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from aggregators.formats import file_digest
+from site_agent import training_record
 from site_agent.datasets import (
     PART_GROUPS,
     AnnotatedImage,
@@ -31,17 +32,8 @@ from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
 from site_agent.runs.progress import Progress
 from site_agent.settings import Settings
-from site_agent.training.progress_lines import ErtProgressReader
+from site_agent.training.progress_lines import read_ert_progress
 from site_agent.training.worker_process import require_memory, run_worker
-from site_agent.training_record import (
-    DataSummary,
-    TrainingRecord,
-    TrainingResult,
-    program_versions,
-    publish,
-    temporary_beside,
-    utc_now,
-)
 
 _PROGRAM_BYTES = 200_000_000
 # Of one training sample in dlib: vectors and their allocation, besides their contents.
@@ -150,7 +142,7 @@ def train_ert(
     progress: Progress | None = None,
     *,
     training_scores: bool = True,
-) -> TrainingResult:
+) -> training_record.TrainingResult:
     """Train a landmark model and write it as a dlib file.
 
     Landmarks are numbered by the alphabetic order of their names, as dlib does.
@@ -177,8 +169,8 @@ def train_ert(
     """
     settings = settings or ErtSettings()
     output = Path(output)
-    temporary = temporary_beside(output)
-    started_utc, started = utc_now(), time.monotonic()
+    temporary = training_record.temporary_beside(output)
+    started_utc, started = training_record.utc_now(), time.monotonic()
     settings = with_named_parts(dataset, settings)
     names = checked_parts(dataset, settings)
     faces = trainable_faces(dataset)
@@ -191,18 +183,18 @@ def train_ert(
     try:
         facts = run_worker(
             _job(faces, names, settings, temporary, score=training_scores),
-            ErtProgressReader(),
+            read_ert_progress,
             progress=progress,
             needed_memory_bytes=needed,
             data_path=dataset.path,
         )
         boxes = sum(len(boxes) for _, boxes in faces)
-        record = TrainingRecord(
+        record = training_record.TrainingRecord(
             kind="ert",
             model_file=output.name,
             model_digest=file_digest(temporary),
             model_bytes=temporary.stat().st_size,
-            data=DataSummary(
+            data=training_record.DataSummary(
                 digest=digest,
                 images=len(faces),
                 boxes=boxes,
@@ -218,13 +210,13 @@ def train_ert(
                 "estimated_memory_bytes": needed,
             },
             training_scores=facts.get("training_scores", {}),
-            versions=program_versions(dlib=facts["dlib"]),
+            versions=training_record.program_versions(dlib=facts["dlib"]),
             started_utc=started_utc,
             duration_s=round(time.monotonic() - started, 3),
             peak_memory_bytes=facts["peak_memory_bytes"],
             warnings=(*_order_warnings(faces, names), *_lid_warnings(closed_eyes, names)),
         )
-        return publish(temporary, output, record)
+        return training_record.publish(temporary, output, record)
     finally:
         temporary.unlink(missing_ok=True)
 

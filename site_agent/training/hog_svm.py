@@ -11,6 +11,7 @@ from typing import Any
 
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.models import FhogDetector
+from site_agent import training_record
 from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest, image_marks
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
@@ -19,15 +20,6 @@ from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings
 from site_agent.training.orientations import OrientationView, combine_detectors, plan_views
 from site_agent.training.progress_lines import HogSvmProgressReader
 from site_agent.training.worker_process import require_memory, run_worker
-from site_agent.training_record import (
-    DataSummary,
-    TrainingRecord,
-    TrainingResult,
-    program_versions,
-    publish,
-    temporary_beside,
-    utc_now,
-)
 from site_agent.wording import count_words
 
 # dlib's own stand-in for no limit.
@@ -44,7 +36,7 @@ def train_hog_svm(
     progress: Progress | None = None,
     *,
     training_scores: bool = True,
-) -> TrainingResult:
+) -> training_record.TrainingResult:
     """Train a face detector and write it as a dlib file.
 
     Parameters
@@ -72,8 +64,8 @@ def train_hog_svm(
     """
     settings = settings or HogSvmSettings()
     output = Path(output)
-    temporary = temporary_beside(output)
-    started_utc, started = utc_now(), time.monotonic()
+    temporary = training_record.temporary_beside(output)
+    started_utc, started = training_record.utc_now(), time.monotonic()
     views = plan_views(dataset, settings)
     needed = needed_memory_bytes(dataset, views, settings)
     require_memory(needed, "use fewer or smaller images, or less upsampling")
@@ -87,7 +79,7 @@ def train_hog_svm(
             facts["training_scores"] = {
                 name: scores[name] for name in ("recall", "precision", "average_precision")
             }
-        record = TrainingRecord(
+        record = training_record.TrainingRecord(
             kind="hog-svm",
             model_file=output.name,
             model_digest=file_digest(temporary),
@@ -96,14 +88,14 @@ def train_hog_svm(
             settings=asdict(settings),
             details=_details(views, needed),
             training_scores=facts.get("training_scores", {}),
-            versions=program_versions(dlib=facts["dlib"]),
+            versions=training_record.program_versions(dlib=facts["dlib"]),
             started_utc=started_utc,
             duration_s=round(time.monotonic() - started, 3),
             peak_memory_bytes=facts["peak_memory_bytes"],
             warnings=_warnings(views, settings),
         )
         left_out = tuple(problem for view in views for problem in view.plan.left_out)
-        return replace(publish(temporary, output, record), left_out=left_out)
+        return replace(training_record.publish(temporary, output, record), left_out=left_out)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -143,7 +135,7 @@ def _train(
 
         facts = run_worker(
             _job(view.dataset, view.plan, settings, temporary, score=score and len(views) == 1),
-            HogSvmProgressReader(settings.epsilon),
+            HogSvmProgressReader(settings.epsilon).read,
             progress=report,
             needed_memory_bytes=needed,
             data_path=view.dataset.path,
@@ -204,9 +196,9 @@ def _job(
 
 def _summary(
     dataset: FaceDataset, views: Sequence[OrientationView], digest: str, marks: tuple[str, ...]
-) -> DataSummary:
+) -> training_record.DataSummary:
     boxes = sum(view.plan.box_count for view in views)
-    return DataSummary(
+    return training_record.DataSummary(
         digest=digest,
         images=len(dataset.images),
         boxes=boxes,

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
 from site_agent.wording import duration_words
 
@@ -27,47 +29,38 @@ _LEAST_KNOWN = 0.25
 _FARTHEST = 50.0
 
 
-@dataclass(frozen=True)
-class TrainingProgress:
-    """How far a training has come.
+class TrainingProgress(NamedTuple):
+    """How far a training has come: 0 to 1 (None where it cannot be told), and words for a person.
 
-    `fraction`: 0 to 1, never falling during one training; None where it cannot be told. `text`: for
-    a person ("tree 400 of 600, 12s left").
+    The fraction never falls during one training.
     """
 
     fraction: float | None
     text: str
 
 
-@dataclass
-class LineSplitter:
-    """Cuts a stream into lines at carriage returns and line feeds, as it arrives in pieces."""
+ProgressReader = Callable[[str], TrainingProgress | None]
+"""Returns the progress that a line tells of, None where it tells of none."""
 
-    _rest: str = ""
 
-    def feed(self, piece: str) -> Iterator[str]:
-        """Yield the lines that are complete now; empty ones are left out."""
-        *lines, self._rest = _BREAKS.split(self._rest + piece)
+def split_lines(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a stream that arrives in pieces, as they are complete.
+
+    Lines end with carriage returns or line feeds; empty ones are left out.
+    """
+    rest = ""
+    for piece in chain(pieces, "\n"):
+        *lines, rest = _BREAKS.split(rest + piece)
         yield from (line.strip() for line in lines if line.strip())
 
-    def finish(self) -> Iterator[str]:
-        """Yield what came after the last line end."""
-        rest, self._rest = self._rest.strip(), ""
-        if rest:
-            yield rest
 
-
-@dataclass
-class ErtProgressReader:
-    """Reads the output of landmark training."""
-
-    def read(self, line: str) -> TrainingProgress | None:
-        """Return the progress that a line tells of, None where it tells of none."""
-        found = _TREES.search(line)
-        if found is None or not int(found[2]):
-            return None
-        trees, total, left = int(found[1]), int(found[2]), found[3]
-        return TrainingProgress(min(1.0, trees / total), f"tree {trees} of {total}, {left} left")
+def read_ert_progress(line: str) -> TrainingProgress | None:
+    """Read a line of landmark training."""
+    found = _TREES.search(line)
+    if found is None or not int(found[2]):
+        return None
+    trees, total, left = int(found[1]), int(found[2]), found[3]
+    return TrainingProgress(min(1.0, trees / total), f"tree {trees} of {total}, {left} left")
 
 
 @dataclass
@@ -89,7 +82,7 @@ class HogSvmProgressReader:
     _fraction: float = field(default=0.0, init=False)
 
     def read(self, line: str) -> TrainingProgress | None:
-        """Return the progress that a line tells of, None where it tells of none."""
+        """Read a line."""
         if found := _RISK_GAP.search(line):
             self._note_gap(found[1])
             return None

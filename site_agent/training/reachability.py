@@ -6,15 +6,8 @@ from dataclasses import replace
 
 from site_agent.datasets import FaceDataset, Finding
 from site_agent.errors import TrainingDataError
+from site_agent.training import windows
 from site_agent.training.detector_plan import HogSvmSettings, plan_detector
-from site_agent.training.windows import (
-    Corners,
-    DetectionWindow,
-    area_for_window,
-    picked_window,
-    unreachable_boxes,
-    with_window_shape,
-)
 
 _MOST_DOUBLINGS = 4
 
@@ -42,8 +35,8 @@ def unlearnable_boxes(
         corners = [box.corners for box in kept]
         if reshaped:
             size = (window.width_px, window.height_px)
-            corners = [with_window_shape(box, size) for box in corners]
-        for found in unreachable_boxes(corners, window, settings.upsample):
+            corners = [windows.with_window_shape(box, size) for box in corners]
+        for found in windows.unreachable_boxes(corners, window, settings.upsample):
             text = f"{image.path}: the box {found.reason}{_way_out(corners, found.index, window)}"
             line = kept[found.index].line
             place = dataset.path or image.path
@@ -51,20 +44,20 @@ def unlearnable_boxes(
     return findings
 
 
-def _window(dataset: FaceDataset, settings: HogSvmSettings) -> tuple[DetectionWindow, bool]:
+def _window(dataset: FaceDataset, settings: HogSvmSettings) -> tuple[windows.DetectionWindow, bool]:
     try:
         plan = plan_detector(dataset, settings)
     except TrainingDataError:  # no box at all can be learned
         corners = [box.corners for _, box in dataset.boxes()]
         size = settings.target_size_px
         if isinstance(size, int):
-            return DetectionWindow(*picked_window(corners, size)), False
-        return DetectionWindow(*size), area_for_window(corners, size) is None
+            return windows.DetectionWindow(*windows.picked_window(corners, size)), False
+        return windows.DetectionWindow(*size), windows.area_for_window(corners, size) is None
     return plan.window, plan.reshaped
 
 
-def _way_out(corners: list[Corners], index: int, window: DetectionWindow) -> str:
+def _way_out(corners: list[windows.Corners], index: int, window: windows.DetectionWindow) -> str:
     for times in range(1, _MOST_DOUBLINGS + 1):
-        if all(found.index != index for found in unreachable_boxes(corners, window, times)):
+        if all(found.index != index for found in windows.unreachable_boxes(corners, window, times)):
             return f"; with --upsample {times} it is reached"
     return ""

@@ -11,12 +11,12 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.runs.child_process import available_memory_bytes, start_python, stop
 from site_agent.runs.progress import Progress
-from site_agent.training.progress_lines import LineSplitter, TrainingProgress
+from site_agent.training.progress_lines import ProgressReader, split_lines
 from site_agent.training.worker import EVENT_MARK
 
 # Of the whole time, what reading the images takes; only for the progress bar.
@@ -25,13 +25,6 @@ _CHUNK_BYTES = 4096
 _KEPT_LINES = 20
 # Errors of reading an image, told as a fault of the data and not of the training.
 _DATA_ERRORS = {"ImageFileError", "ValueError"}
-
-
-class ProgressReader(Protocol):
-    """Understands what dlib prints."""
-
-    def read(self, line: str) -> TrainingProgress | None:
-        """Return the progress that a line tells of, None where it tells of none."""
 
 
 def run_worker(
@@ -94,7 +87,7 @@ def _follow(
     outcome: dict[str, Any] = {}
     printed: deque[str] = deque(maxlen=_KEPT_LINES)
     assert process.stdout is not None
-    for line in _lines(process.stdout):
+    for line in split_lines(_pieces(process.stdout)):
         if line.startswith(EVENT_MARK):
             event = json.loads(line.removeprefix(EVENT_MARK))
             if "reading" in event:
@@ -102,7 +95,7 @@ def _follow(
                 tell(_READING_SHARE * done / total, f"reading image {done} of {total}")
             else:
                 outcome = event
-        elif step := reader.read(line):
+        elif step := reader(line):
             share = None if step.fraction is None else step.fraction * (1 - _READING_SHARE)
             tell(None if share is None else _READING_SHARE + share, step.text)
         else:
@@ -111,13 +104,11 @@ def _follow(
     return outcome or {"printed": list(printed)}
 
 
-def _lines(stream: IO[bytes]) -> Iterator[str]:
-    splitter = LineSplitter()
+def _pieces(stream: IO[bytes]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     # os.read returns what there is; a buffered read would wait for a full buffer.
     while piece := os.read(stream.fileno(), _CHUNK_BYTES):
-        yield from splitter.feed(decoder.decode(piece))
-    yield from splitter.finish()
+        yield decoder.decode(piece)
 
 
 def _failure_text(outcome: dict[str, Any], code: int, needed_memory_bytes: int) -> str:

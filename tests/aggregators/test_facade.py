@@ -24,7 +24,7 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 
 
 def test_methods_and_predictors_do_not_load_the_compiler_or_dlib() -> None:
-    statement = "from aggregators import merge, LandmarkPredictor, DlibCompatiblePredictor"
+    statement = "from aggregators import merge, LandmarkPredictor"
     assert not loaded_by(statement) & {"numba", "llvmlite", "dlib", "cv2", "torch"}
 
 

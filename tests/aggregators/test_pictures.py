@@ -11,8 +11,8 @@ from PIL import Image
 
 from aggregators.formats.fhog_detector import PLANES, filter_cells
 from aggregators.models import FhogDetector
-from aggregators.pictures import hog_picture, png_bytes, shape_picture
-from tests.aggregators.formats.examples import make_detector, make_ensemble, make_predictor
+from aggregators.pictures import hog_picture, png_bytes
+from tests.aggregators.formats.examples import make_detector
 
 
 def light_one_weight(plane: int, row: int, column: int, value: float = 1.0) -> FhogDetector:
@@ -31,16 +31,6 @@ def test_a_horizontal_gradient_is_an_upright_stroke_in_its_cell(plane: int) -> N
     assert ys.min() > 20
     assert xs.min() > 41
     assert np.ptp(ys) > 4 * np.ptp(xs)
-
-
-def test_shapes_of_all_sizes_are_drawn() -> None:
-    for parts in (1, 5, 68, 194):
-        picture = shape_picture(make_predictor(0, ((1,),), parts), height_px=200)
-        assert picture.shape[0] == 200
-        assert picture.shape[2] == 3
-        reddest = picture[..., 0].astype(int) - picture[..., 1]
-        assert reddest.max() > 80
-    assert shape_picture(make_ensemble(soft=True)).shape[0] == 640
 
 
 def test_png_bytes_hold_the_picture() -> None:

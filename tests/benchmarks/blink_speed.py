@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.landmark_schemes import both_eye_aspect_ratios
 from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
+from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.eyeblink.blinks.finding import Blink, find_blinks
 from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceFollower
@@ -108,7 +108,7 @@ def run_plain(video: Path, landmarks: Path) -> Run:
             continue
         largest = max(faces, key=lambda face: face.area())
         points = predictor(grey, largest)
-        left, right = both_eye_aspect_ratios(np.array([[p.x, p.y] for p in points.parts()]))
+        right, left = eye_aspect_ratios(np.array([[p.x, p.y] for p in points.parts()]))
         rows.append((time_s, float(left), float(right)))
     seconds = time.perf_counter() - started_s
     capture.release()

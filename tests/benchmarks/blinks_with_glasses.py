@@ -23,21 +23,13 @@ from PIL import Image
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import eyes_of
-from site_agent.datasets.synthetic import (
-    Blink,
-    Camera,
-    Expression,
-    Light,
-    Portrait,
-    Pose,
-    closure_curve,
-    person,
-    random_blinks,
-    write_face_dataset,
-)
-from site_agent.datasets.synthetic.canvas import expose
-from site_agent.datasets.synthetic.portraits import background, draw_portrait
-from site_agent.datasets.synthetic.rendering import paint_head
+from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.synthetic.canvas import Camera, expose
+from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import person
+from site_agent.datasets.synthetic.portraits import Portrait, background, draw_portrait
+from site_agent.datasets.synthetic.rendering import Light, paint_head
 from site_agent.eyeblink.blinks.finding import LONGEST_BIN_S, find_blinks
 from site_agent.eyeblink.blinks.likelihood import (
     blink_features,

@@ -21,11 +21,12 @@ import numpy as np
 
 from site_agent.datasets.gaze import GazeDataset, GazeSamples, angular_errors_deg, join_samples
 from site_agent.datasets.landmark_schemes import eyes_of
-from site_agent.datasets.synthetic import Camera, Expression, Light, Portrait, Pose, person
-from site_agent.datasets.synthetic.canvas import expose
+from site_agent.datasets.synthetic.canvas import Camera, expose
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
-from site_agent.datasets.synthetic.portraits import draw_portrait
-from site_agent.datasets.synthetic.rendering import paint_head
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import person
+from site_agent.datasets.synthetic.portraits import Portrait, draw_portrait
+from site_agent.datasets.synthetic.rendering import Light, paint_head
 from site_agent.networks import predict_gaze, read_network, to_module
 from site_agent.training.gaze.settings import GazeSettings
 from site_agent.training.gaze.training import train_gaze

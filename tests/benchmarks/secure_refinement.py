@@ -20,7 +20,8 @@ import numpy as np
 
 from aggregators import merge, read_model
 from aggregators.methods.refitting import RefitSettings, read_contribution
-from site_agent.datasets import FaceDataset, read_imglab_xml
+from site_agent.datasets import FaceDataset
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.refinement import (

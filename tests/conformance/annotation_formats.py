@@ -22,8 +22,8 @@ from site_agent.datasets import (
     numbered_parts,
     part_names,
     read_faces,
-    recognise_annotations,
 )
+from site_agent.datasets.conversion import recognise_annotations
 from site_agent.errors import AnnotationFileError
 
 SIZE = (64, 48)

@@ -14,7 +14,8 @@ import pytest
 
 from aggregators.formats import write_model
 from site_agent import ModelCache, PoolClient
-from site_agent.datasets.gaze import open_gaze, write_samples
+from site_agent.datasets.gaze import open_gaze
+from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.errors import PoolClientError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import FaceDataset, read_imglab_xml
+from site_agent.datasets import FaceDataset
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from tests.made_once import made_once
 
 

@@ -199,10 +199,14 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
         facts_of_receipt=facts.items(),
         attacks=attacks,
         pictures=[
-            (caption, f"data:image/png;base64,{base64.b64encode(content).decode()}")
+            (caption, f"data:{_media_type(content)};base64,{base64.b64encode(content).decode()}")
             for caption, content in pictures.items()
         ],
     )
+
+
+def _media_type(picture: bytes) -> str:
+    return "image/svg+xml" if picture.startswith(b"<svg") else "image/png"
 
 
 def _bar(finding: AttackFinding) -> dict[str, str] | None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.drawings import draw_model
 from aggregators.formats import read_model
 from aggregators.models import FhogDetector, ShapePredictor
-from aggregators.pictures import hog_picture, png_bytes, shape_picture
+from aggregators.pictures import hog_picture, png_bytes
 from aggregators.predictors import LandmarkPredictor, to_grey
 from pool_server.wire.cards import AttackFinding
 from site_agent.attacks.leaks import Float64
@@ -153,7 +154,7 @@ def attack_sub_model(
         pictures = {"What the detector's weights show": png_bytes(hog_picture(model))}
         return _attack_detector(artifact, model, sides, seed), pictures
     if isinstance(model, ShapePredictor):
-        pictures = {"The mean shape in the file": png_bytes(shape_picture(model, height_px=360))}
+        pictures = {"The mean shape in the file": draw_model(model, "large")[1]}
         return _attack_landmarks(model, sides, seed), pictures
     raise InvalidInputError(f"{artifact}: neither a detector (.svm) nor a landmark model (.dat)")
 

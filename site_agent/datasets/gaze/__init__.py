@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics
-from site_agent.datasets.gaze.generic_layout import TABLE_NAME, write_samples
+from site_agent.datasets.gaze.check import check_gaze, gaze_statistics
+from site_agent.datasets.gaze.generic_layout import TABLE_NAME
 from site_agent.datasets.gaze.layouts import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import (
-    EYES,
-    HELD_OUT,
     PATCH_SHAPE,
     GazeDataset,
     GazeSamples,
@@ -20,20 +18,16 @@ from site_agent.datasets.gaze.records import (
     sample_marks,
     select_sessions,
 )
-from site_agent.datasets.gaze.sheets import draw_found_gaze, draw_gaze, draw_patch, write_gaze_sheet
+from site_agent.datasets.gaze.sheets import draw_found_gaze, draw_patch, write_gaze_sheet
 
 __all__ = [
-    "EYES",
-    "HELD_OUT",
     "PATCH_SHAPE",
     "TABLE_NAME",
     "GazeDataset",
     "GazeSamples",
-    "PersonStatistics",
     "angular_errors_deg",
     "check_gaze",
     "draw_found_gaze",
-    "draw_gaze",
     "draw_patch",
     "gaze_digest",
     "gaze_statistics",
@@ -46,5 +40,4 @@ __all__ = [
     "sample_marks",
     "select_sessions",
     "write_gaze_sheet",
-    "write_samples",
 ]

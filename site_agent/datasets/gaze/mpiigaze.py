@@ -24,20 +24,8 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.check import Finding
+from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.matlab_file import read_matlab
-from site_agent.datasets.gaze.records import (
-    EYES,
-    PATCH_SHAPE,
-    CheckedPerson,
-    Eye,
-    GazeDataset,
-    GazeLayout,
-    GazeSamples,
-    as_left_eyes,
-    gaze_angles,
-    head_angles,
-    join_samples,
-)
 from site_agent.errors import AnnotationFileError
 
 _NORMALISED = Path("Data", "Normalized")
@@ -57,7 +45,7 @@ def find_days(path: Path) -> Path | None:
     return None
 
 
-def open_mpiigaze(path: Path) -> GazeDataset:
+def open_mpiigaze(path: Path) -> records.GazeDataset:
     """Open MPIIGaze; days are read person by person.
 
     The folder of the whole data set gives the evaluation subset where its lists are there;
@@ -71,7 +59,7 @@ def open_mpiigaze(path: Path) -> GazeDataset:
     persons = tuple(sorted(name for name in found if _PERSON.fullmatch(name)))
     lists = path / _LISTS
     read = partial(_read_person, folder, lists if lists.is_dir() else None)
-    return GazeDataset(path, "mpiigaze", persons, read)
+    return records.GazeDataset(path, "mpiigaze", persons, read)
 
 
 def _find(path: Path) -> Path | None:
@@ -79,7 +67,7 @@ def _find(path: Path) -> Path | None:
     return path if path.is_dir() and find_days(path) is not None else None
 
 
-def _examine(path: Path) -> Iterator[CheckedPerson]:
+def _examine(path: Path) -> Iterator[records.CheckedPerson]:
     dataset = open_mpiigaze(path)
     for person in dataset.persons:
         try:
@@ -91,7 +79,7 @@ def _examine(path: Path) -> Iterator[CheckedPerson]:
             yield samples, [0] * len(samples), []
 
 
-def _read_person(folder: Path, lists: Path | None, person: str) -> GazeSamples:
+def _read_person(folder: Path, lists: Path | None, person: str) -> records.GazeSamples:
     chosen = None if lists is None else _read_list(lists / f"{person}.txt")
     parts = []
     for file in sorted((folder / person).glob("day*.mat")):
@@ -110,7 +98,7 @@ def _read_person(folder: Path, lists: Path | None, person: str) -> GazeSamples:
         raise AnnotationFileError(lists / f"{person}.txt", line, problem)
     if not parts:
         raise AnnotationFileError(folder / person, 0, "has no samples")
-    return join_samples(parts)
+    return records.join_samples(parts)
 
 
 def _read_list(path: Path) -> Chosen:
@@ -129,13 +117,13 @@ def _read_list(path: Path) -> Chosen:
     return chosen
 
 
-def _read_day(file: Path, person: str) -> tuple[list[GazeSamples], list[str]]:
+def _read_day(file: Path, person: str) -> tuple[list[records.GazeSamples], list[str]]:
     """Return the samples of either eye, and the names of the frames."""
     content = _load(file)
     names = content["filenames"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise AnnotationFileError(file, 0, "has file names that are not cells of text")
-    return [_read_eye(file, content, person, eye, len(names)) for eye in EYES], names
+    return [_read_eye(file, content, person, eye, len(names)) for eye in records.EYES], names
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -152,9 +140,9 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 def _read_eye(
-    file: Path, content: dict[str, Any], person: str, eye: Eye, count: int
-) -> GazeSamples:
-    image = _field(file, content, eye, "image", (count, *PATCH_SHAPE))
+    file: Path, content: dict[str, Any], person: str, eye: records.Eye, count: int
+) -> records.GazeSamples:
+    image = _field(file, content, eye, "image", (count, *records.PATCH_SHAPE))
     gaze = _field(file, content, eye, "gaze", (count, 3)).astype(np.float64)
     pose = _field(file, content, eye, "pose", (count, 3)).astype(np.float64)
     if image.dtype != np.uint8:
@@ -164,10 +152,10 @@ def _read_eye(
     if off.any() or not np.isfinite(pose).all():
         problem = f"data.{eye} has gaze vectors that are not of length 1, or poses that are not "
         raise AnnotationFileError(file, 0, f"{problem}finite; expected normalised data")
-    angles = np.stack([gaze_angles(gaze), head_angles(pose)], axis=1)
+    angles = np.stack([records.gaze_angles(gaze), records.head_angles(pose)], axis=1)
     patches = np.array(image)
-    as_left_eyes(patches, angles, np.full(count, eye == "right"))
-    return GazeSamples(
+    records.as_left_eyes(patches, angles, np.full(count, eye == "right"))
+    return records.GazeSamples(
         patches=patches,
         gaze=angles[:, 0],
         head=angles[:, 1],
@@ -178,7 +166,9 @@ def _read_eye(
     )
 
 
-def _field(file: Path, content: dict[str, Any], eye: Eye, name: str, shape: tuple[int, ...]) -> Any:
+def _field(
+    file: Path, content: dict[str, Any], eye: records.Eye, name: str, shape: tuple[int, ...]
+) -> Any:
     try:
         values = content["data"][eye][name]
         if not isinstance(values, np.ndarray):
@@ -191,7 +181,7 @@ def _field(file: Path, content: dict[str, Any], eye: Eye, name: str, shape: tupl
     return values
 
 
-MPIIGAZE = GazeLayout(
+MPIIGAZE = records.GazeLayout(
     name="mpiigaze",
     expected="MPIIGaze with Data/Normalized/p00/day01.mat ...",
     find=_find,

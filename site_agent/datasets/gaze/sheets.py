@@ -8,14 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from site_agent.datasets.gaze.records import (
-    PATCH_SHAPE,
-    Float64,
-    GazeDataset,
-    GazeSamples,
-    UInt8,
-    as_left_eyes,
-)
+from site_agent.datasets.gaze import records
 from site_agent.errors import DatasetEditError
 from site_agent.pictures.plot_style import FOUND_RGB, INK_RGB, PAPER_RGB, RGB, TRUE_RGB
 from site_agent.runs.progress import Progress, no_progress
@@ -28,7 +21,7 @@ _LEGEND_PX = 20
 
 
 def write_gaze_sheet(
-    dataset: GazeDataset,
+    dataset: records.GazeDataset,
     output: Path,
     *,
     columns: int = 10,
@@ -41,7 +34,7 @@ def write_gaze_sheet(
     """
     picks = np.linspace(0, len(dataset.persons) - 1, min(rows, len(dataset.persons)))
     persons = [dataset.persons[round(pick)] for pick in picks]
-    high, wide = (_ZOOM * side for side in PATCH_SHAPE)
+    high, wide = (_ZOOM * side for side in records.PATCH_SHAPE)
     size = (_MARGIN_PX + columns * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
     sheet, pen = _new_sheet(*size, {"true gaze": TRUE_RGB})
     font = ImageFont.load_default(12)
@@ -63,7 +56,7 @@ def write_gaze_sheet(
     return output
 
 
-def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
+def draw_found_gaze(samples: records.GazeSamples, found: records.Float64) -> Image.Image:
     """Draw up to 60 samples of one person with two arrows: the true gaze yellow, that found green.
 
     Samples are in the order of their true yaw and as the camera saw them.
@@ -72,11 +65,11 @@ def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
     """
     patches = samples.patches.copy()
     angles = np.stack([samples.gaze, found], axis=1)
-    as_left_eyes(patches, angles, samples.eye == "right")
+    records.as_left_eyes(patches, angles, samples.eye == "right")
     order = np.argsort(angles[:, 0, 0], kind="stable")
     count = min(_FOUND_COLUMNS * _FOUND_ROWS, len(order))
     kept = order[np.linspace(0, len(order) - 1, count).round().astype(int)]
-    high, wide = (_FOUND_ZOOM * side for side in PATCH_SHAPE)
+    high, wide = (_FOUND_ZOOM * side for side in records.PATCH_SHAPE)
     columns, rows = min(count, _FOUND_COLUMNS), -(-count // _FOUND_COLUMNS)
     legend = {"true gaze": TRUE_RGB, "found": FOUND_RGB}
     sheet, _ = _new_sheet(columns * (wide + _GAP_PX), rows * (high + _GAP_PX), legend)
@@ -99,9 +92,9 @@ def _new_sheet(
     return sheet, pen
 
 
-def draw_patch(patch: UInt8, gazes: Float64, zoom: int) -> Image.Image:
+def draw_patch(patch: records.UInt8, gazes: records.Float64, zoom: int) -> Image.Image:
     """Draw an enlarged patch with its gazes, float64 (1 or 2, 2): the one found comes last."""
-    high, wide = (zoom * side for side in PATCH_SHAPE)
+    high, wide = (zoom * side for side in records.PATCH_SHAPE)
     tile = Image.fromarray(patch).convert("RGB").resize((wide, high), Image.Resampling.BICUBIC)
     pen = ImageDraw.Draw(tile)
     for gaze, colour in zip(gazes, (TRUE_RGB, FOUND_RGB)[-len(gazes) :], strict=True):
@@ -112,7 +105,7 @@ def draw_patch(patch: UInt8, gazes: Float64, zoom: int) -> Image.Image:
 def draw_gaze(
     pen: ImageDraw.ImageDraw,
     start: tuple[float, float],
-    gaze: Float64,
+    gaze: records.Float64,
     length_px: float,
     colour: RGB = TRUE_RGB,
 ) -> None:
@@ -124,11 +117,11 @@ def draw_gaze(
     pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=colour)
 
 
-def _spread_samples(samples: GazeSamples, count: int) -> GazeSamples:
+def _spread_samples(samples: records.GazeSamples, count: int) -> records.GazeSamples:
     """Return some samples in the order of their yaw, right eyes turned back."""
     angles = samples.gaze.copy()
     patches = samples.patches.copy()
-    as_left_eyes(patches, angles, samples.eye == "right")
+    records.as_left_eyes(patches, angles, samples.eye == "right")
     order = np.argsort(angles[:, 0], kind="stable")
     picks = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int)
     kept = order[picks]

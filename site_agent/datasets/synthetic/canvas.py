@@ -250,11 +250,6 @@ def with_grain(image: UInt8, brighter: UInt8, darker: UInt8) -> UInt8:
     return np.asarray(cv2.subtract(cv2.add(image, brighter), darker), dtype=np.uint8)
 
 
-def planes_of_video(image: UInt8) -> UInt8:
-    """The RGB image as video codecs take it (YUV 4:2:0), shape (H * 3 / 2, W)."""
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2YUV_I420), dtype=np.uint8)
-
-
 def lookup(x: Float32, y: Float32) -> tuple[Float32, Float32]:
     """Pixel coordinates made ready for several images to be `sampled` at them."""
     where, fraction = cv2.convertMaps(x, y, cv2.CV_16SC2)

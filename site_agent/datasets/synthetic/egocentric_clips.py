@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -43,8 +42,8 @@ from site_agent.datasets.egocentric import (
     squeeze,
 )
 from site_agent.datasets.synthetic.canvas import cloud
-from site_agent.datasets.synthetic.videos import TICKS_PER_S, encode_video
 from site_agent.errors import InvalidInputError
+from site_agent.pictures.video import write_video
 from site_agent.tables import Column, Table, columns_of
 
 UInt8 = NDArray[np.uint8]
@@ -375,9 +374,8 @@ def write_clips(
 
 def _video(path: Path, clip: DrawnClip) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    ticks = Fraction(TICKS_PER_S, RATE_HZ)
-    frames = ((int(number * ticks), frame) for number, frame in enumerate(clip.frames))
-    encode_video(path, frames, (WIDTH_PX, HEIGHT_PX), RATE_HZ)
+    frames = ((number / RATE_HZ, frame) for number, frame in enumerate(clip.frames))
+    write_video(path, frames, RATE_HZ, quality_crf=18)
 
 
 def _write_generic(folder: Path, clips: Iterator[DrawnClip]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,14 +10,11 @@ import numpy as np
 from site_agent.datasets.landmark_schemes import eye_aspect_ratio, eyes_of
 from site_agent.datasets.synthetic.bodies import draw_body
 from site_agent.datasets.synthetic.canvas import (
-    Camera,
     Canvas,
     Float32,
     Float64,
-    UInt8,
     blurred,
     cloud,
-    expose,
     resized,
     smooth_line,
 )
@@ -113,72 +109,6 @@ class Portrait:
     gaze: tuple[float, float] = (0.0, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class RenderedFace:
-    """A picture and what is true of the face in it.
-
-    `image`, uint8 of shape (H, W, 3): RGB. `landmarks`, float64 of shape (68, 2): pixels, in the
-    order of iBUG 300-W. `box`: in pixels, all inside the box; placed as dlib's stock detector
-    places it.
-    """
-
-    image: UInt8
-    landmarks: Float64
-    box: tuple[int, int, int, int]
-
-
-def render_face(
-    person: Person,
-    pose: Pose = Pose(),
-    closure_left: float = 0.0,
-    closure_right: float = 0.0,
-    *,
-    light: Light = Light(),
-    camera: Camera = Camera(),
-    size: tuple[int, int] = (320, 320),
-    rng: np.random.Generator | None = None,
-    expression: Expression = Expression(),
-    gaze: tuple[float, float] = (0.0, 0.0),
-    scenery: Background = "room",
-    scale_px: float | None = None,
-) -> RenderedFace:
-    """Draw one face in the middle of a picture.
-
-    `rng`: for background and noise; a fixed one where absent. `scale_px`: pixels per face unit; a
-    fifth of the picture's shorter side where absent.
-    """
-    rng = rng or np.random.default_rng(person.number)
-    width, height = size
-    portrait = Portrait(
-        person,
-        (width / 2, height * 0.47),
-        scale_px or 0.2 * min(size),
-        pose,
-        expression,
-        closure_left,
-        closure_right,
-        gaze,
-    )
-    scene = background(rng, size, scenery)
-    landmarks = draw_portrait(scene, portrait, light)
-    return RenderedFace(expose(scene, camera, rng), landmarks, face_box(landmarks))
-
-
-def render_group(
-    portraits: Sequence[Portrait],
-    light: Light,
-    camera: Camera,
-    *,
-    size: tuple[int, int],
-    rng: np.random.Generator,
-    scenery: Background = "room",
-) -> tuple[UInt8, list[Float64]]:
-    """Draw several persons in one picture; the later stand in front of the earlier."""
-    scene = background(rng, size, scenery)
-    landmarks = [draw_portrait(scene, portrait, light) for portrait in portraits]
-    return expose(scene, camera, rng), landmarks
-
-
 def draw_portrait(
     scene: Float32,
     portrait: Portrait,
@@ -218,7 +148,7 @@ def face_box(landmarks: Float64) -> tuple[int, int, int, int]:
 
 
 def eye_aspect_ratios(landmarks: Float64) -> tuple[float, float]:
-    """Eye aspect ratios of the subject's right and left eye from 68 landmarks, shape (68, 2)."""
+    """Eye aspect ratios of the subject's right and left eye; landmarks as in `eyes_of`."""
     left, right = eyes_of(landmarks)
     return float(eye_aspect_ratio(right)), float(eye_aspect_ratio(left))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,15 +11,16 @@ from PIL import Image
 
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
-from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8
+from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8, expose
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.portraits import (
     Background,
     Portrait,
+    background,
+    draw_portrait,
     eye_aspect_ratios,
     face_box,
-    render_group,
 )
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.errors import SyntheticFaceError
@@ -28,7 +29,7 @@ from site_agent.tables import Column, Table, columns_of
 TRUTH = Table(
     "truth",
     (
-        *columns_of(("file", "face", "person", "age_group")),
+        *columns_of(("file", "person", "age_group")),
         *columns_of(("yaw_deg", "pitch_deg", "roll_deg"), ".3f"),
         *columns_of(("closure_right", "closure_left"), ".4f"),
         *columns_of(("ear_right", "ear_left"), ".5f"),
@@ -115,14 +116,13 @@ def face_dataset_files(
     images: int,
     persons: int = 50,
     *,
-    faces_per_image: int = 1,
     first_person: int = 0,
     name: str = "faces",
 ) -> list[Path]:
     """Return what `write_face_dataset` writes: the XML file, the table, and the pictures."""
     folder = Path(folder)
-    firsts = [first_person + index * faces_per_image % persons for index in range(images)]
-    pictures = [f"person-{first:03d}_{index:04d}.png" for index, first in enumerate(firsts)]
+    numbers = [first_person + index % persons for index in range(images)]
+    pictures = [f"person-{number:03d}_{index:04d}.png" for index, number in enumerate(numbers)]
     files = [folder / f"{name}.xml", folder / f"{name}_truth.csv"]
     return files + [folder / name / picture for picture in pictures]
 
@@ -133,7 +133,6 @@ def write_face_dataset(
     persons: int = 50,
     seed: int = 0,
     *,
-    faces_per_image: int = 1,
     image_size: tuple[int, int] = (320, 320),
     first_person: int = 0,
     style: str = "mixed",
@@ -154,8 +153,6 @@ def write_face_dataset(
         persons have nobody in common.
     seed : int
         The same arguments give the same files.
-    faces_per_image : int
-        1..16.
     image_size : (width, height)
         Pixels.
     style : str
@@ -172,14 +169,9 @@ def write_face_dataset(
             f"there is no site style {style!r}; there are: {', '.join(SITE_STYLES)}"
         )
     look = SITE_STYLES[style]
-    _check(images, persons, faces_per_image, image_size)
+    _check(images, persons, image_size)
     xml, table, *pictures = face_dataset_files(
-        folder,
-        images,
-        persons,
-        faces_per_image=faces_per_image,
-        first_person=first_person,
-        name=name,
+        folder, images, persons, first_person=first_person, name=name
     )
     annotated: list[AnnotatedImage] = []
     rows: list[list[object]] = []
@@ -189,18 +181,12 @@ def write_face_dataset(
             if progress is not None:
                 progress(index / images, f"drawing {index + 1} of {images}")
             rng = np.random.default_rng([0xFACE5, seed, index])
-            numbers = [
-                first_person + (index * faces_per_image + k) % persons
-                for k in range(faces_per_image)
-            ]
-            portraits = list(_portraits(numbers, look, image_size, rng))
-            pixels, points = _taken(portraits, look, image_size, rng)
+            portrait = _portrait(first_person + index % persons, look, image_size, rng)
+            pixels, landmarks = _taken(portrait, look, image_size, rng)
             Image.fromarray(pixels).save(file, compress_level=1)
-            boxes = tuple(_annotated_face(landmarks, look, rng) for landmarks in points)
-            annotated.append(AnnotatedImage(file, boxes, *image_size))
-            relative = f"{name}/{file.name}"
-            faces = zip(portraits, points, boxes, strict=True)
-            rows += [_truth(relative, k, *face) for k, face in enumerate(faces)]
+            box = _annotated_face(landmarks, look, rng)
+            annotated.append(AnnotatedImage(file, (box,), *image_size))
+            rows.append(_truth(f"{name}/{file.name}", portrait, landmarks, box))
         TRUTH.write_csv(table, rows)
     except OSError as error:
         where = error.filename or folder
@@ -235,65 +221,55 @@ def _random_camera(look: SiteStyle, rng: np.random.Generator) -> Camera:
     )
 
 
-def _check(images: int, persons: int, faces_per_image: int, size: tuple[int, int]) -> None:
+def _check(images: int, persons: int, size: tuple[int, int]) -> None:
     if images < 1 or persons < 1:
         raise SyntheticFaceError(
             f"{images} images of {persons} persons asked for; both must be at least 1"
-        )
-    if not 1 <= faces_per_image <= 16:
-        raise SyntheticFaceError(f"{faces_per_image} faces per image asked for; expected 1 to 16")
-    if persons < faces_per_image:
-        raise SyntheticFaceError(
-            f"{faces_per_image} faces per image need at least as many persons, not {persons}"
         )
     if not all(64 <= side <= 8192 for side in size):
         raise SyntheticFaceError(f"image size {size[0]} x {size[1]}; expected 64 to 8192 pixels")
 
 
-def _portraits(
-    numbers: list[int], look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
-) -> Iterator[Portrait]:
-    """Persons in the cells of a grid, each turned, lit and blinking as the style says."""
-    columns = int(np.ceil(np.sqrt(len(numbers) * size[0] / size[1])))
-    rows = int(np.ceil(len(numbers) / columns))
-    cell = np.array([size[0] / columns, size[1] / rows])
-    tight = 0.165 if len(numbers) == 1 else 0.175
-    for place, number in enumerate(numbers):
-        age = None
-        if look.ages is not None:
-            # Who comes to a site depends on the person alone, so that all pictures agree.
-            groups, weights = zip(*look.ages, strict=True)
-            share = np.asarray(weights) / sum(weights)
-            age = groups[np.random.default_rng([0xA6E, number]).choice(len(groups), p=share)]
-        someone = person(number, age)
-        scale = float(cell.min() * rng.uniform(tight, tight * 1.35))
-        spare = np.maximum(cell - 2.7 * scale, 0) / 2
-        middle = (np.array([place % columns, place // columns]) + 0.5) * cell - (0, 0.25 * scale)
-        centre = middle + rng.uniform(-0.8, 0.8, 2) * spare
-        closure = 0.0
-        if rng.random() < look.closing:
-            closure = float(rng.uniform(0.15, 1.0)) if rng.random() < 0.6 else 1.0
-        # Most people look towards the camera; the rest turn as far as the style allows.
-        steep = look.steepest_deg
-        angles = np.clip(rng.normal(0, 0.45 * steep, 3), -steep, steep)
-        yield Portrait(
-            someone,
-            (float(centre[0]), float(centre[1])),
-            scale,
-            Pose(*(float(angle) for angle in angles)),
-            Expression(float(np.clip(rng.normal(-0.1, 0.35), 0, 1)), float(rng.uniform(-0.5, 1.0))),
-            closure_left=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
-            closure_right=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
-            gaze=(float(rng.uniform(-1, 1)), float(rng.uniform(-1, 1))),
-        )
+def _portrait(
+    number: int, look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
+) -> Portrait:
+    """Return a person, turned, lit and blinking as the style says."""
+    age = None
+    if look.ages is not None:
+        # Who comes to a site depends on the person alone, so that all pictures agree.
+        groups, weights = zip(*look.ages, strict=True)
+        share = np.asarray(weights) / sum(weights)
+        age = groups[np.random.default_rng([0xA6E, number]).choice(len(groups), p=share)]
+    scale = float(min(size) * rng.uniform(0.165, 0.165 * 1.35))
+    spare = np.maximum(np.array(size) - 2.7 * scale, 0) / 2
+    centre = np.array(size) / 2 - (0, 0.25 * scale) + rng.uniform(-0.8, 0.8, 2) * spare
+    closure = 0.0
+    if rng.random() < look.closing:
+        closure = float(rng.uniform(0.15, 1.0)) if rng.random() < 0.6 else 1.0
+    # Most people look towards the camera; the rest turn as far as the style allows.
+    steep = look.steepest_deg
+    angles = np.clip(rng.normal(0, 0.45 * steep, 3), -steep, steep)
+    return Portrait(
+        person(number, age),
+        (float(centre[0]), float(centre[1])),
+        scale,
+        Pose(*(float(angle) for angle in angles)),
+        Expression(float(np.clip(rng.normal(-0.1, 0.35), 0, 1)), float(rng.uniform(-0.5, 1.0))),
+        closure_left=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
+        closure_right=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
+        gaze=(float(rng.uniform(-1, 1)), float(rng.uniform(-1, 1))),
+    )
 
 
 def _taken(
-    portraits: list[Portrait], look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
-) -> tuple[UInt8, list[Float64]]:
+    portrait: Portrait, look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
+) -> tuple[UInt8, Float64]:
+    """Return a picture and its landmarks."""
     scenery = look.scenery[rng.integers(len(look.scenery))]
     light, camera = _random_light(look, rng), _random_camera(look, rng)
-    return render_group(portraits, light, camera, size=size, rng=rng, scenery=scenery)
+    scene = background(rng, size, scenery)
+    landmarks = draw_portrait(scene, portrait, light)
+    return expose(scene, camera, rng), landmarks
 
 
 def _annotated_face(landmarks: Float64, look: SiteStyle, rng: np.random.Generator) -> FaceBox:
@@ -312,14 +288,11 @@ def _annotated_face(landmarks: Float64, look: SiteStyle, rng: np.random.Generato
     )
 
 
-def _truth(
-    file: str, face: int, portrait: Portrait, landmarks: Float64, box: FaceBox
-) -> list[object]:
+def _truth(file: str, portrait: Portrait, landmarks: Float64, box: FaceBox) -> list[object]:
     ear_right, ear_left = eye_aspect_ratios(landmarks)
     pose = portrait.pose
     return [
         file,
-        face,
         portrait.person.number,
         portrait.person.age_group,
         *map(float, (pose.yaw_deg, pose.pitch_deg, pose.roll_deg)),

@@ -6,21 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
 from site_agent.datasets.synthetic.bodies import draw_body
-from site_agent.datasets.synthetic.canvas import (
-    Camera,
-    Float32,
-    Float64,
-    UInt8,
-    expose,
-    planes_of_video,
-    with_grain,
-)
+from site_agent.datasets.synthetic.canvas import Camera, Float32, Float64, UInt8, expose, with_grain
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
@@ -34,10 +25,9 @@ from site_agent.datasets.synthetic.portraits import (
 )
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
 from site_agent.errors import SyntheticFaceError
+from site_agent.pictures.video import TICKS_PER_S, write_video
 from site_agent.tables import Column, Table, columns_of
 
-# Fine enough that any frame rate, constant or not, keeps its times to 11 microseconds.
-TICKS_PER_S = 90_000
 _Drawn = tuple[UInt8, tuple[float, float]]
 _Region = tuple[slice, slice]
 FRAMES = Table(
@@ -127,18 +117,17 @@ def write_blink_video(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FRAMES.open_csv(table) as write:
-            ticks = np.round(times * TICKS_PER_S).astype(int)
 
-            def counted() -> Iterator[tuple[int, UInt8]]:
+            def counted() -> Iterator[tuple[float, UInt8]]:
                 for index, (image, ears) in enumerate(_drawn_ahead(frames)):
                     if progress is not None and index % 10 == 0:
                         progress(index / len(times), f"drawing frame {index} of {len(times)}")
                     right, left = ears
                     eyes = map(float, (lids[index], right, left, (right + left) / 2))
                     write([[index, float(times[index]), *eyes]])
-                    yield int(ticks[index]), image
+                    yield float(times[index]), image
 
-            encode_video(path, counted(), size, frame_rate_hz)
+            write_video(path, counted(), frame_rate_hz, quality_crf=18)
         settings = {
             "seconds": seconds,
             "frame_rate_hz": frame_rate_hz,
@@ -299,31 +288,3 @@ def _gazes(times: Float64, rng: np.random.Generator) -> Float64:
     targets = np.clip(rng.normal(0, 0.35, (len(jumps) + 1, 2)), -1, 1)
     chosen: Float64 = targets[np.searchsorted(jumps, times)]
     return chosen
-
-
-def encode_video(
-    path: Path, frames: Iterator[tuple[int, UInt8]], size: tuple[int, int], frame_rate_hz: float
-) -> None:
-    """Write frames, each with its time in `TICKS_PER_S`, as an mp4 file."""
-    import av
-
-    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
-    options = {"crf": "18", "preset": "veryfast", "bf": "0"} if codec == "libx264" else {}
-    try:
-        with av.open(str(path), mode="w", format="mp4") as container:
-            rate = Fraction(frame_rate_hz).limit_denominator(1001)
-            stream = container.add_stream(codec, rate=rate, options=options)
-            assert isinstance(stream, av.VideoStream)
-            stream.width, stream.height = size
-            stream.pix_fmt = "yuv420p"
-            stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
-            if codec == "mpeg4":
-                stream.bit_rate = 8_000_000
-            for ticks, image in frames:
-                frame = av.VideoFrame.from_ndarray(planes_of_video(image), format="yuv420p")
-                frame.pts = ticks
-                frame.time_base = Fraction(1, TICKS_PER_S)
-                container.mux(stream.encode(frame))
-            container.mux(stream.encode(None))
-    except av.FFmpegError as error:
-        raise SyntheticFaceError(f"{path} cannot be written: {error}") from error

@@ -9,15 +9,7 @@ from typing import Any
 
 from site_agent.datasets.gaze import GazeDataset
 from site_agent.runs.progress import part_of
-from site_agent.studies.gaze.one_run import (
-    RunJob,
-    do_run,
-    draw_samples,
-    is_secure,
-    read_samples,
-    rounds_of,
-    write_samples,
-)
+from site_agent.studies.gaze import one_run
 from site_agent.studies.gaze.protocol import Run, plan_runs, plan_tuning
 from site_agent.studies.gaze.report import write_report, write_tuning
 from site_agent.studies.gaze.settings import GazeStudySettings
@@ -69,11 +61,11 @@ def conduct_gaze_study(
     with open_study(folder, SCHEMA, conduct) as study:
         reading = part_of(conduct.progress, 0, _READING)
         if dataset is None:
-            samples = draw_samples(settings, reading)
+            samples = one_run.draw_samples(settings, reading)
         else:
-            samples = read_samples(dataset, settings, reading)
+            samples = one_run.read_samples(dataset, settings, reading)
         kept_samples = study.hidden / "samples.npz"
-        write_samples(samples, kept_samples)
+        one_run.write_samples(samples, kept_samples)
         persons = describe_persons(samples)
         study.describe(settings, {"persons": persons})
         shared = {name: getattr(settings, name) for name in _SHARED}
@@ -81,16 +73,16 @@ def conduct_gaze_study(
         def depends(run: Run) -> dict[str, Any]:
             return {
                 **shared,
-                "rounds": rounds_of(run, settings),
-                "secure": is_secure(run, settings),
+                "rounds": one_run.rounds_of(run, settings),
+                "secure": one_run.is_secure(run, settings),
                 "persons": {name: persons[name] for name in (*run.train, *run.test)},
             }
 
         done = study.do(
             runs,
             depends,
-            do_run,
-            lambda run: RunJob(run, kept_samples, settings),
+            one_run.do_run,
+            lambda run: one_run.RunJob(run, kept_samples, settings),
             progress=part_of(conduct.progress, _READING, 1),
         )
         write = write_tuning if tune else write_report

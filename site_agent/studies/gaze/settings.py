@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -92,40 +93,22 @@ PRESETS: Mapping[str, MethodsTraining] = {
 
 def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
     """Return every combination of values."""
-    found: list[dict[str, Any]] = [{}]
-    for name, choices in values.items():
-        found = [{**each, name: choice} for each in found for choice in choices]
-    return found
+    return [dict(zip(values, each, strict=True)) for each in product(*values.values())]
 
 
 CANDIDATES: Mapping[Method, Sequence[Mapping[str, Any]]] = {
-    "individual": [
-        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(8, 16)),
-        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(4,)),
-        *_grid(learning_rate=(0.04,), batch_size=(4, 8, 16)),
-    ],
-    "data-centre": [
-        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(16, 32)),
-        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(8,)),
-        *_grid(learning_rate=(0.04,), batch_size=(8, 16, 32)),
-    ],
-    "fedavg": [
-        *_grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2)),
-        *_grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2), batch_size=(8,)),
-    ],
+    "individual": _grid(learning_rate=(0.005, 0.01, 0.02, 0.04), batch_size=(4, 8, 16)),
+    "data-centre": _grid(learning_rate=(0.005, 0.01, 0.02, 0.04), batch_size=(8, 16, 32)),
+    "fedavg": _grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2), batch_size=(8, 32)),
     "adaptive": [
-        {"learning_rate": 0.02, "eta": eta, "tau": tau, "beta": beta}
+        {"learning_rate": 0.02, "batch_size": 32, "eta": eta, "tau": tau, "beta": beta}
         for eta, tau in ((0.0005, 0.1), (0.002, 1.0), (0.008, 10.0))
         for beta in (0.3, 0.6)
     ]
-    + _grid(
-        learning_rate=(0.01, 0.02, 0.04),
-        epochs=(1, 2),
-        batch_size=(8,),
-        eta=(0.008,),
-        tau=(10.0,),
-        beta=(0.3,),
-    ),
+    + [
+        {**each, "eta": 0.008, "tau": 10.0, "beta": 0.3}
+        for each in _grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2))
+    ],
 }
 """What `tuned` was chosen from."""
 

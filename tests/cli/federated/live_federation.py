@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from aggregators import write_model
-from site_agent.datasets.gaze import GazeSamples, open_gaze, write_samples
+from site_agent.datasets.gaze import GazeSamples, open_gaze
+from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import make_plan

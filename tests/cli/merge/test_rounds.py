@@ -18,7 +18,7 @@ from cli.frame.addresses import read_moment
 from cli.frame.errors import UsageError
 from site_agent import PoolClient
 from site_agent.attacks.receipt.leaf_sums import build_camera
-from site_agent.datasets import read_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites

@@ -114,7 +114,7 @@ def contribute_networks() -> None:
 
 @pytest.mark.slow
 def test_all_modes_end_to_end(poolctl: Run) -> None:
-    from site_agent.datasets import read_imglab_xml
+    from site_agent.datasets.imglab_xml import read_imglab_xml
     from site_agent.refinement import load_site, read_base
 
     draw_faces(poolctl)

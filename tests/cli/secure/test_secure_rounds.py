@@ -18,7 +18,7 @@ from aggregators.methods.networks.round_files import state_path
 from aggregators.models import StateDict
 from pool_server.merges import running
 from site_agent import PoolClient
-from site_agent.datasets.gaze import write_samples
+from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.secure.board import PoolBoard
 from site_agent.secure.server import Server
 from tests.cli.conftest import Outcome, Run

@@ -11,7 +11,8 @@ import pytest
 
 from aggregators import file_digest, read_model
 from aggregators.models import StateDict
-from site_agent.datasets.gaze import angular_errors_deg, join_samples, write_samples
+from site_agent.datasets.gaze import angular_errors_deg, join_samples
+from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.federated.plan import first_model
 from site_agent.networks import new_network, predict_gaze, read_network, to_module
 from site_agent.split.in_process import run_split_rounds

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from site_agent.agent import CycleReport, Journal, read_config, run_agent
-from site_agent.datasets import read_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import ModelQuery, PoolClient

@@ -21,8 +21,9 @@ from pool_server.wire.data_use import Term
 from site_agent.agent import EVENTS, Stopped, plan_cycle, read_config, run_agent
 from site_agent.agent.journal import COMMON_KEYS
 from site_agent.agent.workspace import Workspace
-from site_agent.datasets import ReadingOptions, read_faces, read_imglab_xml
-from site_agent.datasets.gaze import write_samples
+from site_agent.datasets import ReadingOptions, read_faces
+from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AgentError, BusyError, ConflictError, PoolUnreachableError
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.networks import new_network

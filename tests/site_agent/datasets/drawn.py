@@ -12,9 +12,9 @@ from site_agent.datasets import (
     FaceBox,
     FaceDataset,
     numbered_parts,
-    read_imglab_xml,
     write_imglab_xml,
 )
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import ibug_mean_face
 
 

@@ -12,12 +12,11 @@ from site_agent.datasets import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
-    check_dataset,
     check_datasets,
     dataset_digest,
-    read_imglab_xml,
     require_images,
 )
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.drawn import dataset_of, picture
 
@@ -27,7 +26,7 @@ BOX = FaceBox(10, 10, 20, 20)
 def test_a_sound_dataset_has_no_findings(tmp_path: Path) -> None:
     seen: list[float] = []
     images = [AnnotatedImage(picture(tmp_path / f"{i}.png", i), (BOX,), 64, 48) for i in range(3)]
-    assert check_dataset(dataset_of(tmp_path, *images), lambda part, _: seen.append(part)) == []
+    assert check_datasets([dataset_of(tmp_path, *images)], lambda part, _: seen.append(part)) == []
     assert seen[0] == 0.0
     assert seen[-1] == 1.0
 
@@ -52,7 +51,7 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path) -> None:
         AnnotatedImage(tmp_path / "copy.png", (FaceBox(60, 10, 5, 5, {"00": (99.0, 2.0)}),)),
         AnnotatedImage(turned, (FaceBox(64, 10, 5, 5), FaceBox(99, 9, 9, 9, ignore=True))),
     )
-    findings = check_dataset(dataset)
+    findings = check_datasets([dataset])
     found = {(finding.code, finding.severity) for finding in findings}
     assert found == {
         ("missing-image", "error"),
@@ -75,16 +74,16 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path) -> None:
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path: Path) -> None:
-    (none,) = check_dataset(dataset_of(tmp_path))
+    (none,) = check_datasets([dataset_of(tmp_path)])
     assert none.code == "no-images"
     ignored = AnnotatedImage(picture(tmp_path / "a.png"), (FaceBox(1, 1, 9, 9, ignore=True),))
-    (no_boxes,) = check_dataset(FaceDataset(None, "drawn", images=(ignored,)))
+    (no_boxes,) = check_datasets([FaceDataset(None, "drawn", images=(ignored,))])
     assert (no_boxes.code, no_boxes.severity) == ("no-boxes", "error")
 
 
 def test_real_files_are_sound(shared_data: Path) -> None:
     for path in sorted((shared_data / "dlib_faces").glob("*.xml")):
-        assert check_dataset(read_imglab_xml(path)) == []
+        assert check_datasets([read_imglab_xml(path)]) == []
 
 
 def test_digest_follows_contents_only(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_pictures_of_16_bits_are_told_from_each_other(tmp_path: Path, suffix: st
     with Image.open(paths[0]) as opened:
         paths[-1].write_bytes(b"P5 64 48 65535\n" + np.asarray(opened).astype(">u2").tobytes())
     dataset = dataset_of(tmp_path, *(AnnotatedImage(path, (BOX,), 64, 48) for path in paths))
-    [finding] = check_dataset(dataset)
+    [finding] = check_datasets([dataset])
     assert finding.code == "duplicate-image"
     assert "copy.ppm" in finding.text
     assert f"0.{suffix}" in finding.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from site_agent.datasets import read_coco_keypoints
+from site_agent.datasets.coco_keypoints import read_coco_keypoints
 from site_agent.errors import AnnotationFileError
 
 IMAGE = {"id": 7, "file_name": "one.png", "width": 64, "height": 48}

@@ -16,9 +16,9 @@ from site_agent.datasets import (
     numbered_parts,
     part_names,
     parts_array,
-    read_imglab_xml,
     write_imglab_xml,
 )
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AnnotationFileError
 
 

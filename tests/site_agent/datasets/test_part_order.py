@@ -12,7 +12,7 @@ from site_agent.datasets import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
-    check_dataset,
+    check_datasets,
     expand_parts,
     numbered_parts,
     part_names,
@@ -106,11 +106,11 @@ def test_names_without_leading_zeros(tmp_path: Path) -> None:
         replace(image, boxes=tuple(renamed(box) for box in image.boxes)) for image in dataset.images
     ]
     bad = replace(dataset, images=tuple(images))
-    [finding] = check_dataset(bad)
+    [finding] = check_datasets([bad])
     assert (finding.code, finding.severity) == ("names-unsorted", "error")
     mended = renumber_parts(bad)
     assert mended == dataset
-    assert check_dataset(mended) == []
+    assert check_datasets([mended]) == []
     named = replace(images[0], boxes=(FaceBox(0, 0, 9, 9, {"nose": (1, 1)}),))
     with pytest.raises(DatasetEditError, match="'nose'"):
         renumber_parts(replace(bad, images=(named,)))

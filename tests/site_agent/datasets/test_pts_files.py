@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets import read_pts, read_pts_folder
-from site_agent.datasets.pts_files import find_pts
+from site_agent.datasets.pts_files import find_pts, read_pts, read_pts_folder
 from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.drawn import picture
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets import FaceBox, FaceDataset, read_imglab_xml, write_imglab_xml
+from site_agent.datasets import FaceBox, FaceDataset, write_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import EvaluationError, ImageFileError
 from site_agent.evaluation import DetectionScores, evaluate_detector
 from site_agent.evaluation.detection import (

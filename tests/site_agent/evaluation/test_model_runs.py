@@ -11,7 +11,7 @@ import pytest
 
 from aggregators.predictors import LandmarkPredictor
 from site_agent.datasets import FaceDataset, dataset_digest, part_names, parts_array
-from site_agent.datasets.landmark_schemes import both_eye_aspect_ratios
+from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.errors import EvaluationError
 from site_agent.evaluation import (
     DetectionScores,
@@ -64,8 +64,8 @@ def test_the_error_of_the_openness_of_the_eyes(
     for image, box in test_faces.boxes():
         grey = to_grey(read_image(image.path, apply_orientation=False))
         placed = predictor.predict(grey, [box.corners])[0]
-        found = np.mean(both_eye_aspect_ratios(placed))
-        expected.append(abs(found - np.mean(both_eye_aspect_ratios(parts_array(box, names)))))
+        found = np.mean(eye_aspect_ratios(placed))
+        expected.append(abs(found - np.mean(eye_aspect_ratios(parts_array(box, names)))))
     assert scores.ear_error == pytest.approx(np.mean(expected))
     assert [face.ear_error for face in scores.per_face] == pytest.approx(expected)
     assert set(scores.intervals) == set(scores.metrics)

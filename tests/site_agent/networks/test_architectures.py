@@ -10,13 +10,8 @@ import pytest
 from aggregators.formats import write_model
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
-from site_agent.networks import (
-    GAZE_ARCHITECTURES,
-    new_network,
-    predict_gaze,
-    read_network,
-    to_module,
-)
+from site_agent.networks import new_network, predict_gaze, read_network, to_module
+from site_agent.networks.architectures import GAZE_ARCHITECTURES
 
 
 @pytest.mark.parametrize("name", GAZE_ARCHITECTURES)

@@ -15,22 +15,21 @@ import pytest
 from aggregators.formats import file_digest, read_model
 from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import RefitSettings
-from site_agent.datasets import FaceDataset, read_imglab_xml, write_imglab_xml
+from site_agent.datasets import FaceDataset, write_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.evaluation import EvaluationSettings, evaluate_detector, evaluate_landmarks
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
 from site_agent.runs.workers import workers_that_fit
 from site_agent.studies import (
-    CombinationSettings,
-    RefinementSettings,
     StepOutcome,
     StudyOutcome,
-    StudySettings,
     conduct_study,
     named_parts,
     split_into_parts,
 )
+from site_agent.studies.protocol import CombinationSettings, RefinementSettings, StudySettings
 from site_agent.studies.table import read_scores, write_scores
 from site_agent.training import ErtSettings, HogSvmSettings
 

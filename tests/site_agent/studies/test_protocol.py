@@ -9,9 +9,14 @@ import pytest
 from site_agent.errors import InvalidInputError, TrainingSettingsError
 from site_agent.evaluation import EvaluationSettings
 from site_agent.runs.jobs import Schedule
-from site_agent.studies import CombinationSettings, Protocol, RefinementSettings, StudySettings
 from site_agent.studies.model_study import plan_jobs
-from site_agent.studies.protocol import plan_protocol
+from site_agent.studies.protocol import (
+    CombinationSettings,
+    Protocol,
+    RefinementSettings,
+    StudySettings,
+    plan_protocol,
+)
 from site_agent.studies.steps import Contribute, Merge, Score, step_digests, title
 from site_agent.training import ErtSettings, HogSvmSettings
 

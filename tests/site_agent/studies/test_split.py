@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from site_agent.datasets.gaze import open_gaze, write_samples
+from site_agent.datasets.gaze import open_gaze
+from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.studies.runs import Conduct
 from site_agent.studies.split.conducting import conduct_split_study
 from site_agent.studies.split.report import write_report

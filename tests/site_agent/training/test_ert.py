@@ -13,7 +13,8 @@ import pytest
 from aggregators.formats import read_model
 from aggregators.models import ShapePredictor
 from aggregators.predictors import to_grey
-from site_agent.datasets import FaceBox, FaceDataset, part_names, parts_array, read_imglab_xml
+from site_agent.datasets import FaceBox, FaceDataset, part_names, parts_array
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR

@@ -11,7 +11,8 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.models import FhogDetector
-from site_agent.datasets import FaceBox, FaceDataset, dataset_digest, read_imglab_xml
+from site_agent.datasets import FaceBox, FaceDataset, dataset_digest
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import (
     SiteAgentError,
     TrainingDataError,

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_agent.training.progress_lines import (
-    ErtProgressReader,
     HogSvmProgressReader,
-    LineSplitter,
     duration_words,
+    read_ert_progress,
+    split_lines,
 )
 
 PRINTED = (
@@ -22,20 +22,18 @@ PRINTED = (
 
 
 def test_tree_progress_is_exact() -> None:
-    reader = ErtProgressReader()
-    steps = [step for line in LineSplitter().feed(PRINTED) if (step := reader.read(line))]
+    steps = [step for line in split_lines([PRINTED]) if (step := read_ert_progress(line))]
     assert [step.fraction for step in steps] == [400 / 600, 1.0]
     assert steps[0].text == "tree 400 of 600, 1min 5s left"
 
 
 @given(st.lists(st.integers(1, 30)))
 def test_lines_do_not_depend_on_how_the_stream_is_cut(cuts: list[int]) -> None:
-    splitter = LineSplitter()
-    lines, rest = [], PRINTED
+    pieces, rest = [], PRINTED
     for cut in cuts:
-        lines += splitter.feed(rest[:cut])
+        pieces.append(rest[:cut])
         rest = rest[cut:]
-    lines += [*splitter.feed(rest), *splitter.finish()]
+    lines = list(split_lines([*pieces, rest]))
     assert lines == [line.strip() for line in PRINTED.replace("\r", "\n").split("\n") if line]
 
 

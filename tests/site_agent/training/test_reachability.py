@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import FaceDataset, read_imglab_xml
+from site_agent.datasets import FaceDataset
+from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.training import HogSvmSettings, unlearnable_boxes
 from site_agent.training.detector_plan import plan_detector
 

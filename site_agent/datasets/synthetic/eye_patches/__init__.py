@@ -5,9 +5,8 @@ from __future__ import annotations
 from site_agent.datasets.synthetic.eye_patches.dataset import (
     RenderSettings,
     render_person,
-    rendered_count,
     write_eye_dataset,
 )
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 
-__all__ = ["RenderSettings", "Skews", "render_person", "rendered_count", "write_eye_dataset"]
+__all__ = ["RenderSettings", "Skews", "render_person", "write_eye_dataset"]

@@ -10,16 +10,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.generic_layout import write_samples
-from site_agent.datasets.gaze.records import (
-    EYES,
-    Eye,
-    Float64,
-    GazeSamples,
-    gaze_angles,
-    gaze_vectors,
-    join_samples,
-)
 from site_agent.datasets.synthetic.eye_patches.geometry import head_rotation
 from site_agent.datasets.synthetic.eye_patches.persons import (
     EyePerson,
@@ -92,9 +84,9 @@ def rendered_count(settings: RenderSettings, number: int) -> int:
     return max(1, round(settings.frames_per_person * person.amount / float(mean)))
 
 
-def render_person(settings: RenderSettings, number: int) -> GazeSamples:
+def render_person(settings: RenderSettings, number: int) -> records.GazeSamples:
     """Render all samples of one person, the same for equal settings whoever else is rendered."""
-    return join_samples(list(_rendered_sessions(settings, number)))
+    return records.join_samples(list(_rendered_sessions(settings, number)))
 
 
 def write_eye_dataset(
@@ -110,7 +102,7 @@ def write_eye_dataset(
     """
     settings = settings or RenderSettings()
 
-    def rendered() -> Iterator[GazeSamples]:
+    def rendered() -> Iterator[records.GazeSamples]:
         for done, number in enumerate(settings.numbers):
             progress(done / settings.persons, f"person {number}")
             yield render_person(settings, number)
@@ -118,7 +110,7 @@ def write_eye_dataset(
     return write_samples(Path(folder), rendered())
 
 
-def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[GazeSamples]:
+def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[records.GazeSamples]:
     seed, skews = settings.seed, settings.skews
     person = make_person(seed, number, skews, settings.glasses)
     counts = session_numbers(seed, number, rendered_count(settings, number), settings.sessions)
@@ -135,7 +127,7 @@ def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[GazeSa
             "pupil": np.clip(0.36 + rng.normal(0, 0.06) + rng.normal(0, 0.02, count), 0.22, 0.6),
         }
         either = rng.random(count) < 0.5
-        for side, eye in enumerate(EYES):
+        for side, eye in enumerate(records.EYES):
             shift = rng.normal(0, 0.5, (count, 2))
             chosen = np.full(count, True) if settings.both_eyes else either == bool(side)
             turned, angles = _seen_from_eye(gaze, head, eye)
@@ -151,7 +143,7 @@ def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[GazeSa
             lit = recording if eye == "left" else _mirrored(recording)
             patches = render_patches(person, shape, lit, drawn, noise)
             kept = len(patches)
-            yield GazeSamples(
+            yield records.GazeSamples(
                 patches,
                 drawn.gaze,
                 drawn.head,
@@ -164,7 +156,7 @@ def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[GazeSa
 
 def _looks(
     person: EyePerson, recording: Recording, count: int, rng: np.random.Generator, turns: float
-) -> tuple[Float64, Float64]:
+) -> tuple[records.Float64, records.Float64]:
     """Return gaze and head pose between both eyes: people turn their heads to where they look."""
     centre = np.add(person.gaze_centre, recording.gaze_shift)
     gaze = centre + rng.normal(0, 1, (count, 2)) * person.gaze_spread
@@ -175,7 +167,9 @@ def _looks(
     return head + np.clip(gaze - head, -limits, limits), head
 
 
-def _seen_from_eye(gaze: Float64, head: Float64, eye: Eye) -> tuple[Float64, Float64]:
+def _seen_from_eye(
+    gaze: records.Float64, head: records.Float64, eye: records.Eye
+) -> tuple[records.Float64, records.Float64]:
     """Return head pose and gaze of one eye, as of a left eye, in its own normalised camera.
 
     Both eyes look at the same point of the camera's plane, and each camera points at its eye.
@@ -183,16 +177,16 @@ def _seen_from_eye(gaze: Float64, head: Float64, eye: Eye) -> tuple[Float64, Flo
     side = 1.0 if eye == "left" else -1.0
     rotation = head_rotation(head)
     place = side * _HALF_EYE_DISTANCE_MM * rotation[:, :, 0] + (0.0, 0.0, _CAMERA_MM)
-    vectors = gaze_vectors(gaze)
+    vectors = records.gaze_vectors(gaze)
     target = vectors * (-_CAMERA_MM / vectors[:, 2:]) + (0.0, 0.0, _CAMERA_MM)
-    camera = head_rotation(gaze_angles(_unit(-place)))
-    angles = gaze_angles(np.einsum("nji,nj->ni", camera, _unit(target - place)))
-    turned = gaze_angles(np.einsum("nji,nj->ni", camera, -rotation[:, :, 2]))
+    camera = head_rotation(records.gaze_angles(_unit(-place)))
+    angles = records.gaze_angles(np.einsum("nji,nj->ni", camera, _unit(target - place)))
+    turned = records.gaze_angles(np.einsum("nji,nj->ni", camera, -rotation[:, :, 2]))
     return turned * (side, 1.0), angles * (side, 1.0)
 
 
-def _unit(vectors: Float64) -> Float64:
-    lengths: Float64 = np.linalg.norm(vectors, axis=1, keepdims=True)
+def _unit(vectors: records.Float64) -> records.Float64:
+    lengths: records.Float64 = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / lengths
 
 

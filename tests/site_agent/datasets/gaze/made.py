@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.io import savemat
 
-from site_agent.datasets.gaze import GazeSamples, write_samples
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.generic_layout import write_samples
 
 
 def samples_of(person: str = "a", count: int = 24, seed: int = 0) -> GazeSamples:

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 
 import dlib
 import numpy as np
 import pytest
 
-from site_agent.datasets.synthetic import (
-    Expression,
-    Light,
-    Pose,
+from site_agent.datasets.synthetic.canvas import Camera, expose
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import Person, person
+from site_agent.datasets.synthetic.portraits import (
+    Background,
+    Portrait,
+    background,
+    draw_portrait,
     eye_aspect_ratios,
-    person,
-    render_face,
+    face_box,
 )
+from site_agent.datasets.synthetic.rendering import Light
 from site_agent.errors import SyntheticFaceError
+
+
+@dataclass(frozen=True, eq=False)
+class RenderedFace:
+    image: np.ndarray
+    landmarks: np.ndarray
+    box: tuple[int, int, int, int]
+
+
+def render_face(
+    who: Person,
+    pose: Pose = Pose(),
+    closure_left: float = 0.0,
+    closure_right: float = 0.0,
+    *,
+    light: Light = Light(),
+    camera: Camera = Camera(),
+    rng: np.random.Generator | None = None,
+    expression: Expression = Expression(),
+    scenery: Background = "room",
+    scale_px: float = 64.0,
+) -> RenderedFace:
+    """Draw one face in the middle of a picture."""
+    rng = rng or np.random.default_rng(who.number)
+    eyes = (closure_left, closure_right)
+    portrait = Portrait(who, (160.0, 320 * 0.47), scale_px, pose, expression, *eyes)
+    scene = background(rng, (320, 320), scenery)
+    landmarks = draw_portrait(scene, portrait, light)
+    return RenderedFace(expose(scene, camera, rng), landmarks, face_box(landmarks))
 
 
 def numbers_of(seed: int) -> np.ndarray:

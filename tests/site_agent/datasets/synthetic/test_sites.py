@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets import (
-    check_dataset,
-    dataset_digest,
-    part_names,
-    parts_array,
-    read_imglab_xml,
-)
-from site_agent.datasets.synthetic import SITE_STYLES, eye_aspect_ratios, person, write_face_dataset
+from site_agent.datasets import check_datasets, dataset_digest, part_names, parts_array
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.synthetic import SITE_STYLES, write_face_dataset
+from site_agent.datasets.synthetic.persons import person
+from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.errors import SyntheticFaceError
 
 
@@ -33,7 +30,7 @@ def test_writes_a_sound_data_set_with_its_truth(tmp_path: Path) -> None:
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     dataset = read_imglab_xml(xml)
-    assert check_dataset(dataset) == []
+    assert check_datasets([dataset]) == []
     assert part_names(dataset) == tuple(f"{i:02d}" for i in range(68))
     rows = truth_of(xml)
     assert [row["person"] for row in rows] == ["20", "21", "22"] * 2
@@ -56,18 +53,9 @@ def test_same_seed_same_files_other_seed_others(tmp_path: Path) -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_several_faces_in_a_picture(tmp_path: Path) -> None:
-    xml = write_face_dataset(tmp_path, 2, 7, faces_per_image=5, image_size=(640, 480))
-    dataset = read_imglab_xml(xml)
-    assert [len(image.boxes) for image in dataset.images] == [5, 5]
-    assert not [f for f in check_dataset(dataset) if f.severity == "error"]
-    rows = truth_of(xml)
-    assert len({row["person"] for row in rows[:5]}) == 5
-
-
 @pytest.mark.parametrize("style", SITE_STYLES)
 def test_sites_differ(tmp_path: Path, style: str) -> None:
-    xml = write_face_dataset(tmp_path, 12, 12, style=style, name=style)
+    xml = write_face_dataset(tmp_path, 12, 12, style=style, name=style, image_size=(96, 96))
     rows = truth_of(xml)
     ages = [row["age_group"] for row in rows]
     with Image.open(xml.parent / rows[0]["file"]) as picture:
@@ -79,12 +67,7 @@ def test_sites_differ(tmp_path: Path, style: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        ({"images": 0}, "0 images"),
-        ({"faces_per_image": 17}, "1 to 16"),
-        ({"faces_per_image": 3, "persons": 2}, "at least as many persons"),
-        ({"style": "moon"}, "no site style 'moon'; there are: mixed"),
-    ],
+    [({"images": 0}, "0 images"), ({"style": "moon"}, "no site style 'moon'; there are: mixed")],
 )
 def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
     with pytest.raises(SyntheticFaceError, match=words):

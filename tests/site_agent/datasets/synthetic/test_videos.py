@@ -11,15 +11,11 @@ import av
 import numpy as np
 import pytest
 
-from site_agent.datasets.synthetic import (
-    Blink,
-    closure_curve,
-    person,
-    random_blinks,
-    write_blink_video,
-)
+from site_agent.datasets.synthetic import write_blink_video
 from site_agent.datasets.synthetic.canvas import Camera, expose
+from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import (
     Portrait,
     background,

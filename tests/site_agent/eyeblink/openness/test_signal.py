@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from site_agent.datasets.landmark_schemes import both_eye_aspect_ratios, eye_aspect_ratio
+from site_agent.datasets.landmark_schemes import eye_aspect_ratio, eyes_of
 from site_agent.eyeblink.openness.signal import (
     calibrate,
     closed_ear_at_puffs,
@@ -36,7 +36,7 @@ def test_left_is_43_to_48_and_right_37_to_42() -> None:
     landmarks = np.zeros((2, 68, 2))
     landmarks[:, 42:48] = EYE
     landmarks[:, 36:42] = EYE * [1.0, 0.5]
-    left, right = both_eye_aspect_ratios(landmarks)
+    left, right = map(eye_aspect_ratio, eyes_of(landmarks))
     assert left == pytest.approx([0.3, 0.3])
     assert right == pytest.approx([0.15, 0.15])
 

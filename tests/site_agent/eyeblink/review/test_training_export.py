@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets.check import check_dataset
+from site_agent.datasets.check import check_datasets
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, expand_parts
 from site_agent.datasets.records import part_names
@@ -47,7 +47,7 @@ def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
         boxes = {frame: review.result.frames.box(frame) for frame in points}
     assert (written.images, written.corrected_images) == (3, 2)
     dataset = read_imglab_xml(written.path)
-    assert check_dataset(dataset) == []
+    assert check_datasets([dataset]) == []
     assert {len(box.parts) for _, box in dataset.boxes()} == {parts}
     names = part_names(dataset)
     assert expand_parts(["eyes"], names)[0] == tuple(str(number) for number in range(36, 48))
