@@ -17,6 +17,8 @@ import torch
 
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
+from site_agent.attacks import leak_of_network, separation
+from site_agent.attacks.gradients import SampleGradients
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.local_training import Privacy, train_contribution
@@ -31,7 +33,7 @@ from site_agent.federated.private_training import (
     train_privately,
     watch_samples,
 )
-from site_agent.networks import new_network, to_module
+from site_agent.networks import from_module, new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
 from tests.site_agent.federated.small_sites import samples_at
 
@@ -112,6 +114,30 @@ def test_each_lab_adds_its_share_of_the_noise_for_persons() -> None:
     assert shared.noise_share == pytest.approx(alone.noise_share / 2)
     assert shared.release == alone.release, "what the sum spends"
     assert plan_privacy(SETTINGS, 100, honest_labs=4).noise_share == 1.0
+
+
+def test_no_more_members_are_found_within_a_session_than_epsilon_allows() -> None:
+    # A coin decides which frames of one person train; the attacker has all frames and labels.
+    samples, base = samples_at(1, 60), new_network("gaze-lenet", 3)
+    settings = LocalTraining(batch_size=8, momentum=0.0, dp_epsilon=1.0)
+    planned = plan_privacy(settings, 30)
+    found = []
+    for plan in (planned, replace(planned, noise_multiplier=0.0)):
+        gradients, coins = SampleGradients(samples), np.random.default_rng(5)
+        scores, members = [], []
+        for number in range(4):
+            trains = coins.random(len(samples)) < 0.5
+            own, module = samples[trains], to_module(base)
+            train_privately(
+                module, to_tensors(own), own, settings, plan, round_number=1, seed=number
+            )
+            leak = leak_of_network(base, from_module(module, "gaze-lenet"))
+            scores.append(gradients.scores(leak)["gradient regression"])
+            members.append(trains)
+        apart = separation(np.concatenate(scores), np.concatenate(members), resamples=0)
+        found.append(apart.true_positives_at_1_percent)
+    assert found[0] <= np.e * 0.01 + 0.05, "0.05 for chance, with about 120 of each"
+    assert found[1] > 0.5, "the control, without noise"
 
 
 @pytest.mark.parametrize("unit", ["sample", "person"])
