@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from pool_server.database.records import Record
-from pool_server.database.records.models import is_index_of_search
+from pool_server.database.records import Record, is_index_of_search
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -90,71 +90,30 @@ Send `Authorization: Bearer TOKEN` with every request but those under *operation
 code is stable, the texts are for people.
 """
 
-TAGS = [
-    {"name": "models", "description": "Finding models, and fetching their files."},
-    {"name": "lineage", "description": "What a model was merged from, and what was made of it."},
-    {
-        "name": "curation",
-        "description": "From draft to published and out of sight again: for curators and owners.",
-    },
-    {
-        "name": "evaluations",
-        "description": "How models do on the private data of the sites: scores, never data.",
-    },
-    {
-        "name": "withdrawals",
-        "description": "Versions that were withdrawn, what holds them, and what replaces it.",
-    },
-    {
-        "name": "uploads",
-        "description": "A file is announced, sent in parts, and completed. Nothing of it is seen "
-        "before its digest and format are verified; an interrupted upload goes on where it "
-        "stopped.",
-    },
-    {
-        "name": "rounds",
-        "description": "Several sites refine one model, each on data that stay at home: a base, "
-        "contributions of the sites that were asked, and a result with its lineage.",
-    },
-    {
-        "name": "secure",
-        "description": "The board of the secure sum: labs and aggregation servers leave signed "
-        "messages and encrypted files here. The pool can neither read nor change what counts.",
-    },
-    {
-        "name": "merges",
-        "description": "Merges that the pool makes in the background, for sites that want it.",
-    },
-    {
-        "name": "exports",
-        "description": "Models that are handed on to where the pool cannot be reached from.",
-    },
-    {
-        "name": "signatures",
-        "description": "Keys with which sites sign, and what they signed: who has a file from "
-        "anywhere can check with them that it is the one that the site published.",
-    },
-    {
-        "name": "events",
-        "description": "What concerns a site: as pages for programs, and as an Atom feed for "
-        "feed readers.",
-    },
-    {
-        "name": "audit",
-        "description": "Who did what, and when. For admins of the pool and of sites.",
-    },
-    {"name": "sites", "description": "The labs that share this pool, and who one is oneself."},
-    {
-        "name": "users",
-        "description": "The people of a site, and invitations. For the site's admins; accepting "
-        "one needs no token.",
-    },
-    {"name": "tokens", "description": "What programs show to be let in. For the site's admins."},
-    {
-        "name": "operations",
-        "description": "For whatever watches the server. Only its counters need a token.",
-    },
-]
+TAGS = {
+    "models": "Finding models, and fetching their files.",
+    "lineage": "What a model was merged from, and what was made of it.",
+    "curation": "From draft to published and out of sight again: for curators and owners.",
+    "evaluations": "How models do on the private data of the sites: scores, never data.",
+    "withdrawals": "Versions that were withdrawn, what holds them, and what replaces it.",
+    "uploads": "A file is announced, sent in parts, and completed. Nothing of it is seen before "
+    "its digest and format are verified; an interrupted upload goes on where it stopped.",
+    "rounds": "Several sites refine one model, each on data that stay at home: a base, "
+    "contributions of the sites that were asked, and a result with its lineage.",
+    "secure": "The board of the secure sum: labs and aggregation servers leave signed messages "
+    "and encrypted files here. The pool can neither read nor change what counts.",
+    "merges": "Merges that the pool makes in the background, for sites that want it.",
+    "exports": "Models that are handed on to where the pool cannot be reached from.",
+    "signatures": "Keys with which sites sign, and what they signed: who has a file from anywhere "
+    "can check with them that it is the one that the site published.",
+    "events": "What concerns a site: as pages for programs, and as an Atom feed for feed readers.",
+    "audit": "Who did what, and when. For admins of the pool and of sites.",
+    "sites": "The labs that share this pool, and who one is oneself.",
+    "users": "The people of a site, and invitations. For the site's admins; accepting one needs "
+    "no token.",
+    "tokens": "What programs show to be let in. For the site's admins.",
+    "operations": "For whatever watches the server. Only its counters need a token.",
+}
 
 
 def open_parts(settings: PoolSettings) -> ServerParts:
@@ -180,7 +139,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
         version=pool_version(),
         summary="A pool of face models shared between research sites",
         description=DESCRIPTION.strip(),
-        openapi_tags=TAGS,
+        openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         docs_url=None,
         redoc_url=None,
         lifespan=serve_parts,
@@ -230,15 +189,10 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
 
 
 def prepare_database(settings: PoolSettings) -> str | None:
-    """See to it that the database can be served.
+    """See to it that the database can be served; return as `create_first_admin`.
 
     An embedded pool brings its own up to date. One that several processes share is only looked
     at: which process may change it, and when, is for an admin to say.
-
-    Returns
-    -------
-    str or None
-        As `create_first_admin`.
     """
     if settings.uses_postgresql:
         require_newest_schema(settings)
@@ -249,10 +203,7 @@ def prepare_database(settings: PoolSettings) -> str | None:
 def create_first_admin(settings: PoolSettings) -> str | None:
     """Give a fresh pool its site ``admin`` and the first admin token; see `set_up_database`.
 
-    Returns
-    -------
-    str or None
-        The token's secret, to be shown this once; None when the pool has been set up before.
+    The secret is returned, to be shown this once; None when the pool was set up before.
     """
     return set_up_database(settings)[1]
 
@@ -260,11 +211,7 @@ def create_first_admin(settings: PoolSettings) -> str | None:
 def set_up_database(settings: PoolSettings) -> tuple[SchemaChange, str | None]:
     """Bring the schema up to date, and give an empty pool its first admin token.
 
-    Returns
-    -------
-    SchemaChange
-    str or None
-        The token's secret, to be shown this once; None when the pool has been set up before.
+    Its secret is returned, to be shown this once; None when the pool was set up before.
     """
     change = upgrade_database(settings)
     database = Database.open(settings)

@@ -1,32 +1,35 @@
 """Everything that the pool server raises on purpose.
 
 A class is there where something catches it, where a client acts on its code, or where many
-places raise it; other cases are instances of their parent with a `code` of their own. None of
-them knows of HTTP: `pool_server.http.error_table` gives each class its status, code and text.
+places raise it; other cases are instances of their parent with a `code` of their own. They reach
+the caller as they are, so functions of the server do not list what they raise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 
 class PoolError(Exception):
-    """Root of all errors of the server.
+    """Root of all errors of the server; the text of a class is part of the API's description.
 
-    Parameters
-    ----------
-    message : str
-        What was found and what was expected; may be shown to the caller.
-    code : str
-        Stable word for programs; by default the one of the class.
-    hint : str
-        What to do about it.
-    details : mapping
-        Values for programs.
+    `message` says what was found and what was expected, and may be shown to the caller; `hint` what
+    to do about it. `code` is a stable word for programs, by default the one of the class, `details`
+    are values for them. `shows_message` is False where the message could show the inside of the
+    server: then the text of the class is sent.
     """
 
-    code = ""
+    status: ClassVar[int] = 500
+    shows_message: ClassVar[bool] = True
+    code: str = "internal_error"
+
+    def __init_subclass__(
+        cls, *, status: int = 0, code: str = "", shows_message: bool = True
+    ) -> None:
+        cls.status = status or cls.status
+        cls.code = code or cls.code
+        cls.shows_message = shows_message and cls.shows_message
 
     def __init__(
         self,
@@ -37,134 +40,140 @@ class PoolError(Exception):
         details: Mapping[str, Any] | None = None,
     ) -> None:
         self.message = message
-        self.code = code
+        self.code = code or self.code
         self.hint = hint
         self.details = dict(details or {})
         super().__init__(message)
 
 
-class NotAuthenticatedError(PoolError):
+class NotAuthenticatedError(PoolError, status=401, code="not_authenticated"):
     """No token, or one that is unknown, expired or revoked."""
 
 
-class NotAllowedError(PoolError):
-    """A valid token whose role or site does not allow the act."""
+class NotAllowedError(PoolError, status=403, code="not_allowed"):
+    """The token may not do this."""
 
 
-class TooManyRequestsError(PoolError):
-    """Too many attempts within a short time; `details` has ``retry_after_s``."""
+class TooManyRequestsError(PoolError, status=429, code="too_many_requests"):
+    """Too many attempts; `Retry-After` says when to try again."""
 
 
-class MissingError(PoolError):
-    """The pool does not have it, or the caller may not know that it has."""
+class MissingError(PoolError, status=404, code="not_found"):
+    """It is not there, or not for this token."""
 
 
-class VersionWithdrawnError(MissingError):
-    """The version was withdrawn for a reason for which its bytes are not given out any more."""
+class VersionWithdrawnError(MissingError, status=410, code="version_withdrawn"):
+    """The version was withdrawn; its bytes are not given out any more."""
 
 
-class ConflictError(PoolError):
-    """The act does not fit the state that the pool is in."""
+class ConflictError(PoolError, status=409, code="conflict"):
+    """The state of the pool does not allow this."""
 
 
-class TermsForbidError(ConflictError):
-    """The terms of use of the files forbid what was asked for."""
+class TermsForbidError(ConflictError, code="terms_forbid"):
+    """The terms of use of the files forbid this."""
 
 
-class UploadBusyError(ConflictError):
-    """The upload is being checked at this moment."""
+class UploadBusyError(ConflictError, code="upload_busy"):
+    """The upload is being checked; ask for it again in a moment."""
 
 
-class UploadClosedError(ConflictError):
+class UploadClosedError(ConflictError, code="upload_closed"):
     """The upload is over and takes no more parts."""
 
 
-class UploadIncompleteError(ConflictError):
+class UploadIncompleteError(ConflictError, code="upload_incomplete"):
     """Parts are missing."""
 
 
-class RoundClosedError(ConflictError):
+class RoundClosedError(ConflictError, code="round_closed"):
     """The round is over, or its deadline has passed."""
 
 
-class RefusedError(PoolError):
-    """The request cannot be taken as it is."""
+class RefusedError(PoolError, status=422, code="refused"):
+    """The request cannot be accepted as it is."""
 
 
-class QueryError(RefusedError):
-    """A filter, a reference or a cursor that cannot be read."""
+class InvalidRequestError(RefusedError, code="invalid_request"):
+    """A field of the request is missing, unknown or not as described."""
 
 
-class PartMismatchError(RefusedError):
-    """A part of the wrong number, size or digest."""
+class QueryError(RefusedError, code="invalid_query"):
+    """A filter, reference or cursor cannot be read."""
 
 
-class DigestMismatchError(RefusedError):
-    """The assembled file has another digest than was announced."""
+class PartMismatchError(RefusedError, code="part_mismatch"):
+    """The part has another number, size or digest than it should."""
 
 
-class FormatRefusedError(RefusedError):
-    """Not a well-formed model file, or one that could not be checked within the limits."""
+class DigestMismatchError(RefusedError, code="digest_mismatch"):
+    """The file has another SHA-256 than was announced."""
 
 
-class KeyRefusedError(RefusedError):
-    """A key whose holder was not proved, that was revoked, or one too many."""
+class FormatRefusedError(RefusedError, code="format_refused"):
+    """The file is not a model in a format that the pool takes."""
 
 
-class StatementRefusedError(RefusedError):
-    """A signature by no valid key of the site, or a statement about something else."""
+class KeyRefusedError(RefusedError, code="key_refused"):
+    """No proof of holding the key, or the key was revoked."""
 
 
-class RecipeRefusedError(RefusedError):
-    """A recipe that cannot be read, or that belongs to another file."""
+class StatementRefusedError(RefusedError, code="statement_refused"):
+    """The signature is by no valid key, or the statement does not fit."""
 
 
-class MergeRefusedError(RefusedError):
-    """A merge that the pool cannot make: recipe, inputs, rights, or limits are against it."""
+class RecipeRefusedError(RefusedError, code="recipe_refused"):
+    """The recipe cannot be read or belongs to another file."""
 
 
-class RoundRefusedError(RefusedError):
-    """A round of this base, method, options, sites or deadline cannot be held."""
+class MergeRefusedError(RefusedError, code="merge_refused"):
+    """The pool cannot make this merge: recipe, inputs, rights or limits."""
 
 
-class TooLargeError(RefusedError):
-    """More bytes than this pool takes."""
+class RoundRefusedError(RefusedError, code="round_refused"):
+    """A round cannot be held with this base, method, or deadline."""
+
+
+class TooLargeError(RefusedError, status=413, code="too_large"):
+    """More bytes than the pool takes."""
 
 
 class StorageError(PoolError):
     """Model files cannot be written or found."""
 
 
-class StorageFullError(StorageError):
-    """There is no room for the bytes."""
+class StorageFullError(StorageError, status=507, code="storage_full"):
+    """The pool has no room left."""
 
 
-class StorageFailedError(StorageError):
-    """The disk or the object store refused to read or write."""
+class StorageFailedError(StorageError, status=503, code="storage_failed", shows_message=False):
+    """The pool's storage does not answer."""
 
 
-class ContentMissingError(StorageError):
-    """A version's file is gone."""
+class ContentMissingError(StorageError, status=500, code="content_missing"):
+    """The version's file is missing in the pool's storage."""
 
 
 class TransactionError(PoolError):
     """The database could not do what it was asked to; it may a moment later."""
 
 
-class DatabaseUnavailableError(TransactionError):
-    """The database is gone, starting, overloaded or out of room."""
+class DatabaseUnavailableError(
+    TransactionError, status=503, code="database_unavailable", shows_message=False
+):
+    """The pool's database does not answer."""
 
 
-class WriteConflictError(TransactionError):
-    """Another transaction took the same name or number, or holds the same rows."""
+class WriteConflictError(TransactionError, status=503, code="write_conflict"):
+    """Others change the same thing at this moment; try again."""
 
 
-class ServerStoppingError(PoolError):
-    """The process finishes what it was asked before, and ends."""
+class ServerStoppingError(PoolError, status=503, code="stopping"):
+    """This server finishes what it was asked before, and ends."""
 
 
-class StartError(PoolError):
-    """The server cannot start."""
+class StartError(PoolError, status=503, code="not_ready", shows_message=False):
+    """The pool is not ready."""
 
 
 class BackupUnusableError(StartError):
@@ -173,3 +182,7 @@ class BackupUnusableError(StartError):
 
 class DatabaseUnusableError(StartError):
     """The database cannot be opened or reached, or does not belong to a pool."""
+
+
+class InternalError(PoolError):
+    """Something unexpected happened; the pool's log has the details."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
 from sqlalchemy import ColumnElement, Row, Select, func, or_, select
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
@@ -20,27 +20,48 @@ from pool_server.database.records import (
     SiteRecord,
 )
 from pool_server.errors import MissingError
+from pool_server.http import parameters
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, ModelName, Reference, SiteName, cut_page
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
 from pool_server.registry.access import listed_for, readable_by
 from pool_server.registry.filters import ModelChoice
-from pool_server.registry.service import resolve_version
-from pool_server.wire.evaluations import (
-    EvaluationMatrix,
-    EvaluationPage,
-    EvaluationRequest,
-    EvaluationResponse,
-    MatrixCell,
-    MatrixRow,
-    Score,
-)
+from pool_server.registry.service import VersionToName, resolve_version
+from pool_server.wire import evaluations
 from pool_server.wire.names import Digest, LabelKey, ModelAddress, Name
 
 router = APIRouter(tags=["evaluations"])
+
+
+class MatrixQuery(BaseModel):
+    """The score of a matrix, and filters of its models and evaluations."""
+
+    score: LabelKey = Field(description="Which score.", examples=["mean_error"])
+    kind: str | None = Field(
+        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
+    )
+    site: Name | None = Field(
+        default=None, description="Only models of this site.", examples=["site-a"]
+    )
+    name: Name | None = Field(
+        default=None, description="Only models of this name.", examples=["face-68"]
+    )
+    measured_by: Name | None = Field(
+        default=None, description="Only scores by this site.", examples=["site-b"]
+    )
+    dataset_digest: Digest | None = Field(
+        default=None, description="Only on this data set.", examples=["60ab" * 16]
+    )
+    protocol: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Only measured in this way.",
+        examples=["inter-ocular"],
+    )
+    limit: parameters.Limit = 50
+    cursor: parameters.Cursor = None
 
 
 # A site that measures again replaces its earlier scores: of evaluations that agree in these
@@ -60,8 +81,8 @@ SAME_MEASUREMENT = (
     dependencies=[needs("evaluations:write")],
 )
 def post_evaluation(
-    caller: Uploader, session: WritingSession, request: EvaluationRequest
-) -> EvaluationResponse:
+    caller: Uploader, session: WritingSession, request: evaluations.EvaluationRequest
+) -> evaluations.EvaluationResponse:
     """Keep how a model did on a site's own data, which stay at the site.
 
     Any site may, for any model that it may see. Of the same site, data and protocol the newest
@@ -112,52 +133,18 @@ def post_evaluation(
         )
     session.flush()
     session.expire(record)
-    return describe_evaluation(get_evaluation(session, record.id))
+    kept = whole_evaluations().where(EvaluationRecord.id == record.id)
+    return describe_evaluation(session.scalars(kept).one())
 
 
 @router.get("/evaluations", summary="Show models x sites", dependencies=[needs("models:read")])
-def matrix(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: SignedIn,
-    session: ReadingSession,
-    score: Annotated[LabelKey, Query(description="Which score.", examples=["mean_error"])],
-    kind: Annotated[
-        str | None,
-        Query(description="`hog-svm`, `ert` or `network`.", max_length=16, examples=["ert"]),
-    ] = None,
-    site: Annotated[
-        Name | None, Query(description="Only models of this site.", examples=["site-a"])
-    ] = None,
-    name: Annotated[
-        Name | None, Query(description="Only models of this name.", examples=["face-68"])
-    ] = None,
-    measured_by: Annotated[
-        Name | None, Query(description="Only scores by this site.", examples=["site-b"])
-    ] = None,
-    dataset_digest: Annotated[
-        Digest | None, Query(description="Only on this data set.", examples=["60ab" * 16])
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        Query(description="Only measured in this way.", max_length=128, examples=["inter-ocular"]),
-    ] = None,
-    limit: Limit = 50,
-    before_id: BeforeId = None,
-) -> EvaluationMatrix:
+def matrix(
+    caller: SignedIn, session: ReadingSession, query: Annotated[MatrixQuery, Query()]
+) -> evaluations.EvaluationMatrix:
     """Return one score of all models by all sites, newest models first, a page at a time.
 
     A site may have several cells in a row: one for each of its data sets and protocols.
     """
-    query = MatrixQuery(
-        score=score,
-        kind=kind,
-        site=site,
-        name=name,
-        measured_by=measured_by,
-        dataset_digest=dataset_digest,
-        protocol=protocol,
-        limit=limit,
-        before_id=before_id,
-    )
     return show_matrix(session, caller, query)
 
 
@@ -166,22 +153,17 @@ def matrix(  # noqa: PLR0917 - FastAPI gives them by name
     summary="List the evaluations of a version",
     dependencies=[needs("models:read")],
 )
-def list_evaluations(  # noqa: PLR0917
+def list_evaluations(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
     session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    version: VersionToName,
     history: Annotated[
         bool, Query(description="Include evaluations that were repeated since.", examples=[False])
     ] = False,
-    limit: Limit = 50,
-    before_id: BeforeId = None,
-) -> EvaluationPage:
+    limit: parameters.Limit = 50,
+    before_id: parameters.BeforeId = None,
+) -> evaluations.EvaluationPage:
     """Return the evaluations of a version's file, newest first, a page at a time."""
-    version = resolve_version(
-        session, caller, site, name, reference, versions=registry.bare_versions
-    )
     return read_evaluations(
         session, caller, version, history=history, before_id=before_id, limit=limit
     )
@@ -210,65 +192,52 @@ def read_evaluations(
     history: bool = False,
     before_id: int | None = None,
     limit: int = 50,
-) -> EvaluationPage:
-    """Return one page of who measured what of a version, newest first."""
-    found = find_evaluations(
-        session, caller, version.digest, history=history, before_id=before_id, limit=limit
-    )
-    page, next_cursor = cut_page(found, limit)
-    return EvaluationPage(
+) -> evaluations.EvaluationPage:
+    """Return one page of who measured what of a version, newest first.
+
+    As far as the caller may know it; with `history` also what was measured again since.
+    """
+    wanted = (EvaluationRecord.digest == version.digest, known_to(caller))
+    query = whole_evaluations().where(*wanted)
+    if not history:
+        newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
+        query = query.where(EvaluationRecord.id.in_(newest))
+    page, next_cursor = parameters.find_page(session, query, EvaluationRecord.id, before_id, limit)
+    return evaluations.EvaluationPage(
         items=[describe_evaluation(each) for each in page], next_cursor=next_cursor
     )
 
 
-def describe_evaluation(record: EvaluationRecord) -> EvaluationResponse:
-    return EvaluationResponse(
+def describe_evaluation(record: EvaluationRecord) -> evaluations.EvaluationResponse:
+    return parameters.describe(
+        evaluations.EvaluationResponse,
+        record,
         evaluation_id=record.id,
-        digest=record.digest,
         site=record.site.name,
-        dataset=record.dataset,
-        dataset_digest=record.dataset_digest,
-        split=record.split,
-        protocol=record.protocol,
-        images=record.images,
         faces=record.details.get("faces"),
-        note=record.note,
-        scores={
-            each.name: Score(value=each.value, low=each.low, high=each.high)
-            for each in record.scores
-        },
-        created_at=record.created_at,
-        created_by=record.created_by,
+        scores={each.name: parameters.describe(evaluations.Score, each) for each in record.scores},
     )
 
 
-def show_matrix(session: Session, caller: Caller, query: MatrixQuery) -> EvaluationMatrix:
+def show_matrix(
+    session: Session, caller: Caller, query: MatrixQuery
+) -> evaluations.EvaluationMatrix:
     """Return models x sites for one score: a page of models that the caller may see."""
     found = find_measured_models(session, caller, query)
-    page, next_cursor = cut_page(found, query.limit)
-    cells: dict[str, list[MatrixCell]] = defaultdict(list)
+    page, next_cursor = parameters.cut_page(found, query.limit)
+    cells: dict[str, list[evaluations.MatrixCell]] = defaultdict(list)
     for record, site, value, low, high in list_cells(
         session, caller, {row[1] for row in page}, query
     ):
-        cells[record.digest].append(
-            MatrixCell(
-                site=site,
-                dataset=record.dataset,
-                dataset_digest=record.dataset_digest,
-                split=record.split,
-                protocol=record.protocol,
-                images=record.images,
-                value=value,
-                low=low,
-                high=high,
-                created_at=record.created_at,
-            )
+        cell = parameters.describe(
+            evaluations.MatrixCell, record, site=site, value=value, low=low, high=high
         )
-    return EvaluationMatrix(
+        cells[record.digest].append(cell)
+    return evaluations.EvaluationMatrix(
         score=query.score,
         sites=sorted({cell.site for row in cells.values() for cell in row}),
         rows=[
-            MatrixRow(
+            evaluations.MatrixRow(
                 address=str(ModelAddress(site, name, str(number))),
                 digest=digest,
                 kind=kind,
@@ -285,43 +254,12 @@ ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]
 
 
-@dataclass(frozen=True)
-class MatrixQuery:
-    """The filters of a matrix.
-
-    Attributes
-    ----------
-    score : str
-    kind, site, name : str or None
-        Of the models.
-    measured_by, dataset_digest, protocol : str or None
-        Of the evaluations.
-    limit : int
-        Models of a page.
-    before_id : int or None
-    """
-
-    score: str
-    kind: str | None = None
-    site: str | None = None
-    name: str | None = None
-    measured_by: str | None = None
-    dataset_digest: str | None = None
-    protocol: str | None = None
-    limit: int = 50
-    before_id: int | None = None
-
-
 def whole_evaluations() -> Select[EvaluationRecord]:
     return (
         select(EvaluationRecord)
         .join(EvaluationRecord.site)
         .options(contains_eager(EvaluationRecord.site), selectinload(EvaluationRecord.scores))
     )
-
-
-def get_evaluation(session: Session, evaluation_id: int) -> EvaluationRecord:
-    return session.scalars(whole_evaluations().where(EvaluationRecord.id == evaluation_id)).one()
 
 
 def known_to(caller: Caller) -> ColumnElement[bool]:
@@ -332,32 +270,6 @@ def known_to(caller: Caller) -> ColumnElement[bool]:
     seen = select(ModelVersionRecord.id).join(ModelVersionRecord.model).where(readable_by(caller))
     is_seen = seen.where(ModelVersionRecord.id == EvaluationRecord.version_id).exists()
     return or_(EvaluationRecord.site_id == caller.site_id, is_seen)
-
-
-def find_evaluations(
-    session: Session,
-    caller: Caller,
-    digest: str,
-    *,
-    history: bool,
-    before_id: int | None,
-    limit: int,
-) -> Sequence[EvaluationRecord]:
-    """Return evaluations of a file that the caller may know, newest first, one more than `limit`.
-
-    Parameters
-    ----------
-    history : bool
-        Include evaluations that were repeated since.
-    """
-    wanted = (EvaluationRecord.digest == digest, known_to(caller))
-    query = whole_evaluations().where(*wanted)
-    if not history:
-        newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
-        query = query.where(EvaluationRecord.id.in_(newest))
-    if before_id is not None:
-        query = query.where(EvaluationRecord.id < before_id)
-    return session.scalars(query.order_by(EvaluationRecord.id.desc()).limit(limit + 1)).all()
 
 
 def find_measured_models(
@@ -380,8 +292,8 @@ def find_measured_models(
         conditions.append(SiteRecord.name == query.site)
     if query.name is not None:
         conditions.append(ModelRecord.name == query.name)
-    if query.before_id is not None:
-        conditions.append(ModelVersionRecord.id < query.before_id)
+    if query.cursor is not None:
+        conditions.append(ModelVersionRecord.id < parameters.read_cursor(query.cursor))
     return session.execute(
         select(
             ModelVersionRecord.id,

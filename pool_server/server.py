@@ -43,20 +43,8 @@ TICKS_PER_LOOK = 10
 def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
     """Serve a pool until SIGTERM or SIGINT; requests under way are finished first.
 
-    Parameters
-    ----------
-    on_ready : callable
-        Called once the server answers, with its URL and, at the very first start, with the
-        secret of the admin token that was made; it is kept nowhere else.
-
-    Raises
-    ------
-    StartError
-        The data folder is in use by another server, or cannot be made.
-    StartError
-        The address or port is taken.
-    StartError, DatabaseUnusableError
-        The database cannot be used.
+    `on_ready` is called once the server answers, with its URL and, at the very first start, with
+    the secret of the admin token that was made; it is kept nowhere else.
     """
     raise_descriptor_limit()
     with hold_data_folder(settings), listening_socket(settings) as listener:
@@ -219,11 +207,6 @@ def lock_folder(settings: PoolSettings) -> Iterator[None]:
     """Make the data folder and hold it for this process alone.
 
     The lock is the system's: it ends with the process, however that ends.
-
-    Raises
-    ------
-    StartError
-        Another process holds it; the message has its number.
     """
     try:
         settings.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)

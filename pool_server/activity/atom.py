@@ -48,16 +48,10 @@ TITLES = {
 def write_feed(
     site: SiteRecord, events: Sequence[EventRecord], *, root: str, address: str, older: str | None
 ) -> bytes:
-    """Return the feed as XML in UTF-8.
+    """Return the feed of a site's events, newest first, as XML in UTF-8.
 
-    Parameters
-    ----------
-    events : sequence of EventRecord
-        Events of the site, newest first.
-    root : str
-        Address of the pool, with a slash at the end.
-    address, older : str, optional
-        Addresses of this page and of the one after it.
+    `root` is the address of the pool, with a slash at the end; `address` and `older` are those of
+    this page and of the one after it.
     """
     feed = Element("feed", {"xmlns": "http://www.w3.org/2005/Atom", "xml:lang": "en"})
     _add(feed, "id", _identifier(site.name, site.created_at))

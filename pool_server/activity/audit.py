@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from sqlalchemy import ColumnElement, and_, or_, select
-from sqlalchemy.orm import Session
+from pydantic import BaseModel, Field
+from sqlalchemy import ColumnElement, Select, and_, or_, select
 
 from pool_server.database.records import AuditRecord
 from pool_server.http.identity import Caller, SiteAdmin, needs
-from pool_server.http.parameters import BeforeId, Limit, cut_page
+from pool_server.http.parameters import Cursor, Limit, describe, find_page, read_cursor
 from pool_server.http.session import ReadingSession
 from pool_server.wire.activity import AuditEntry, AuditPage, Moment
 from pool_server.wire.names import Line, Name
@@ -22,87 +20,78 @@ from pool_server.wire.names import Line, Name
 FOLLOWING = ("version.flag", "version.replace")
 
 
-@dataclass(frozen=True)
-class AuditQuery:
-    """The filters of a listing; an act must pass every one.
+class AuditQuery(BaseModel):
+    """The filters of a listing; an act must pass every one."""
 
-    Attributes
-    ----------
-    site : str or None
-        Only acts of this site, and acts on what belongs to it.
-    subject : str or None
-        This subject, or a model's versions, or what begins with a site's name and a slash.
-    action : str or None
-        This action, or all of a noun (``"version"``).
-    actor : str or None
-        A site, or site and token; site and user, too, with `knows_users`.
-    since, until : datetime or None
-        From this moment on; before this moment.
-    for_site : str or None
-        Whose admin reads it: what an act of theirs led to at other sites is left out, and what
-        their people who look after the whole pool did there.
+    subject: Annotated[Line, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="`SITE/NAME@2`, `SITE/NAME` with its versions, `SITE/` with its models.",
+        examples=["site-a/face-68@2"],
+    )
+    action: str | None = Field(
+        default=None,
+        description="An action, or its noun alone for all of it.",
+        max_length=64,
+        pattern=r"^[a-z-]+(\.[a-z-]+)*$",
+        examples=["version.withdraw", "token"],
+    )
+    actor: Annotated[Line, Field(min_length=1, max_length=129)] | None = Field(
+        default=None,
+        description="Who did it: a site, site and token, or site and user.",
+        examples=["site-a/laptop"],
+    )
+    site: Name | None = Field(
+        default=None,
+        description="What this site did, and what was done to things of it.",
+        examples=["site-a"],
+    )
+    since: Moment | None = Field(
+        default=None, description="From this moment on.", examples=["2026-03-01T12:00:00Z"]
+    )
+    until: Moment | None = Field(
+        default=None, description="Before this moment.", examples=["2026-03-02T12:00:00Z"]
+    )
+    limit: Limit = 50
+    cursor: Cursor = None
+
+
+def select_entries(query: AuditQuery, caller: Caller) -> Select[AuditRecord]:
+    """Select the acts that pass every filter, as far as the caller may read them.
+
+    Of a site's admin, what an act of theirs led to at other sites is left out, and what their
+    people who look after the whole pool did there.
     """
-
-    site: str | None = None
-    subject: str | None = None
-    action: str | None = None
-    actor: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    before_id: int | None = None
-    limit: int = 50
-    for_site: str | None = None
-    knows_users: bool = False
-
-
-def list_entries(session: Session, query: AuditQuery) -> Sequence[AuditRecord]:
-    """Return acts newest first, one more than `query.limit` where there are more."""
-    conditions: list[ColumnElement[bool]] = []
-    if query.site is not None:
-        conditions.append(
-            or_(
-                AuditRecord.actor_site == query.site,
-                AuditRecord.subject == query.site,
-                AuditRecord.subject.startswith(f"{query.site}/", autoescape=True),
-            )
-        )
-    if query.for_site is not None:
-        conditions.append(
-            or_(
-                and_(AuditRecord.action.not_in(FOLLOWING), AuditRecord.pool_wide.is_(False)),
-                AuditRecord.subject == query.for_site,
-                AuditRecord.subject.startswith(f"{query.for_site}/", autoescape=True),
-            )
-        )
+    site, conditions = query.site, list[ColumnElement[bool]]()
+    if not caller.has_role("admin"):
+        site = query.site or caller.site
+        caller.require_role("admin", site)
+        seen = and_(AuditRecord.action.not_in(FOLLOWING), AuditRecord.pool_wide.is_(False))
+        conditions.append(or_(seen, _is_of(site)))
+    if site is not None:
+        conditions.append(or_(AuditRecord.actor_site == site, _is_of(site)))
     if query.subject is not None:
         conditions.append(_is_about(query.subject))
     if query.action is not None:
-        conditions.append(
-            or_(
-                AuditRecord.action == query.action,
-                AuditRecord.action.startswith(f"{query.action}.", autoescape=True),
-            )
-        )
+        of_noun = AuditRecord.action.startswith(f"{query.action}.", autoescape=True)
+        conditions.append(or_(AuditRecord.action == query.action, of_noun))
     if query.actor is not None:
-        site, _slash, token = query.actor.partition("/")
-        conditions.append(AuditRecord.actor_site == site)
+        actor_site, _slash, token = query.actor.partition("/")
+        conditions.append(AuditRecord.actor_site == actor_site)
         if token:
             is_actor = AuditRecord.actor_token == token
-            if query.knows_users:
+            if caller.has_role("admin", actor_site):
                 is_actor |= AuditRecord.actor_user == token
             conditions.append(is_actor)
     if query.since is not None:
         conditions.append(AuditRecord.at >= query.since)
     if query.until is not None:
         conditions.append(AuditRecord.at < query.until)
-    if query.before_id is not None:
-        conditions.append(AuditRecord.id < query.before_id)
-    return session.scalars(
-        select(AuditRecord)
-        .where(*conditions)
-        .order_by(AuditRecord.id.desc())
-        .limit(query.limit + 1)
-    ).all()
+    return select(AuditRecord).where(*conditions)
+
+
+def _is_of(site: str) -> ColumnElement[bool]:
+    belongs = AuditRecord.subject.startswith(f"{site}/", autoescape=True)
+    return or_(AuditRecord.subject == site, belongs)
 
 
 def _is_about(subject: str) -> ColumnElement[bool]:
@@ -114,48 +103,20 @@ def _is_about(subject: str) -> ColumnElement[bool]:
     )
 
 
-def read_audit(session: Session, caller: Caller, query: AuditQuery) -> AuditPage:
-    """Return one page of acts, newest first.
-
-    Admins of the whole pool see all; those of a site see what their site did, and what others
-    did to things of their site.
-
-    Raises
-    ------
-    NotAllowedError
-        The caller is not an admin, or asks for another site's acts.
-    """
-    if not caller.has_role("admin"):
-        site = query.site or caller.site
-        caller.require_role("admin", site)
-        query = replace(query, site=site, for_site=site)
-    if query.actor is not None:
-        actor_site = query.actor.partition("/")[0]
-        query = replace(query, knows_users=caller.has_role("admin", actor_site))
-    found = list_entries(session, query)
-    page, next_cursor = cut_page(found, query.limit)
-    return AuditPage(
-        items=[describe_entry(entry, caller) for entry in page], next_cursor=next_cursor
-    )
-
-
 def describe_entry(entry: AuditRecord, caller: Caller) -> AuditEntry:
     # Where people of other sites sit and which token they use is not for everybody.
     knows_actor = caller.has_role("admin", entry.actor_site)
-    return AuditEntry(
+    return describe(
+        AuditEntry,
+        entry,
         entry_id=entry.id,
-        at=entry.at,
         actor=f"{entry.actor_site}/{entry.actor_token}",
         user=entry.actor_user if knows_actor else "",
-        action=entry.action,
-        subject=entry.subject,
-        outcome=entry.outcome,
         details=entry.details
         if caller.has_role("admin")
         else _drop_names_of_others(caller.site, entry.details),
         token_id=entry.token_id if knows_actor else "",
         address=entry.address if knows_actor else "",
-        request_id=entry.request_id,
     )
 
 
@@ -171,51 +132,8 @@ router = APIRouter(tags=["audit"], dependencies=[needs("audit:read")])
 
 
 @router.get("/audit", summary="Read the audit")
-def list_audit(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: SiteAdmin,
-    session: ReadingSession,
-    subject: Annotated[
-        Line | None,
-        Query(
-            description="`SITE/NAME@2`, `SITE/NAME` with its versions, `SITE/` with its models.",
-            min_length=1,
-            max_length=256,
-            examples=["site-a/face-68@2"],
-        ),
-    ] = None,
-    action: Annotated[
-        str | None,
-        Query(
-            description="An action, or its noun alone for all of it.",
-            max_length=64,
-            pattern=r"^[a-z-]+(\.[a-z-]+)*$",
-            examples=["version.withdraw", "token"],
-        ),
-    ] = None,
-    actor: Annotated[
-        Line | None,
-        Query(
-            description="Who did it: a site, site and token, or site and user.",
-            min_length=1,
-            max_length=129,
-            examples=["site-a/laptop"],
-        ),
-    ] = None,
-    site: Annotated[
-        Name | None,
-        Query(
-            description="What this site did, and what was done to things of it.",
-            examples=["site-a"],
-        ),
-    ] = None,
-    since: Annotated[
-        Moment | None, Query(description="From this moment on.", examples=["2026-03-01T12:00:00Z"])
-    ] = None,
-    until: Annotated[
-        Moment | None, Query(description="Before this moment.", examples=["2026-03-02T12:00:00Z"])
-    ] = None,
-    limit: Limit = 50,
-    before_id: BeforeId = None,
+def list_audit(
+    caller: SiteAdmin, session: ReadingSession, query: Annotated[AuditQuery, Query()]
 ) -> AuditPage:
     """Return what was done in the pool, and what was refused, newest first, a page at a time.
 
@@ -223,14 +141,8 @@ def list_audit(  # noqa: PLR0917 - FastAPI gives them by name
     did to its things. The audit is only ever appended to: neither the pool nor its database
     changes an entry.
     """
-    query = AuditQuery(
-        site=site,
-        subject=subject,
-        action=action,
-        actor=actor,
-        since=since,
-        until=until,
-        before_id=before_id,
-        limit=limit,
-    )
-    return read_audit(session, caller, query)
+    before_id = None if query.cursor is None else read_cursor(query.cursor)
+    found = select_entries(query, caller)
+    page, next_cursor = find_page(session, found, AuditRecord.id, before_id, query.limit)
+    items = [describe_entry(entry, caller) for entry in page]
+    return AuditPage(items=items, next_cursor=next_cursor)

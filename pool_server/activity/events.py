@@ -25,7 +25,7 @@ from pool_server.database.records import EventRecord, SiteRecord
 from pool_server.errors import MissingError
 from pool_server.http.file_response import names_this
 from pool_server.http.identity import Caller, FeedReader, SignedIn, needs
-from pool_server.http.parameters import Limit
+from pool_server.http.parameters import Limit, describe
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.http.traffic import ProcessTraffic
 from pool_server.wire.activity import LONGEST_WAIT_S, EventKind, EventPage, EventResponse
@@ -43,19 +43,7 @@ OfSite = Annotated[
 
 @dataclass(frozen=True)
 class NewEvent:
-    """An event for one site.
-
-    Attributes
-    ----------
-    site_id : int
-        The site that receives it.
-    kind : str
-        A noun and what happened to it: ``"version.withdrawn"``.
-    subject : str
-        The address or name of what it happened to.
-    details : dict
-        Values for programs; JSON can hold them.
-    """
+    """An event for one site: a kind, as ``"version.withdrawn"``, and the address of a thing."""
 
     site_id: int
     kind: str
@@ -142,14 +130,7 @@ def read_events(
     last = (page[0] if newest else page[-1]) if page else None
     return EventPage(
         items=[
-            EventResponse(
-                event_id=event.id,
-                at=event.at,
-                site=event.site.name,
-                kind=event.kind,
-                subject=event.subject,
-                details=event.details,
-            )
+            describe(EventResponse, event, event_id=event.id, site=event.site.name)
             for event in page
         ],
         last_id=after if last is None else last.id,

@@ -86,12 +86,7 @@ T = TypeVar("T")
 def open_engine(address: URL | str, connections: int = 20) -> Engine:
     """Open a database with the settings that the server counts on.
 
-    Parameters
-    ----------
-    address : URL or str
-        As `PoolSettings.engine_url` gives it.
-    connections : int
-        Most connections at a time; SQLite opens as many as there are threads.
+    At most `connections` are open at a time; SQLite opens as many as there are threads.
     """
     url = make_url(address)
     if url.get_backend_name() == "sqlite":
@@ -292,11 +287,6 @@ def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:
     """Run `act` in a transaction; again when another process was first.
 
     What `act` does beside the database must bear being done again.
-
-    Raises
-    ------
-    WriteConflictError
-        Others were first time and again.
     """
     for attempt in range(MOST_ATTEMPTS - 1):
         try:

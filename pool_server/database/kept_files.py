@@ -6,12 +6,7 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, select, union
 
-from pool_server.database.records import (
-    ModelVersionRecord,
-    RoundContributionRecord,
-    RoundRecord,
-    SecureFileRecord,
-)
+from pool_server.database import records
 
 _DELETED = "deleted"
 
@@ -22,12 +17,12 @@ def kept_files() -> CompoundSelect[Any, Any]:
     Those of versions that are not deleted, of rounds, and of secure sessions.
     """
     return union(
-        select(ModelVersionRecord.digest, ModelVersionRecord.size_bytes).where(
-            ModelVersionRecord.state != _DELETED
+        select(records.ModelVersionRecord.digest, records.ModelVersionRecord.size_bytes).where(
+            records.ModelVersionRecord.state != _DELETED
         ),
-        select(RoundContributionRecord.digest, RoundContributionRecord.size_bytes),
-        select(RoundRecord.state_digest, RoundRecord.state_size_bytes).where(
-            RoundRecord.state_digest.is_not(None)
+        select(records.RoundContributionRecord.digest, records.RoundContributionRecord.size_bytes),
+        select(records.RoundRecord.state_digest, records.RoundRecord.state_size_bytes).where(
+            records.RoundRecord.state_digest.is_not(None)
         ),
-        select(SecureFileRecord.digest, SecureFileRecord.size_bytes),
+        select(records.SecureFileRecord.digest, records.SecureFileRecord.size_bytes),
     )

@@ -21,8 +21,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, text
 from sqlalchemy.exc import DatabaseError
 
 from pool_server.database.engine import advisory_key, first_line, open_engine
-from pool_server.database.records import AuditRecord, now_utc
-from pool_server.database.records.activity import FIRST_SITE, local_act
+from pool_server.database.records import FIRST_SITE, AuditRecord, local_act, now_utc
 from pool_server.errors import DatabaseUnusableError, StartError
 from pool_server.settings import PoolSettings, setting_name
 
@@ -32,17 +31,7 @@ LOCK_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """Revisions before and after an upgrade.
-
-    Attributes
-    ----------
-    found : str or None
-        The revision before; None for an empty database.
-    now : str
-        The revision afterwards.
-    backup : Path or None
-        Where a copy of the database lies, if one was made.
-    """
+    """Revisions before (None: an empty database) and after an upgrade, and where a copy lies."""
 
     found: str | None
     now: str
@@ -100,13 +89,6 @@ def upgrade_database(settings: PoolSettings) -> SchemaChange:
     The upgrade is one transaction: it happens as a whole or not at all. A SQLite file is first
     copied into the backup folder. On PostgreSQL, of several upgrades at once one does the work
     and the others wait for it.
-
-    Raises
-    ------
-    StartError
-        The database was written by a newer version of this program; nothing is changed.
-    DatabaseUnusableError
-        It cannot be reached or written, or does not belong to a pool.
     """
     if settings.uses_postgresql:
         return _upgrade_postgresql(settings)
@@ -156,13 +138,7 @@ def _upgrade(connection: Connection, found: str | None, newest: str) -> None:
 
 @contextmanager
 def usable_engine(settings: PoolSettings) -> Iterator[Engine]:
-    """Open the database for a moment.
-
-    Raises
-    ------
-    DatabaseUnusableError
-        The block met something that the database cannot do.
-    """
+    """Open the database for a moment."""
     engine = open_engine(settings.engine_url)
     try:
         yield engine

@@ -19,7 +19,6 @@ from sqlalchemy.orm import Session
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import AuditRecord
 from pool_server.errors import PoolError, TooManyRequestsError
-from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller, caller_behind
 from pool_server.http.rate_limits import rate_limits
 from pool_server.http.session import server_parts
@@ -72,7 +71,7 @@ async def record_refusal(request: Request, error: PoolError) -> None:
     Entries are never deleted, so nobody may fill the audit at will: where one token is refused
     all the time, the rest goes to the log alone.
     """
-    if request.method in _READING or entry_of(error).status != HTTPStatus.FORBIDDEN:
+    if request.method in _READING or error.status != HTTPStatus.FORBIDDEN:
         return
     caller = caller_behind(request)
     values = cast("dict[str, str]", request.path_params).values()
@@ -102,7 +101,7 @@ def _record(request: Request, caller: Caller, error: PoolError) -> None:
             outcome=OUTCOME,
             method=request.method,
             path=request.url.path[:_MOST_PATH],
-            code=entry_of(error).code,
+            code=error.code,
             message=escape_unshown(error.message[:_MOST_MESSAGE]),
         ),
     )

@@ -20,7 +20,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pool_server.http.error_responses import REQUEST_TIMEOUT, error_response
+from pool_server.http.error_responses import error_response
 from pool_server.http.rate_limits import rate_limit_key
 
 log = logging.getLogger("pool_server.connections")
@@ -37,15 +37,10 @@ QUIET_S = 60.0
 
 
 class Connections:
-    """The open connections of one process; for its event loop only.
+    """The open connections of one process, at most `most` at once; for its event loop only.
 
-    Parameters
-    ----------
-    most : int
-        How many may be open at once.
-    stall_s : float
-        How long a client may take for the head of a request, for the next `LEAST_BODY_BYTES` of
-        its body, or for reading on in an answer.
+    `stall_s` is how long a client may take for the head of a request, for the next
+    `LEAST_BODY_BYTES` of its body, or for reading on in an answer.
     """
 
     def __init__(self, most: int, stall_s: float) -> None:
@@ -84,12 +79,8 @@ class Connections:
 class WatchedProtocol(H11Protocol):
     """One connection that speaks HTTP/1.1, with an eye on how its client gets on.
 
-    Attributes
-    ----------
-    holder : str
-        Address of the client, or its network.
-    waiting_since_s : float
-        When the client was last seen to get on, in the event loop's time.
+    `holder` is the client's address or network; `waiting_since_s` is when the client was last seen
+    to get on, in the event loop's time.
     """
 
     def __init__(self, connections: Connections, **arguments: Any) -> None:
@@ -147,10 +138,8 @@ class WatchedProtocol(H11Protocol):
         if self.cycle is not None:
             # What serves the request is not to answer as well.
             self.cycle.disconnected = True
-        entry = REQUEST_TIMEOUT
-        answer = error_response(
-            entry.status, entry.code, entry.text, headers={"Connection": "close"}
-        )
+        said = "The rest of the request did not come in time."
+        answer = error_response(408, "request_timeout", said, headers={"Connection": "close"})
         lines = [b": ".join(each) for each in answer.raw_headers]
         head = b"\r\n".join([b"HTTP/1.1 408 Request Timeout", *lines, b"", b""])
         self.transport.write(head + bytes(answer.body))

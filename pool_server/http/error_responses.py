@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from starlette.responses import Response
 from pool_server.errors import (
     ConflictError,
     DatabaseUnavailableError,
+    InternalError,
+    InvalidRequestError,
     MissingError,
     NotAllowedError,
     NotAuthenticatedError,
@@ -22,22 +25,11 @@ from pool_server.errors import (
     WriteConflictError,
 )
 from pool_server.http.audit import record_refusal
-from pool_server.http.error_table import ERROR_TABLE, ErrorEntry, entry_of
 from pool_server.wire.errors import ErrorBody, ErrorResponse, problem_words
 
 MOST_FIELDS_NAMED = 5
 # Faults that pass by themselves, and the seconds after which they may have.
 RETRY_AFTER_S = {"upload_busy": "1", "write_conflict": "1", "database_unavailable": "2"}
-INVALID_REQUEST = ErrorEntry(
-    422, "invalid_request", "A field of the request is missing, unknown or not as described."
-)
-INTERNAL_ERROR = ErrorEntry(
-    500, "internal_error", "Something unexpected happened; the pool's log has the details."
-)
-REQUEST_TIMEOUT = ErrorEntry(
-    408, "request_timeout", "The rest of the request did not come in time."
-)
-BODY_TOO_LARGE = ErrorEntry(413, "too_large", "The request's body is larger than allowed.")
 
 
 def error_response(
@@ -59,20 +51,21 @@ def error_response(
 
 
 def respond_to_pool_error(error: PoolError, request_id: str = "") -> JSONResponse:
-    entry = entry_of(error)
+    kind, shows = type(error), error.shows_message
+    code = error.code if shows else kind.code
     headers = {}
-    if entry.status == HTTPStatus.UNAUTHORIZED:
+    if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="pool"'
-    if entry.code in RETRY_AFTER_S:
-        headers["Retry-After"] = RETRY_AFTER_S[entry.code]
+    if code in RETRY_AFTER_S:
+        headers["Retry-After"] = RETRY_AFTER_S[code]
     if "retry_after_s" in error.details:
         headers["Retry-After"] = str(error.details["retry_after_s"])
     return error_response(
-        entry.status,
-        entry.code,
-        error.message if entry.shows_message else entry.text,
+        error.status,
+        code,
+        error.message if shows else error_text(kind),
         hint=error.hint,
-        details=error.details if entry.shows_message else {},
+        details=error.details if shows else {},
         request_id=request_id,
         headers=headers,
     )
@@ -104,14 +97,12 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     message = "; ".join(f"{each['where']}: {each['problem']}" for each in named)
     if len(problems) > MOST_FIELDS_NAMED:
         message += f"; and {len(problems) - MOST_FIELDS_NAMED} more"
-    return error_response(
-        INVALID_REQUEST.status,
-        INVALID_REQUEST.code,
+    refusal = InvalidRequestError(
         message.encode("utf-8", "replace").decode(),
         hint="/docs describes the requests.",
         details={"fields": named},
-        request_id=request_id_of(request),
     )
+    return respond_to_pool_error(refusal, request_id_of(request))
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -142,37 +133,32 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, on_http_error)
 
 
+def error_text(kind: type[PoolError]) -> str:
+    """Return what an error means, for the documentation."""
+    return inspect.getdoc(kind) or ""
+
+
 def document_errors(*errors: type[PoolError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route with errors that few other routes have."""
-    return _describe_entries([ERROR_TABLE[error] for error in errors])
-
-
-def _describe_entries(entries: Iterable[ErrorEntry]) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {}
-    for entry in entries:
-        example = {"error": {"code": entry.code, "message": entry.text, "hint": "", "details": {}}}
-        responses[entry.status] = {
+    for kind in errors:
+        text = error_text(kind)
+        example = {"error": {"code": kind.code, "message": text, "hint": "", "details": {}}}
+        responses[kind.status] = {
             "model": ErrorResponse,
-            "description": entry.text,
+            "description": text,
             "content": {"application/json": {"example": example}},
         }
     return responses
 
 
-USUAL_RESPONSES = _describe_entries(
-    [
-        *(
-            ERROR_TABLE[kind]
-            for kind in (
-                NotAuthenticatedError,
-                NotAllowedError,
-                MissingError,
-                ConflictError,
-                DatabaseUnavailableError,
-            )
-        ),
-        INVALID_REQUEST,
-        INTERNAL_ERROR,
-    ]
+USUAL_RESPONSES = document_errors(
+    NotAuthenticatedError,
+    NotAllowedError,
+    MissingError,
+    ConflictError,
+    DatabaseUnavailableError,
+    InvalidRequestError,
+    InternalError,
 )
 """The errors that a route of the API may have without documenting them itself."""

@@ -53,12 +53,8 @@ def requested_range(header: str | None, size_bytes: int) -> tuple[int, int] | No
     """Return the half-open range of bytes that a `Range` header asks for.
 
     None means the whole file: no header, one that cannot be read, or several ranges at once
-    (RFC 9110 section 14.2 lets a server ignore those).
-
-    Raises
-    ------
-    UnsatisfiableRangeError
-        The file ends before the range begins.
+    (RFC 9110 section 14.2 lets a server ignore those). Raises `UnsatisfiableRangeError` where the
+    file ends before the range begins.
     """
     match = _RANGE.fullmatch(header.replace(" ", "")) if header else None
     if match is None:

@@ -169,15 +169,7 @@ class Caller:
 
 
 def find_token(session: Session, secret: str) -> TokenRecord:
-    """Return the valid token that `secret` belongs to, with its site and user.
-
-    Raises
-    ------
-    NotAuthenticatedError
-        Unknown, revoked or expired; only the holder of the secret learns which of the three.
-    NotAllowedError
-        The site is suspended, or the user disabled.
-    """
+    """Return the valid token that `secret` belongs to, with its site and user."""
     wanted = hash_secret(secret)
     token = session.scalar(_TOKEN_BEHIND, {"secret_hash": wanted})
     if token is None or not hmac.compare_digest(token.secret_hash, wanted):
@@ -189,13 +181,7 @@ def find_token(session: Session, secret: str) -> TokenRecord:
 
 
 def require_valid(token: TokenRecord) -> None:
-    """Raise unless a token, loaded with its site and user, is valid at this moment.
-
-    Raises
-    ------
-    NotAuthenticatedError, NotAllowedError
-        As `find_token`.
-    """
+    """Raise unless a token, loaded with its site and user, is valid at this moment."""
     if token.revoked_at is not None:
         raise NotAuthenticatedError(
             "this token was revoked", hint="Ask an admin of your site for a new one."
@@ -220,23 +206,21 @@ def require_valid(token: TokenRecord) -> None:
 
 
 def refresh_caller(session: Session, caller: Caller) -> Caller:
-    """Return what a caller may at this moment, for work that takes longer than asking for it.
+    """Return what a caller may at this moment, for work that takes longer than asking for it."""
+    token = get_token(session, caller.token_id)
+    require_valid(token)
+    return caller_of(token, address=caller.address, request_id=caller.request_id)
 
-    Raises
-    ------
-    NotAuthenticatedError, NotAllowedError
-        Meanwhile the token was revoked or expired, the site suspended, or the user disabled.
-    """
-    token = session.scalar(
+
+def get_token(session: Session, token_id: str) -> TokenRecord:
+    """Return a token as it is now, with its site and user; tokens are never deleted."""
+    return session.scalars(
         select(TokenRecord)
         .join(TokenRecord.site)
         .outerjoin(TokenRecord.user)
         .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
-        .where(TokenRecord.id == caller.token_id)
-    )
-    assert token is not None, "tokens are never deleted"
-    require_valid(token)
-    return caller_of(token, address=caller.address, request_id=caller.request_id)
+        .where(TokenRecord.id == token_id)
+    ).one()
 
 
 def caller_of(token: TokenRecord, *, address: str = "", request_id: str = "") -> Caller:

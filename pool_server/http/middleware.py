@@ -14,16 +14,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pool_server import errors
 from pool_server.database.engine import MOST_ATTEMPTS, pause_s
-from pool_server.errors import PoolError, WriteConflictError
-from pool_server.http.error_responses import (
-    BODY_TOO_LARGE,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    error_response,
-    respond_to_pool_error,
-)
-from pool_server.http.error_table import ErrorEntry
+from pool_server.http.error_responses import error_text, respond_to_pool_error
 from pool_server.http.metrics import PoolMetrics, route_of
 from pool_server.http.rate_limits import rate_limit_key
 from pool_server.http.traffic import Traffic
@@ -153,30 +146,23 @@ class Exchange:
                 await self._run_until_settled(app)
         except ClientDisconnect:
             self._status = CLIENT_WENT_AWAY
-        except PoolError as error:
-            await self._answer(respond_to_pool_error(error, self.request_id))
+        except errors.PoolError as error:
+            await self._answer(error)
         except Exception:
             log.exception("request %s failed", self.request_id)
             if not self._status:
+                hint = f"Report to the pool's admin the request id {self.request_id}."
                 await self._answer(
-                    error_response(
-                        INTERNAL_ERROR.status,
-                        INTERNAL_ERROR.code,
-                        INTERNAL_ERROR.text,
-                        hint=f"Report to the pool's admin the request id {self.request_id}.",
-                        request_id=self.request_id,
-                    )
+                    errors.InternalError(error_text(errors.InternalError), hint=hint)
                 )
             else:
                 raise
 
-    async def _read_body(self) -> ASGIApp | None:
+    async def _read_body(self) -> errors.PoolError | None:
         """Read a body that has a limit, before anything waits for it; return its refusal."""
         if self._limit is None:
             return None
-        too_large = self._refusal(
-            BODY_TOO_LARGE, f"the request's body is larger than {self._limit:,} bytes"
-        )
+        too_large = errors.TooLargeError(f"the request's body is larger than {self._limit:,} bytes")
         length = self._headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._limit:
             return too_large
@@ -190,10 +176,10 @@ class Exchange:
         body = b"".join(each.get("body", b"") for each in self._received)
         if count_members(body) > MOST_MEMBERS:
             problem = f"the request's body has more than {MOST_MEMBERS:,} names of values"
-            return self._refusal(INVALID_REQUEST, problem)
+            return errors.InvalidRequestError(problem)
         if is_unicode(body):
             return None
-        return self._refusal(INVALID_REQUEST, "the request's body has text that is not Unicode")
+        return errors.InvalidRequestError("the request's body has text that is not Unicode")
 
     def _counted_address(self) -> str | None:
         """Return whose requests this one is counted among; None: parts and health count nowhere."""
@@ -208,11 +194,6 @@ class Exchange:
         The loser's transaction has left nothing behind, and with what the winner wrote before its
         eyes, the second attempt ends as it should: mostly by reporting that something is there
         already.
-
-        Raises
-        ------
-        WriteConflictError
-            Others were first time and again, or the body is too large to be kept.
         """
         untouched = dict(self.scope)
         for attempt in range(MOST_ATTEMPTS):
@@ -220,7 +201,7 @@ class Exchange:
             try:
                 await app(self.scope, self.receive, self.send)
                 return
-            except WriteConflictError:
+            except errors.WriteConflictError:
                 can_repeat = self._limit is not None and not self._status
                 if not can_repeat or attempt + 1 == MOST_ATTEMPTS:
                     raise
@@ -228,10 +209,8 @@ class Exchange:
             self.scope.clear()
             self.scope.update(untouched)
 
-    def _refusal(self, entry: ErrorEntry, message: str) -> ASGIApp:
-        return error_response(entry.status, entry.code, message, request_id=self.request_id)
-
-    async def _answer(self, response: ASGIApp) -> None:
+    async def _answer(self, refusal: errors.PoolError) -> None:
+        response = respond_to_pool_error(refusal, self.request_id)
         await response(self.scope, self._receive, self.send)
 
     async def receive(self) -> Message:

@@ -1,4 +1,4 @@
-"""Parameters that many routes share: names in paths, limits, and cursors of pages.
+"""What many routes share: names in paths, limits, pages and their cursors, and answers.
 
 A cursor holds the key of the last row, not its place: no row is skipped or shown twice when
 others are added.
@@ -14,11 +14,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Query
+from pydantic import BaseModel
+from sqlalchemy import Select
+from sqlalchemy.orm import Session
 
 from pool_server.errors import QueryError
 from pool_server.wire.names import Name
 
 T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=BaseModel)
 MOST_ITEMS = 200
 
 SiteName = Annotated[Name, Path(description="Name of the site.", examples=["site-a"])]
@@ -60,24 +64,12 @@ def write_moment_cursor(at: datetime, key: str) -> str:
 
 
 def read_cursor(cursor: str) -> int:
-    """Return the row id in a cursor that `write_cursor` made.
-
-    Raises
-    ------
-    QueryError
-        It was made by something else.
-    """
+    """Return the row id in a cursor that `write_cursor` made."""
     return int(_decode(cursor, _CURSOR)[1])
 
 
 def read_moment_cursor(cursor: str) -> tuple[datetime, str]:
-    """Return the moment and the key in a cursor that `write_moment_cursor` made.
-
-    Raises
-    ------
-    QueryError
-        It was made by something else.
-    """
+    """Return the moment and the key in a cursor that `write_moment_cursor` made."""
     match = _decode(cursor, _MOMENT_CURSOR)
     return _EPOCH + timedelta(microseconds=int(match[1])), match[2]
 
@@ -90,13 +82,29 @@ BeforeId = Annotated[int | None, Depends(read_before_id)]
 """The cursor of a request, as the id of the last row of the page before."""
 
 
-def cut_page(found: Sequence[T], limit: int) -> tuple[Sequence[T], str | None]:
-    """Return one page, and the cursor of the next one if there is any.
+def find_page(
+    session: Session, query: Select[T], key: Any, before_id: int | None, limit: int
+) -> tuple[Sequence[T], str | None]:
+    """Return one page of records, newest first, and the cursor of the next one if there is any.
 
-    Parameters
-    ----------
-    found : sequence
-        Rows with an `id`, newest first; one more than `limit` where there are more.
+    `key` is the column of their `id`, which grows with time; the last of the page before was
+    `before_id`.
+    """
+    if before_id is not None:
+        query = query.where(key < before_id)
+    return cut_page(session.scalars(query.order_by(key.desc()).limit(limit + 1)).all(), limit)
+
+
+def describe(kind: type[ModelT], record: object, **fields: Any) -> ModelT:
+    """Return an answer: of these fields, and of all others as the record calls them."""
+    same = kind.model_fields.keys() - fields.keys()
+    return kind.model_validate({name: getattr(record, name) for name in same} | fields)
+
+
+def cut_page(found: Sequence[T], limit: int) -> tuple[Sequence[T], str | None]:
+    """Return one page of rows with an `id`, and the cursor of the next one if there is any.
+
+    `found` has one more than `limit` where there are more.
     """
     page = found[:limit]
     last: Any = page[-1] if len(found) > len(page) else None

@@ -33,12 +33,8 @@ IPV6_PREFIX_BITS = 64
 class RateLimiter:
     """Buckets of tries, one for each key; an empty one fills up again within a minute.
 
-    Parameters
-    ----------
-    per_minute : int
-        Tries that may come at once, and so many a minute from then on.
-    clock : callable
-        Gives seconds that never run backwards.
+    `per_minute` tries may come at once, and so many a minute from then on. `clock` gives seconds
+    that never run backwards.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,18 +46,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str, what: str) -> None:
-        """Take one try.
-
-        Parameters
-        ----------
-        what : str
-            What there were too many of (``"attempts to log in"``).
-
-        Raises
-        ------
-        TooManyRequestsError
-            None is left; `details` has the whole seconds to wait as ``retry_after_s``.
-        """
+        """Take one try, or refuse it as one too many of `what` (``"attempts to log in"``)."""
         with self._lock:
             now = self._clock()
             left, counted_at = self._buckets.pop(key, (self._capacity, now))
@@ -85,16 +70,9 @@ class RateLimiter:
 class RateLimits:
     """All limiters of one process.
 
-    Attributes
-    ----------
-    failed_logins : RateLimiter
-        By address: requests with a token that is not valid.
-    acceptances : RateLimiter
-        By address: attempts to accept an invitation.
-    token_acts : RateLimiter
-        By token: making and revoking tokens and invitations.
-    refusals : RateLimiter
-        By token: entries in the audit of acts that were refused.
+    By address: requests with a token that is not valid (`failed_logins`), and attempts to accept an
+    invitation. By token: tokens and invitations made or revoked (`token_acts`), and entries in the
+    audit of acts that were refused.
     """
 
     def __init__(self, per_minute: int) -> None:

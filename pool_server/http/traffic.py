@@ -35,13 +35,7 @@ class Traffic:
 
     @contextmanager
     def under_way(self, address: str | None) -> Iterator[None]:
-        """Count a request while it is served, among those of its address if one is given.
-
-        Raises
-        ------
-        TooManyRequestsError
-            Too many from this address are under way.
-        """
+        """Count a request while it is served, among those of its address if one is given."""
         if address is not None and self._from_address[address] >= MOST_FROM_ADDRESS:
             raise TooManyRequestsError(
                 f"{MOST_FROM_ADDRESS} requests from your address are under way",

@@ -25,15 +25,10 @@ async def run_in_background(
 ) -> AsyncIterator[None]:
     """Call `step` again and again in a thread while the block runs.
 
-    Parameters
-    ----------
-    step : callable
-        Given an event that is set when the block ends; False where there was nothing to do. If
-        it raises because the database or storage does not answer, it is called again later.
-    interval_s : float
-        Wait before the first call, and after one that had nothing to do.
-    longest_stop_s : float
-        How long to wait for a step under way when the block ends.
+    `step` gets an event that is set when the block ends, and returns False where there was nothing
+    to do; then, and before the first call, `interval_s` pass. If it raises because the database or
+    storage does not answer, it is called again later. A step under way at the end of the block is
+    waited for, `longest_stop_s` at most.
     """
     stopping = threading.Event()
 

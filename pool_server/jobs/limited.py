@@ -57,26 +57,11 @@ class Helper:
         timeout_s: float,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Run a program in a process of its own and return how it ended.
+        """Run a program in a process of its own; return its exit code, or minus its last signal.
 
-        Parameters
-        ----------
-        files : sequence of file
-            Standard input with the request, output, and error output.
-        timeout_s : float
-            After it the program is killed.
-        goes_on : callable
-            Asked about every second; the program is killed when it returns False.
-
-        Returns
-        -------
-        int
-            Exit code, or the negative number of the signal that ended it.
-
-        Raises
-        ------
-        StoppedError
-            `goes_on` returned False.
+        `files` are standard input with the request, output, and error output. `goes_on` is asked
+        about every second: the program is killed when it returns False (`StoppedError`), or after
+        `timeout_s`.
         """
         for _ in range(TRIES):
             os.lseek(files[0].fileno(), 0, os.SEEK_SET)
@@ -225,19 +210,8 @@ def run_limited(
 ) -> dict[str, Any]:
     """Run ``module.run(plan)`` in a process of its own and return the JSON object it returns.
 
-    Parameters
-    ----------
-    activity : str
-        What the program does, for messages ("reading face.dat").
-    listen : callable
-        Called about every second.
-
-    Raises
-    ------
-    FormatRefusedError
-        The program failed, crashed or exceeded its limits.
-    StoppedError
-        `listen` returned False.
+    `activity` is what the program does, for messages ("reading face.dat"). `listen` is called about
+    every second; if it returns False, `StoppedError` is raised.
     """
     with (
         tempfile.TemporaryFile() as request,

@@ -41,26 +41,10 @@ def merge_by_recipe(
     output_format: str | None = None,
     listen: Listener | None = None,
 ) -> dict[str, Any]:
-    """Merge files as a recipe says, and write the model to `result`.
+    """Merge files as a recipe says, write the model to `result`, and return the program's answer.
 
-    Parameters
-    ----------
-    paths : mapping
-        The file of each input, by digest.
-    output_format : str, optional
-        That of the recipe's output, or the method's own, when left out.
-
-    Returns
-    -------
-    dict
-        The program's answer.
-
-    Raises
-    ------
-    FormatRefusedError
-        The program failed, crashed or exceeded its limits.
-    StoppedError
-        `listen` returned False.
+    `paths` has the file of each input, by digest. The format is that of the recipe's output, or the
+    method's own, unless one is given. Raises `StoppedError` where `listen` returned False.
     """
     promised = recipe.output
     plan = {

@@ -11,23 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Annotated, Any, NamedTuple
 
+import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query
 from pydantic_core import to_json
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    Integer,
-    Select,
-    String,
-    and_,
-    bindparam,
-    exists,
-    literal,
-    or_,
-    select,
-    true,
-    union_all,
-)
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -231,26 +217,26 @@ class Place(NamedTuple):
 RecipeRow = tuple[str, dict[str, Any], bool]
 
 
-def ancestors_of(digest: ColumnElement[str]) -> CTE:
+def ancestors_of(digest: sa.ColumnElement[str]) -> sa.CTE:
     """Return the digests of all ancestors, `digest` among them.
 
     UNION drops what was seen before, so that the walk ends even if recipes that contradict each
     other form a circle.
     """
-    tree = select(digest.label("digest")).cte("ancestors", recursive=True)
+    tree = sa.select(digest.label("digest")).cte("ancestors", recursive=True)
     return tree.union(
-        select(ParentRecord.parent_digest).join(
-            tree, and_(ParentRecord.child_digest == tree.c.digest, ParentRecord.followed)
+        sa.select(ParentRecord.parent_digest).join(
+            tree, sa.and_(ParentRecord.child_digest == tree.c.digest, ParentRecord.followed)
         )
     )
 
 
-def descendants_of(digest: ColumnElement[str]) -> CTE:
+def descendants_of(digest: sa.ColumnElement[str]) -> sa.CTE:
     """Return the digests of all descendants, `digest` among them."""
-    tree = select(digest.label("digest")).cte("descendants", recursive=True)
+    tree = sa.select(digest.label("digest")).cte("descendants", recursive=True)
     return tree.union(
-        select(ParentRecord.child_digest).join(
-            tree, and_(ParentRecord.parent_digest == tree.c.digest, ParentRecord.followed)
+        sa.select(ParentRecord.child_digest).join(
+            tree, sa.and_(ParentRecord.parent_digest == tree.c.digest, ParentRecord.followed)
         )
     )
 
@@ -284,13 +270,13 @@ def find_round_files(session: Session, digests: Sequence[str]) -> dict[str, str]
         digest: kind
         for kind, column in columns.items()
         for digest in session.scalars(
-            select(column).where(among(column, "digests")), {"digests": digests}
+            sa.select(column).where(among(column, "digests")), {"digests": digests}
         )
         if digest is not None
     }
     digest = RoundContributionRecord.digest
     sums = session.scalars(
-        select(digest)
+        sa.select(digest)
         .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
         .where(RoundRecord.secure.is_not(None), among(digest, "digests")),
         {"digests": digests},
@@ -332,27 +318,29 @@ def recipes_of(session: Session, caller: Caller, digest: str, version_id: int) -
 def knows(session: Session, caller: Caller, digest: str) -> bool:
     """Return whether the caller may see a version with this digest, or a recipe that names it."""
     version = (
-        select(ModelVersionRecord.id)
+        sa.select(ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
         .where(ModelVersionRecord.digest == digest, readable_by(caller))
     )
     edge = _edges(caller).where(ParentRecord.parent_digest == digest, ParentRecord.followed)
-    return bool(session.scalar(select(or_(version.exists(), edge.exists()))))
+    return bool(session.scalar(sa.select(sa.or_(version.exists(), edge.exists()))))
 
 
-def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
-    knows_inputs = true() if curates_pool(caller) else ModelRecord.site_id == caller.site_id
+def _recipes(caller: Caller) -> sa.Select[str, dict[str, Any], bool]:
+    knows_inputs = sa.true() if curates_pool(caller) else ModelRecord.site_id == caller.site_id
     return (
-        select(ModelVersionRecord.digest, RecipeRecord.document, knows_inputs.label("knows_inputs"))
+        sa.select(
+            ModelVersionRecord.digest, RecipeRecord.document, knows_inputs.label("knows_inputs")
+        )
         .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
     )
 
 
-def _edges(caller: Caller) -> Select[int]:
+def _edges(caller: Caller) -> sa.Select[int]:
     """Select the versions whose recipes the caller may see, with the parents that they name."""
     return (
-        select(ParentRecord.version_id)
+        sa.select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
         .where(readable_by(caller))
@@ -364,8 +352,8 @@ def _edges(caller: Caller) -> Select[int]:
 
 @cache
 def _steps_statement() -> Any:
-    root = bindparam("digest", type_=String)
-    steps = select(
+    root = sa.bindparam("digest", type_=sa.String)
+    steps = sa.select(
         ParentRecord.parent_digest,
         ParentRecord.child_digest,
         ParentRecord.weight,
@@ -373,12 +361,12 @@ def _steps_statement() -> Any:
         ParentRecord.version_id,
     )
     above, below = ancestors_of(root), descendants_of(root)
-    return union_all(
-        steps.with_only_columns(literal(1).label("is_above"), *steps.selected_columns).join(
-            above, and_(ParentRecord.child_digest == above.c.digest, ParentRecord.followed)
+    return sa.union_all(
+        steps.with_only_columns(sa.literal(1).label("is_above"), *steps.selected_columns).join(
+            above, sa.and_(ParentRecord.child_digest == above.c.digest, ParentRecord.followed)
         ),
-        steps.with_only_columns(literal(0).label("is_above"), *steps.selected_columns).join(
-            below, and_(ParentRecord.parent_digest == below.c.digest, ParentRecord.followed)
+        steps.with_only_columns(sa.literal(0).label("is_above"), *steps.selected_columns).join(
+            below, sa.and_(ParentRecord.parent_digest == below.c.digest, ParentRecord.followed)
         ),
     )
 
@@ -386,7 +374,7 @@ def _steps_statement() -> Any:
 @cache
 def _places(*, curates: bool) -> Any:
     return (
-        select(
+        sa.select(
             ModelVersionRecord.id,
             ModelVersionRecord.digest,
             SiteRecord.name,
@@ -394,14 +382,14 @@ def _places(*, curates: bool) -> Any:
             ModelVersionRecord.number,
             ModelVersionRecord.kind,
             WithdrawalRecord.reason,
-            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            sa.exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
         .where(
             among(ModelVersionRecord.digest, "digests"),
-            readable(bindparam("caller_site", type_=Integer), curates=curates),
+            readable(sa.bindparam("caller_site", type_=sa.Integer), curates=curates),
         )
         .order_by(ModelVersionRecord.id)
     )

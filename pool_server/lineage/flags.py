@@ -158,10 +158,7 @@ def require_good_standing(
 ) -> None:
     """Raise if a file that something is to be made of was withdrawn, or holds what was.
 
-    Parameters
-    ----------
-    despite_withdrawal : bool
-        The caller knows, and wants it nevertheless: what is made is flagged.
+    Unless the caller knows, and wants it nevertheless: what is made is flagged then.
     """
     fault = None if despite_withdrawal else repository.find_fault(session, digests)
     if fault is None:

@@ -204,21 +204,13 @@ def flagged_pairs(session: Session, withdrawal_ids: Collection[int]) -> set[tupl
     return {(version_id, withdrawal_id) for version_id, withdrawal_id in rows}
 
 
-def find_withdrawals(
-    session: Session, caller: Caller, *, site: str | None, before_id: int | None, limit: int
-) -> Sequence[WithdrawalRecord]:
-    """Return withdrawals of versions that the caller may see, newest first, one more than `limit`.
+def select_withdrawals(caller: Caller, site: str | None) -> Select[WithdrawalRecord]:
+    """Select withdrawals of versions that the caller may see, of one site's models if one is given.
 
     They come with their versions and those with their standing.
     """
-    conditions = [readable_by(caller)]
-    if site is not None:
-        conditions.append(SiteRecord.name == site)
-    if before_id is not None:
-        conditions.append(WithdrawalRecord.id < before_id)
-    return session.scalars(
-        _with_versions().where(*conditions).order_by(WithdrawalRecord.id.desc()).limit(limit + 1)
-    ).all()
+    query = _with_versions().where(readable_by(caller))
+    return query if site is None else query.where(SiteRecord.name == site)
 
 
 def withdrawals_of(

@@ -32,43 +32,18 @@ from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
 from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, ModelName, Reference, SiteName, cut_page
+from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
 from pool_server.lineage.flags import Reach, set_flags
 from pool_server.lineage.successors import link_successor
-from pool_server.registry import access
+from pool_server.registry import access, withdrawal_status
 from pool_server.registry import repository as registry
 from pool_server.registry.access import viewing_site
 from pool_server.registry.filters import ModelChoice
-from pool_server.registry.service import resolve_version
-from pool_server.registry.withdrawal_status import (
-    address_of,
-    describe_withdrawal,
-    flags_of,
-    hide_flag_name,
-    hide_name,
-    subject_of,
-    successors_of,
-)
+from pool_server.registry.service import VersionToChange, VersionToRead, resolve_version
+from pool_server.wire import withdrawals as wire
 from pool_server.wire.names import Name
-from pool_server.wire.withdrawals import (
-    EFFECT_OF_REASON,
-    MOST_NAMED,
-    AffectedVersion,
-    CheckedFile,
-    CheckRequest,
-    CheckResponse,
-    SuccessorRequest,
-    SuccessorResponse,
-    Withdrawal,
-    WithdrawalEffect,
-    WithdrawalFlag,
-    WithdrawalPage,
-    WithdrawalPreview,
-    WithdrawalRequest,
-    WithdrawalResponse,
-)
 
 router = APIRouter(tags=["withdrawals"])
 
@@ -82,17 +57,17 @@ _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
     dependencies=[needs("withdrawals")],
 )
 def preview_withdrawal(
-    caller: Uploader, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
-) -> WithdrawalPreview:
+    caller: Uploader, session: ReadingSession, version: VersionToRead
+) -> wire.WithdrawalPreview:
     """Return what would be flagged and which sites would be notified, without changing anything.
 
     For those who may withdraw the version. Sites are named even where their models are not for
     the caller to see: who withdraws something has to know who has it.
     """
-    version = find_withdrawable(session, caller, site, name, reference)
+    _require_withdrawable(session, caller, version)
     reach = Reach(session, version, own_only=_is_own_only(session, caller, version))
-    return WithdrawalPreview(
-        address=address_of(version),
+    return wire.WithdrawalPreview(
+        address=withdrawal_status.address_of(version),
         digest=version.digest,
         withdrawn=version.state == access.WITHDRAWN,
         versions=_describe_affected(session, caller, reach),
@@ -106,14 +81,12 @@ def preview_withdrawal(
     summary="Withdraw a version",
     dependencies=[needs("withdrawals")],
 )
-def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
+def withdraw(
     caller: Uploader,
     session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
-    request: WithdrawalRequest,
-) -> WithdrawalResponse:
+    version: VersionToChange,
+    request: wire.WithdrawalRequest,
+) -> wire.WithdrawalResponse:
     """Withdraw a version of one's own site, or, as a curator or admin of the pool, any.
 
     Of a file that several sites have, only the site that published it first can do so. Where
@@ -125,7 +98,7 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     withdrawn bytes are refused or carry a warning, as the reason demands; those of a version in
     quarantine are always refused. A draft is not withdrawn but deleted.
     """
-    version = find_withdrawable(session, caller, site, name, reference)
+    _require_withdrawable(session, caller, version)
     registry.hold_families(session)
     registry.lock_state(session, version)
     effect = choose_effect(request, version.state)
@@ -137,7 +110,7 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
         withdrawal.own_only = own_only
         set_flags(session, caller, withdrawal, version, reach.flagged)
     else:
-        _tighten(withdrawal, caller, request, effect, address_of(version))
+        _tighten(withdrawal, caller, request, effect, withdrawal_status.address_of(version))
     version.state_reason = request.explanation or request.reason
     if request.successor is not None:
         successor = _find_successor(session, caller, version, request.successor)
@@ -148,20 +121,20 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
         session,
         caller,
         "version.withdraw",
-        subject_of(version),
+        withdrawal_status.subject_of(version),
         digest=version.digest,
         reason=request.reason,
         effect=effect,
         explanation=request.explanation,
-        flagged=[subject_of(each) for each in reach.flagged[:MOST_NAMED]],
+        flagged=[withdrawal_status.subject_of(each) for each in reach.flagged[: wire.MOST_NAMED]],
         flagged_total=len(reach.flagged),
     )
     write_events(session, reach.events(withdrawal))
     session.flush()
     session.expire(version)
     current = registry.get_version(session, version.id)
-    return WithdrawalResponse(
-        withdrawal=describe_withdrawal(withdrawal, current),
+    return wire.WithdrawalResponse(
+        withdrawal=withdrawal_status.describe_withdrawal(withdrawal, current),
         versions=_describe_affected(session, caller, reach),
         versions_total=len(reach.flagged),
         sites=reach.sites(),
@@ -173,21 +146,18 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     summary="Name what replaces a version",
     dependencies=[needs("withdrawals")],
 )
-def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
+def name_successor(
     caller: Uploader,
     session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
-    request: SuccessorRequest,
-) -> SuccessorResponse:
+    version: VersionToChange,
+    request: wire.SuccessorRequest,
+) -> wire.SuccessorResponse:
     """Name a version, of any site, that replaces one of your own site.
 
     What your own site publishes with a recipe that says so is linked without this. What another
     site publishes is not: there is an event `version.successor-offered` then. Curators and admins
     of the pool may name a successor of any version.
     """
-    version = resolve_version(session, caller, site, name, reference)
     caller.require_role("contributor", version.model.site.name)
     registry.hold_families(session)
     registry.lock_state(session, version)
@@ -195,11 +165,11 @@ def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
     link_successor(session, caller, version, successor)
     session.expire(version)
     current = registry.get_version(session, version.id)
-    return SuccessorResponse(
-        address=address_of(current),
+    return wire.SuccessorResponse(
+        address=withdrawal_status.address_of(current),
         digest=current.digest,
-        successor=address_of(successor),
-        successors=successors_of(current),
+        successor=withdrawal_status.address_of(successor),
+        successors=withdrawal_status.successors_of(current),
     )
 
 
@@ -212,14 +182,13 @@ def list_withdrawals(
     ] = None,
     limit: Limit = 50,
     before_id: BeforeId = None,
-) -> WithdrawalPage:
+) -> wire.WithdrawalPage:
     """Return the withdrawals of models that one may see, newest first, a page at a time."""
-    found = repository.find_withdrawals(
-        session, caller, site=site, before_id=before_id, limit=limit
-    )
-    page, next_cursor = cut_page(found, limit)
-    return WithdrawalPage(
-        items=[describe_withdrawal(each, each.version) for each in page], next_cursor=next_cursor
+    query = repository.select_withdrawals(caller, site)
+    page, next_cursor = find_page(session, query, WithdrawalRecord.id, before_id, limit)
+    return wire.WithdrawalPage(
+        items=[withdrawal_status.describe_withdrawal(each, each.version) for each in page],
+        next_cursor=next_cursor,
     )
 
 
@@ -228,7 +197,9 @@ def list_withdrawals(
     summary="Ask whether files were withdrawn",
     dependencies=[needs("models:read")],
 )
-def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest) -> CheckResponse:
+def check_files(
+    caller: SignedIn, session: ReadingSession, request: wire.CheckRequest
+) -> wire.CheckResponse:
     """Return which of the files with these digests were withdrawn, or hold something that was.
 
     Meant for copies that were downloaded before, so it answers everybody; callers who may not see
@@ -236,27 +207,30 @@ def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest
     and files that the pool does not know, are both left out.
     """
     wanted = list(dict.fromkeys(request.digests))
-    withdrawals: dict[str, list[Withdrawal]] = defaultdict(list)
-    flags: dict[str, dict[str, WithdrawalFlag]] = defaultdict(dict)
+    withdrawals: dict[str, list[wire.Withdrawal]] = defaultdict(list)
+    flags: dict[str, dict[str, wire.WithdrawalFlag]] = defaultdict(dict)
     successors: dict[str, list[str]] = defaultdict(list)
     for record, is_named in repository.withdrawals_of(session, caller, wanted):
-        described, others = describe_withdrawal(record, record.version), withdrawals[record.digest]
+        described, others = (
+            withdrawal_status.describe_withdrawal(record, record.version),
+            withdrawals[record.digest],
+        )
         if is_named:
             others.append(described)
-            successors[record.digest] += successors_of(record.version)
+            successors[record.digest] += withdrawal_status.successors_of(record.version)
         elif not others:
-            others.append(hide_name(described))
+            others.append(withdrawal_status.hide_name(described))
     for version, is_named in repository.flagged_versions(session, caller, wanted):
-        for flag in flags_of(version, viewing_site(caller)):
+        for flag in withdrawal_status.flags_of(version, viewing_site(caller)):
             # The same bytes under another name count as withdrawn, not as holding it.
             if flag.digest != version.digest or not withdrawals[version.digest]:
-                shown = flag if is_named else hide_flag_name(flag)
+                shown = flag if is_named else withdrawal_status.hide_flag_name(flag)
                 flags[version.digest].setdefault(flag.digest, shown)
         if is_named:
-            successors[version.digest] += successors_of(version)
-    return CheckResponse(
+            successors[version.digest] += withdrawal_status.successors_of(version)
+    return wire.CheckResponse(
         items=[
-            CheckedFile(
+            wire.CheckedFile(
                 digest=digest,
                 withdrawals=withdrawals[digest],
                 flags=list(flags[digest].values()),
@@ -268,24 +242,20 @@ def check_files(caller: SignedIn, session: ReadingSession, request: CheckRequest
     )
 
 
-def find_withdrawable(
-    session: Session, caller: Caller, site: str, name: str, reference: str
-) -> ModelVersionRecord:
-    """Return a version that the caller may withdraw."""
-    version = resolve_version(session, caller, site, name, reference)
+def _require_withdrawable(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise unless the caller may withdraw a version."""
     caller.require_role("contributor", version.model.site.name)
     _require_first(session, caller, version)
-    return version
 
 
-def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
+def choose_effect(request: wire.WithdrawalRequest, state: str) -> wire.WithdrawalEffect:
     """Return the effect that is asked for, or that of the reason and of the version's state.
 
     Whoever may withdraw need not be allowed to release: no withdrawal gives out what is in
     quarantine.
     """
     is_hidden = state == access.QUARANTINED
-    least = "refuse" if is_hidden else EFFECT_OF_REASON[request.reason]
+    least = "refuse" if is_hidden else wire.EFFECT_OF_REASON[request.reason]
     if request.effect is None or request.effect == least:
         return least
     if _STRICTNESS[request.effect] < _STRICTNESS[least]:
@@ -313,7 +283,7 @@ def _require_first(session: Session, caller: Caller, version: ModelVersionRecord
     first = registry.find_original(session, site_id, version.digest) or version
     if first.model.site_id == version.model.site_id or caller.has_role("curator"):
         return
-    address = address_of(version)
+    address = withdrawal_status.address_of(version)
     raise NotAllowedError(
         f"the file of {address} was published by another site before, and a withdrawal would "
         "reach that, too",
@@ -331,8 +301,8 @@ def _begin(
     session: Session,
     caller: Caller,
     version: ModelVersionRecord,
-    request: WithdrawalRequest,
-    effect: WithdrawalEffect,
+    request: wire.WithdrawalRequest,
+    effect: wire.WithdrawalEffect,
 ) -> WithdrawalRecord:
     actor = caller.name
     access.move(version, access.WITHDRAW, actor)
@@ -353,8 +323,8 @@ def _begin(
 def _tighten(
     withdrawal: WithdrawalRecord,
     caller: Caller,
-    request: WithdrawalRequest,
-    effect: WithdrawalEffect,
+    request: wire.WithdrawalRequest,
+    effect: wire.WithdrawalEffect,
     address: str,
 ) -> None:
     if _STRICTNESS[effect] <= _STRICTNESS[withdrawal.effect]:
@@ -394,23 +364,26 @@ def _find_successor(
 
 
 def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord, why: str) -> RefusedError:
+    new, old = withdrawal_status.address_of(successor), withdrawal_status.address_of(version)
     return RefusedError(
-        f"{address_of(successor)} cannot replace {address_of(version)}: {why}",
+        f"{new} cannot replace {old}: {why}",
         code="withdrawal_refused",
         hint="Name a version that holds nothing of what is withdrawn, or none.",
     )
 
 
-def _describe_affected(session: Session, caller: Caller, reach: Reach) -> list[AffectedVersion]:
+def _describe_affected(
+    session: Session, caller: Caller, reach: Reach
+) -> list[wire.AffectedVersion]:
     visible = repository.visible_ids(session, caller, reach.root.digest)
     return [
-        AffectedVersion(
-            address=address_of(version),
+        wire.AffectedVersion(
+            address=withdrawal_status.address_of(version),
             digest=version.digest,
             site=version.model.site.name,
             same_bytes=version.digest == reach.root.digest,
-            successors=successors_of(version),
+            successors=withdrawal_status.successors_of(version),
         )
         for version in reach.flagged
         if version.id in visible
-    ][:MOST_NAMED]
+    ][: wire.MOST_NAMED]

@@ -6,20 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import (
-    ColumnElement,
-    CursorResult,
-    Select,
-    and_,
-    case,
-    exists,
-    func,
-    literal,
-    not_,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased, contains_eager, joinedload
 
 from pool_server.database.records import (
@@ -29,7 +16,6 @@ from pool_server.database.records import (
     RoundParticipantRecord,
     RoundRecord,
     SiteRecord,
-    TokenRecord,
     now_utc,
 )
 from pool_server.registry.repository import whole_versions
@@ -40,8 +26,8 @@ FINISHED, FAILED, CANCELLED = "finished", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
 
 
-def whole_jobs() -> Select[MergeJobRecord]:
-    return select(MergeJobRecord).options(
+def whole_jobs() -> sa.Select[MergeJobRecord]:
+    return sa.select(MergeJobRecord).options(
         joinedload(MergeJobRecord.site), joinedload(MergeJobRecord.round)
     )
 
@@ -50,26 +36,10 @@ def find_job(session: Session, key: str) -> MergeJobRecord | None:
     return session.scalar(whole_jobs().where(MergeJobRecord.key == key))
 
 
-def list_jobs(
-    session: Session, *, site_id: int | None, state: str | None, before_id: int | None, limit: int
-) -> Sequence[MergeJobRecord]:
-    """Return jobs newest first, one more than `limit` where there are more."""
-    conditions: list[ColumnElement[bool]] = []
-    if site_id is not None:
-        conditions.append(MergeJobRecord.site_id == site_id)
-    if state is not None:
-        conditions.append(MergeJobRecord.state == state)
-    if before_id is not None:
-        conditions.append(MergeJobRecord.id < before_id)
-    return session.scalars(
-        whole_jobs().where(*conditions).order_by(MergeJobRecord.id.desc()).limit(limit + 1)
-    ).all()
-
-
 def count_open(session: Session, site_id: int) -> int:
     return (
         session.scalar(
-            select(func.count())
+            sa.select(sa.func.count())
             .select_from(MergeJobRecord)
             .where(MergeJobRecord.site_id == site_id, MergeJobRecord.state.in_(OPEN))
         )
@@ -96,8 +66,8 @@ def takes_part_in_round(session: Session, site_id: int, round_id: int) -> bool:
 
 def has_waiting(session: Session, *, of_rounds: bool) -> bool:
     """Return whether there is a job to take or to give up; called often, so it only reads."""
-    waiting = select(MergeJobRecord.id).where(
-        or_(MergeJobRecord.state == QUEUED, _died(now_utc())), _is_of_rounds(of_rounds)
+    waiting = sa.select(MergeJobRecord.id).where(
+        sa.or_(MergeJobRecord.state == QUEUED, _died(now_utc())), _is_of_rounds(of_rounds)
     )
     return session.scalar(waiting.limit(1)) is not None
 
@@ -118,13 +88,13 @@ def claim_next(
     now = now_utc()
     died = _died(now)
     running = aliased(MergeJobRecord)
-    site_is_busy = exists().where(
+    site_is_busy = sa.exists().where(
         running.site_id == MergeJobRecord.site_id, running.state == RUNNING
     )
     waiting = session.scalar(
-        select(MergeJobRecord.id)
+        sa.select(MergeJobRecord.id)
         .where(
-            or_(MergeJobRecord.state == QUEUED, died),
+            sa.or_(MergeJobRecord.state == QUEUED, died),
             MergeJobRecord.attempts < most_attempts,
             _is_of_rounds(of_rounds),
         )
@@ -134,19 +104,19 @@ def claim_next(
     if waiting is None:
         return None
     taken = session.execute(
-        update(MergeJobRecord)
-        .where(MergeJobRecord.id == waiting, or_(MergeJobRecord.state == QUEUED, died))
+        sa.update(MergeJobRecord)
+        .where(MergeJobRecord.id == waiting, sa.or_(MergeJobRecord.state == QUEUED, died))
         .values(
             state=RUNNING,
             claimed_by=worker,
             claim_expires_at=claim_end,
             attempts=MergeJobRecord.attempts + 1,
-            started_at=func.coalesce(MergeJobRecord.started_at, literal(now, type_=_MOMENT)),
+            started_at=sa.func.coalesce(MergeJobRecord.started_at, sa.literal(now, type_=_MOMENT)),
             progress=0.0,
             activity="",
         )
     )
-    assert isinstance(taken, CursorResult)
+    assert isinstance(taken, sa.CursorResult)
     if taken.rowcount != 1:
         return None
     return session.scalar(whole_jobs().where(MergeJobRecord.id == waiting))
@@ -166,18 +136,20 @@ def report(
 ) -> bool:
     """Write how far a job is and keep the claim; False when it is no longer this worker's."""
     result = session.execute(
-        update(MergeJobRecord)
+        sa.update(MergeJobRecord)
         .where(*_is_held(job_id, worker), MergeJobRecord.cancel_requested.is_(False))
         .values(progress=progress, activity=activity, claim_expires_at=claim_end)
     )
-    assert isinstance(result, CursorResult)
+    assert isinstance(result, sa.CursorResult)
     return bool(result.rowcount == 1)
 
 
 def renew_claim(session: Session, job_id: int, worker: str, claim_end: datetime) -> None:
     """Put off the end of a claim, if the worker still holds it."""
     session.execute(
-        update(MergeJobRecord).where(*_is_held(job_id, worker)).values(claim_expires_at=claim_end)
+        sa.update(MergeJobRecord)
+        .where(*_is_held(job_id, worker))
+        .values(claim_expires_at=claim_end)
     )
 
 
@@ -192,7 +164,7 @@ def end_job(
 ) -> bool:
     """Take a job that this worker holds to its end; False when it holds it no longer."""
     result = session.execute(
-        update(MergeJobRecord)
+        sa.update(MergeJobRecord)
         .where(*_is_held(job_id, worker))
         .values(
             state=state,
@@ -204,14 +176,14 @@ def end_job(
             refusal=refusal,
         )
     )
-    assert isinstance(result, CursorResult)
+    assert isinstance(result, sa.CursorResult)
     return bool(result.rowcount == 1)
 
 
 def record_result(session: Session, job_id: int, version_id: int) -> None:
     """End a job in the transaction that publishes its result, even if its claim has run out."""
     session.execute(
-        update(MergeJobRecord)
+        sa.update(MergeJobRecord)
         .where(MergeJobRecord.id == job_id)
         .values(
             state=FINISHED,
@@ -228,7 +200,7 @@ def record_result(session: Session, job_id: int, version_id: int) -> None:
 def give_back(session: Session, job_id: int, worker: str) -> None:
     """Let another process take the job: this one stops."""
     session.execute(
-        update(MergeJobRecord)
+        sa.update(MergeJobRecord)
         .where(*_is_held(job_id, worker))
         .values(
             state=QUEUED, claimed_by="", claim_expires_at=None, attempts=MergeJobRecord.attempts - 1
@@ -239,7 +211,7 @@ def give_back(session: Session, job_id: int, worker: str) -> None:
 def give_back_all(session: Session) -> None:
     """Let jobs of a killed server be taken at once; only while no other server is running."""
     session.execute(
-        update(MergeJobRecord)
+        sa.update(MergeJobRecord)
         .where(MergeJobRecord.state == RUNNING)
         .values(claim_expires_at=now_utc())
     )
@@ -252,23 +224,23 @@ def request_cancel(session: Session, job_id: int) -> bool:
     """
     waits = MergeJobRecord.state == QUEUED
     result = session.execute(
-        update(MergeJobRecord)
+        sa.update(MergeJobRecord)
         .where(MergeJobRecord.id == job_id, MergeJobRecord.state.in_(OPEN))
         .values(
-            state=case((waits, CANCELLED), else_=MergeJobRecord.state),
-            ended_at=case((waits, literal(now_utc(), type_=_MOMENT)), else_=None),
-            cancel_requested=not_(waits),
+            state=sa.case((waits, CANCELLED), else_=MergeJobRecord.state),
+            ended_at=sa.case((waits, sa.literal(now_utc(), type_=_MOMENT)), else_=None),
+            cancel_requested=sa.not_(waits),
         ),
         execution_options={"synchronize_session": False},
     )
-    assert isinstance(result, CursorResult)
+    assert isinstance(result, sa.CursorResult)
     return bool(result.rowcount == 1)
 
 
 def fail_abandoned(session: Session, most_attempts: int, refusal: dict[str, object]) -> int:
     """End jobs that took every process down that tried them; return how many."""
     result = session.execute(
-        update(MergeJobRecord)
+        sa.update(MergeJobRecord)
         .where(
             MergeJobRecord.state == RUNNING,
             MergeJobRecord.claim_expires_at < now_utc(),
@@ -276,23 +248,12 @@ def fail_abandoned(session: Session, most_attempts: int, refusal: dict[str, obje
         )
         .values(state=FAILED, ended_at=now_utc(), claim_expires_at=None, refusal=refusal)
     )
-    assert isinstance(result, CursorResult)
+    assert isinstance(result, sa.CursorResult)
     return result.rowcount
 
 
-def find_token(session: Session, token_id: str) -> TokenRecord | None:
-    """Return the token that a job was asked with, as it is now, with its site and user."""
-    return session.scalar(
-        select(TokenRecord)
-        .join(TokenRecord.site)
-        .outerjoin(TokenRecord.user)
-        .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
-        .where(TokenRecord.id == token_id)
-    )
-
-
 def versions_of_digests(
-    session: Session, digests: Sequence[str], visible: ColumnElement[bool]
+    session: Session, digests: Sequence[str], visible: sa.ColumnElement[bool]
 ) -> dict[str, list[ModelVersionRecord]]:
     """Return the versions that have one of these digests and may be seen, oldest first."""
     found = defaultdict(list)
@@ -310,7 +271,7 @@ def versions_of_digests(
 def addresses_of(session: Session, version_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
     """Return address and digest of versions."""
     rows = session.execute(
-        select(
+        sa.select(
             ModelVersionRecord.id,
             SiteRecord.name,
             ModelRecord.name,
@@ -327,15 +288,15 @@ def addresses_of(session: Session, version_ids: Sequence[int]) -> dict[int, tupl
     }
 
 
-def _is_of_rounds(of_rounds: bool) -> ColumnElement[bool]:
+def _is_of_rounds(of_rounds: bool) -> sa.ColumnElement[bool]:
     return MergeJobRecord.round_id.is_not(None) if of_rounds else MergeJobRecord.round_id.is_(None)
 
 
-def _died(now: datetime) -> ColumnElement[bool]:
-    return and_(MergeJobRecord.state == RUNNING, MergeJobRecord.claim_expires_at < now)
+def _died(now: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(MergeJobRecord.state == RUNNING, MergeJobRecord.claim_expires_at < now)
 
 
-def _is_held(job_id: int, worker: str) -> tuple[ColumnElement[bool], ...]:
+def _is_held(job_id: int, worker: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (
         MergeJobRecord.id == job_id,
         MergeJobRecord.state == RUNNING,

@@ -27,19 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.methods import Recipe
+from pool_server import errors
 from pool_server.database.records import MergeJobRecord, TokenRecord, UploadRecord
-from pool_server.errors import (
-    FormatRefusedError,
-    MergeRefusedError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    PoolError,
-    TransactionError,
-    UploadBusyError,
-)
 from pool_server.http.audit import record_act
-from pool_server.http.error_table import entry_of
-from pool_server.http.identity import Caller, caller_of, require_valid
+from pool_server.http.identity import Caller, caller_of, get_token, require_valid
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import keep_renewed, lease_end, run_in_background
 from pool_server.jobs.limited import StoppedError
@@ -96,24 +87,18 @@ class MergeRun:
         """Return the caller who asked for the merge, with the rights of this moment.
 
         Hours may have passed, and a token that was revoked meanwhile must not publish anything.
-
-        Raises
-        ------
-        MergeRefusedError
-            The result is not theirs to publish any more.
         """
         try:
             with self.parts.database.read() as session:
-                token = repository.find_token(session, self.job.token_id)
-            assert token is not None, "tokens are never deleted"
+                token = get_token(session, self.job.token_id)
             require_valid(token)
             caller = caller_of(token)
             finished = self.job.round
             if finished is not None and finished.site_id == self.job.site_id:
                 caller = replace(caller, lent_site=self.job.site.name)
             caller.require_upload_to(self.job.site.name)
-        except (NotAuthenticatedError, NotAllowedError) as error:
-            raise MergeRefusedError(
+        except (errors.NotAuthenticatedError, errors.NotAllowedError) as error:
+            raise errors.MergeRefusedError(
                 f"the merge was asked for with token {self.job.created_by}, which may not publish "
                 f"its result any more: {error.message}"
             ) from error
@@ -139,18 +124,12 @@ class MergeRun:
         result: Path,
         output_format: str | None = None,
     ) -> dict[str, Any]:
-        """Merge files into `result`; return its ``digest`` and ``recipe``.
-
-        Raises
-        ------
-        MergeRefusedError
-            They cannot be merged, or not within the limits of a merge.
-        """
+        """Merge files into `result`; return its ``digest`` and ``recipe``."""
 
         def listen(progress: float, activity: str) -> bool:
             try:
                 return self.report(progress, activity)
-            except TransactionError:
+            except errors.TransactionError:
                 log.exception("progress of merge %s could not be written", self.job.key)
                 return not self.stopping.is_set()
 
@@ -164,10 +143,10 @@ class MergeRun:
                 output_format=output_format,
                 listen=listen,
             )
-        except FormatRefusedError as error:
-            raise MergeRefusedError(error.message) from error
+        except errors.FormatRefusedError as error:
+            raise errors.MergeRefusedError(error.message) from error
         if not made["accepted"]:
-            raise MergeRefusedError(str(made["message"]))
+            raise errors.MergeRefusedError(str(made["message"]))
         return made
 
 
@@ -259,15 +238,17 @@ class MergeWorker:
             self._end(job, repository.FINISHED, version_id=upload.version_id)
         except StoppedError:
             self._after_stop(job)
-        except UploadBusyError:
+        except errors.UploadBusyError:
             # The lease of a process that died while it published the result has not run out yet.
             self._after_stop(job)
             return False
-        except PoolError as error:
+        except errors.PoolError as error:
             self._end(job, repository.FAILED, error=error)
         except Exception:
             log.exception("merge %s failed", job.key)
-            refusal = MergeRefusedError("something unexpected happened; the pool's log has it")
+            refusal = errors.MergeRefusedError(
+                "something unexpected happened; the pool's log has it"
+            )
             self._end(job, repository.FAILED, error=refusal)
         return True
 
@@ -285,11 +266,11 @@ class MergeWorker:
         state: str,
         *,
         version_id: int | None = None,
-        error: PoolError | None = None,
+        error: errors.PoolError | None = None,
     ) -> None:
         refusal: dict[str, object] | None = None
         if error is not None:
-            refusal = {"code": entry_of(error).code, "message": error.message}
+            refusal = {"code": error.code, "message": error.message}
         with self.parts.database.write() as session:
             held = repository.end_job(
                 session, job.id, self.name, state, version_id=version_id, refusal=refusal
@@ -297,7 +278,7 @@ class MergeWorker:
             if held:
                 record_act(
                     session,
-                    system_caller(job, repository.find_token(session, job.token_id)),
+                    system_caller(job, get_token(session, job.token_id)),
                     "merge.end",
                     f"{job.site.name}/{job.model_name}",
                     outcome=state,
@@ -307,7 +288,7 @@ class MergeWorker:
         log.info("merge %s: %s%s", job.key, state, "" if held else " (recorded already)")
 
 
-def system_caller(job: MergeJobRecord, token: TokenRecord | None) -> Caller:
+def system_caller(job: MergeJobRecord, token: TokenRecord) -> Caller:
     """Return the caller that the audit names for the end of a merge: the one who asked for it."""
     site, _, token_name = job.created_by.partition("/")
     return Caller(
@@ -317,7 +298,7 @@ def system_caller(job: MergeJobRecord, token: TokenRecord | None) -> Caller:
         site=site,
         role="contributor",
         expires_at=None,
-        user="" if token is None or token.user is None else token.user.name,
+        user="" if token.user is None else token.user.name,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from pydantic import ValidationError
@@ -18,8 +18,8 @@ from pool_server.database.records import MergeJobRecord, ModelVersionRecord, Rou
 from pool_server.errors import ConflictError, MergeRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import Cursor, Limit, read_cursor, write_cursor
-from pool_server.http.session import Parts, ReadingSession, ServerParts, WritingSession
+from pool_server.http.parameters import BeforeId, Limit, describe, find_page
+from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.lineage.family import find_round_files
 from pool_server.lineage.flags import require_good_standing
 from pool_server.lineage.repository import find_refusal
@@ -37,62 +37,10 @@ from pool_server.wire.merges import (
     MergeJobPage,
     MergeJobResponse,
     MergeJobState,
-    MergeRefusal,
     MergeRequest,
 )
 from pool_server.wire.models import ROUND_FILES
 from pool_server.wire.rounds import FinishRequest
-
-
-def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> MergeJobResponse:
-    """Write down a merge for the background, once all that can be known now is in order.
-
-    Raises
-    ------
-    MergeRefusedError
-        The recipe cannot be read, its method is unknown here or of another version, an option is
-        wrong, or an input is not in the pool or not for the caller to merge.
-    RecipeRefusedError
-        It says that the result replaces another, and is not that one's recipe without something.
-    RefusedError, ConflictError
-        What is said of the result cannot be said of it, or not of a version of that model.
-    ConflictError
-        An input was withdrawn, or holds something that was.
-    TermsForbidError
-        The terms of the inputs do not allow the merge, or not for what it is intended.
-    """
-    settings = parts.settings
-    caller.require_upload_to(request.site)
-    if not settings.central_merges:
-        raise MergeRefusedError(
-            "this pool leaves merging to the sites", hint="Merge at home with `poolctl merge`."
-        )
-    recipe = read_request(request)
-    require_wording(request)
-    with parts.database.write() as session:
-        site = get_site(session, request.site)
-        wait_for_turn(session, f"merges of site {site.id}")
-        waiting = repository.count_open(session, site.id)
-        if waiting >= settings.max_open_merges_per_site:
-            raise ConflictError(
-                f"{site.name} has {waiting} merges under way, as many as the pool allows",
-                code="too_many_merges",
-                hint="Wait for one to end, or cancel one: `poolctl merges ls` lists them.",
-            )
-        model = registry.find_model(session, site.name, request.name)
-        require_not_deleted(model, None)
-        require_visibility(model, request.visibility)
-        inputs = find_inputs(session, caller, recipe)
-        size_bytes = sum(version.size_bytes for version in inputs.values())
-        require_fitting(recipe.method.name, [inputs[each] for each in recipe.input_digests])
-        require_good_standing(
-            session, recipe.input_digests, despite_withdrawal=request.despite_withdrawal
-        )
-        require_size_of_inputs(settings, size_bytes)
-        parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
-        require_terms(session, request.terms, parents, site=site, use=request.intended_use)
-        job = add_job(session, caller, site, recipe, request)
-        return describe_job(session, job)
 
 
 def add_job(
@@ -110,7 +58,7 @@ def add_job(
         site_id=site.id,
         site=site,
         token_id=caller.token_id,
-        created_by=f"{caller.site}/{caller.token_name}",
+        created_by=caller.name,
         round_id=None if finishes is None else finishes.id,
         round=finishes,
         model_name=request.name,
@@ -171,13 +119,7 @@ def require_size_of_inputs(settings: PoolSettings, size_bytes: int) -> None:
 
 
 def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
-    """Return a merge of the caller's site, or of a round that it takes part in; any for an admin.
-
-    Raises
-    ------
-    MissingError
-        It does not exist, or is of other sites: both look the same.
-    """
+    """Return a merge of the caller's site, or of a round that it takes part in; admins get any."""
     job = repository.find_job(session, key)
     if job is None or not (
         caller.is_admin
@@ -195,36 +137,6 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
     return job
 
 
-def list_jobs(
-    session: Session, caller: Caller, state: str | None, before_id: int | None, limit: int
-) -> MergeJobPage:
-    found = repository.list_jobs(
-        session,
-        site_id=None if caller.is_admin else caller.site_id,
-        state=state,
-        before_id=before_id,
-        limit=limit,
-    )
-    page = found[:limit]
-    addresses = _addresses(session, page)
-    return MergeJobPage(
-        items=[_describe(job, addresses) for job in page],
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
-    )
-
-
-def cancel_merge(session: Session, caller: Caller, key: str) -> MergeJobResponse:
-    """Call a merge off; one that is over stays as it is."""
-    job = get_job(session, caller, key)
-    caller.require_upload_to(job.site.name)
-    if repository.request_cancel(session, job.id):
-        record_act(
-            session, caller, "merge.cancel", f"{job.site.name}/{job.model_name}", merge_id=job.key
-        )
-    session.refresh(job)
-    return describe_job(session, job)
-
-
 def describe_job(session: Session, job: MergeJobRecord) -> MergeJobResponse:
     return _describe(job, _addresses(session, [job]))
 
@@ -237,20 +149,14 @@ def _addresses(session: Session, jobs: Any) -> dict[int, tuple[str, str]]:
 
 def _describe(job: MergeJobRecord, addresses: dict[int, tuple[str, str]]) -> MergeJobResponse:
     address, digest = addresses.get(job.version_id or 0, (None, None))
-    return MergeJobResponse(
+    return describe(
+        MergeJobResponse,
+        job,
         merge_id=job.key,
-        state=cast("MergeJobState", job.state),
-        progress=job.progress,
-        activity=job.activity,
         site=job.site.name,
         name=job.model_name,
         round_id=None if job.round is None else job.round.key,
         recipe=job.request["recipe"],
-        created_at=job.created_at,
-        created_by=job.created_by,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        refusal=None if job.refusal is None else MergeRefusal.model_validate(job.refusal),
         version=address,
         digest=digest,
     )
@@ -325,7 +231,38 @@ def start(caller: Uploader, parts: Parts, request: MergeRequest) -> MergeJobResp
     sign it for the site: where signatures are demanded it is a draft, which only its site and
     curators see, until the site has signed it (`PUT .../statement`) and published it.
     """
-    return request_merge(parts, caller, request)
+    settings = parts.settings
+    caller.require_upload_to(request.site)
+    if not settings.central_merges:
+        raise MergeRefusedError(
+            "this pool leaves merging to the sites", hint="Merge at home with `poolctl merge`."
+        )
+    recipe = read_request(request)
+    require_wording(request)
+    with parts.database.write() as session:
+        site = get_site(session, request.site)
+        wait_for_turn(session, f"merges of site {site.id}")
+        waiting = repository.count_open(session, site.id)
+        if waiting >= settings.max_open_merges_per_site:
+            raise ConflictError(
+                f"{site.name} has {waiting} merges under way, as many as the pool allows",
+                code="too_many_merges",
+                hint="Wait for one to end, or cancel one: `poolctl merges ls` lists them.",
+            )
+        model = registry.find_model(session, site.name, request.name)
+        require_not_deleted(model, None)
+        require_visibility(model, request.visibility)
+        inputs = find_inputs(session, caller, recipe)
+        size_bytes = sum(version.size_bytes for version in inputs.values())
+        require_fitting(recipe.method.name, [inputs[each] for each in recipe.input_digests])
+        require_good_standing(
+            session, recipe.input_digests, despite_withdrawal=request.despite_withdrawal
+        )
+        require_size_of_inputs(settings, size_bytes)
+        parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
+        require_terms(session, request.terms, parents, site=site, use=request.intended_use)
+        job = add_job(session, caller, site, recipe, request)
+        return describe_job(session, job)
 
 
 @router.get("", summary="List merges")
@@ -336,11 +273,17 @@ def list_merges(
         MergeJobState | None, Query(description="Only in this state.", examples=["running"])
     ] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    before_id: BeforeId = None,
 ) -> MergeJobPage:
     """Return the merges that one's own site asked for, newest first; admins see all."""
-    before_id = None if cursor is None else read_cursor(cursor)
-    return list_jobs(session, caller, state, before_id, limit)
+    query = repository.whole_jobs()
+    if not caller.is_admin:
+        query = query.where(MergeJobRecord.site_id == caller.site_id)
+    if state is not None:
+        query = query.where(MergeJobRecord.state == state)
+    page, next_cursor = find_page(session, query, MergeJobRecord.id, before_id, limit)
+    addresses = _addresses(session, page)
+    return MergeJobPage(items=[_describe(job, addresses) for job in page], next_cursor=next_cursor)
 
 
 @router.get("/{merge_id}", summary="Show the progress of a merge")
@@ -352,4 +295,11 @@ def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> MergeJ
 @router.post("/{merge_id}/cancel", summary="Cancel a merge")
 def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> MergeJobResponse:
     """End a merge; one that runs ends within seconds, one that is over stays as it is."""
-    return cancel_merge(session, caller, merge_id)
+    job = get_job(session, caller, merge_id)
+    caller.require_upload_to(job.site.name)
+    if repository.request_cancel(session, job.id):
+        record_act(
+            session, caller, "merge.cancel", f"{job.site.name}/{job.model_name}", merge_id=job.key
+        )
+    session.refresh(job)
+    return describe_job(session, job)

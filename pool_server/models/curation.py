@@ -20,26 +20,14 @@ from pool_server.database.records import (
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Curator, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, ModelName, Reference, SiteName, cut_page
+from pool_server.http.parameters import BeforeId, Limit, ModelName, SiteName, find_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.lineage.family import descendants_of
+from pool_server.registry import access
 from pool_server.registry import repository as registry
-from pool_server.registry.access import (
-    DELETE,
-    DELETED,
-    HIDDEN,
-    PUBLISH,
-    QUARANTINE,
-    RELEASE,
-    Step,
-    curates_pool,
-    move,
-    readable_by,
-    viewing_site,
-)
 from pool_server.registry.repository import whole_versions
 from pool_server.registry.responses import describe_page, describe_version
-from pool_server.registry.service import get_model, resolve_version
+from pool_server.registry.service import VersionToChange, get_model
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import require_signed
 from pool_server.wire.models import (
@@ -70,62 +58,48 @@ def queue(
 
     Those of one's own site, or of all sites for curators of the whole pool.
     """
-    found = find_waiting(
-        session,
-        caller,
-        site_id=None if caller.has_role("curator") else caller.site_id,
-        before_id=before_id,
-        limit=limit,
+    query = whole_versions().where(
+        access.readable_by(caller), ModelVersionRecord.state.in_(access.HIDDEN)
     )
-    page, next_cursor = cut_page(found, limit)
+    if not caller.has_role("curator"):
+        query = query.where(ModelRecord.site_id == caller.site_id)
+    page, next_cursor = find_page(session, query, ModelVersionRecord.id, before_id, limit)
     return ModelPage(
-        items=describe_page(session, [version.id for version in page], viewing_site(caller)),
+        items=describe_page(session, [version.id for version in page], access.viewing_site(caller)),
         next_cursor=next_cursor,
     )
 
 
 @router.post(f"{VERSION}/publish", summary="Publish a draft", dependencies=[needs("models:curate")])
-def publish(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: Uploader,
-    parts: Parts,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+def publish(
+    caller: Uploader, parts: Parts, session: WritingSession, version: VersionToChange
 ) -> ModelVersionResponse:
     """Show a draft to everybody who may see its model.
 
     For curators of the pool where it is curated; elsewhere for contributors of the site.
     Where the pool demands signatures, the site signs it first.
     """
-    version = resolve_version(session, caller, site, name, reference)
     if parts.settings.curated:
         caller.require_role("curator")
     caller.require_role("contributor", version.model.site.name)
     _require_not_doubted(session, caller, version)
     require_signed(session, parts.settings, version)
-    return _take_step(session, caller, version, PUBLISH, "version.publish")
+    return _take_step(session, caller, version, access.PUBLISH, "version.publish")
 
 
 @router.post(
     f"{VERSION}/quarantine", summary="Quarantine a version", dependencies=[needs("models:curate")]
 )
-def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: Curator,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
-    request: QuarantineRequest,
+def quarantine(
+    caller: Curator, session: WritingSession, version: VersionToChange, request: QuarantineRequest
 ) -> ModelVersionResponse:
     """Hide a published version from other sites until it has been looked into.
 
     Its site is notified of the reason.
     """
-    version = resolve_version(session, caller, site, name, reference)
     caller.require_role("curator", version.model.site.name)
     return _take_step(
-        session, caller, version, QUARANTINE, "version.quarantine", reason=request.reason
+        session, caller, version, access.QUARANTINE, "version.quarantine", reason=request.reason
     )
 
 
@@ -135,27 +109,21 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
     dependencies=[needs("models:curate")],
 )
 def release(
-    caller: Curator, session: WritingSession, site: SiteName, name: ModelName, reference: Reference
+    caller: Curator, session: WritingSession, version: VersionToChange
 ) -> ModelVersionResponse:
     """Show a quarantined version again.
 
     A site releases what it quarantined itself; curators of the whole pool release anything.
     """
-    version = resolve_version(session, caller, site, name, reference)
     caller.require_role("curator", version.model.site.name)
     registry.lock_state(session, version)
     _require_not_doubted(session, caller, version)
-    return _take_step(session, caller, version, RELEASE, "version.release")
+    return _take_step(session, caller, version, access.RELEASE, "version.release")
 
 
 @router.delete(VERSION, summary="Delete a version", dependencies=[needs("models:write")])
-def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: Uploader,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
-    force: Force = False,
+def delete_version(
+    caller: Uploader, session: WritingSession, version: VersionToChange, force: Force = False
 ) -> DeletionResponse:
     """Delete a version for good; for its own site, and admins.
 
@@ -164,7 +132,6 @@ def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
     a round refines it or it is quarantined and, without `force`, when something in the pool was
     made from it.
     """
-    version = resolve_version(session, caller, site, name, reference)
     site = version.model.site.name
     caller.require_role("contributor", site)
     # First the model, whose aliases go with the version.
@@ -210,7 +177,9 @@ def delete_model(
     for version in versions:
         _delete(session, caller, version)
         remains = remains or is_elsewhere(session, caller, version)
-    mark_model_deleted(session, model.id)
+    session.execute(
+        update(ModelRecord).where(ModelRecord.id == model.id).values(deleted_at=now_utc())
+    )
     record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
     if caller.site != site:
         write_event(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
@@ -225,13 +194,13 @@ def _take_step(
     session: Session,
     caller: Caller,
     version: ModelVersionRecord,
-    step: Step,
+    step: access.Step,
     action: str,
     *,
     reason: str = "",
 ) -> ModelVersionResponse:
     registry.lock_state(session, version)
-    move(version, step, caller.name, reason)
+    access.move(version, step, caller.name, reason)
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
@@ -240,12 +209,12 @@ def _take_step(
         )
     session.flush()
     session.expire(version)
-    return describe_version(session, version.id, viewing_site(caller))
+    return describe_version(session, version.id, access.viewing_site(caller))
 
 
 def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    move(version, DELETE, caller.name)
-    drop_aliases(session, [version.id])
+    access.move(version, access.DELETE, caller.name)
+    session.execute(delete(AliasRecord).where(AliasRecord.version_id == version.id))
     drop_states(session, version.id)
     record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
 
@@ -263,7 +232,7 @@ def _require_not_doubted(session: Session, caller: Caller, version: ModelVersion
         )
         if not each.startswith(own)
     ]
-    if others and not curates_pool(caller):
+    if others and not access.curates_pool(caller):
         raise NotAllowedError(
             f"the file of {subject_of(version)} is quarantined by others, under this name or "
             "another, and cannot be shown",
@@ -292,25 +261,11 @@ def _require_deletable(
         )
 
 
-def find_waiting(
-    session: Session, caller: Caller, *, site_id: int | None, before_id: int | None, limit: int
-) -> Sequence[ModelVersionRecord]:
-    """Return drafts and quarantined versions, newest first, one more than `limit`."""
-    conditions = [readable_by(caller), ModelVersionRecord.state.in_(HIDDEN)]
-    if site_id is not None:
-        conditions.append(ModelRecord.site_id == site_id)
-    if before_id is not None:
-        conditions.append(ModelVersionRecord.id < before_id)
-    return session.scalars(
-        whole_versions().where(*conditions).order_by(ModelVersionRecord.id.desc()).limit(limit + 1)
-    ).all()
-
-
 def living_versions(session: Session, model_id: int) -> Sequence[ModelVersionRecord]:
     """Return the versions of a model that are not deleted, locked against changes of state."""
     return session.scalars(
         select(ModelVersionRecord)
-        .where(ModelVersionRecord.model_id == model_id, ModelVersionRecord.state != DELETED)
+        .where(ModelVersionRecord.model_id == model_id, ModelVersionRecord.state != access.DELETED)
         .order_by(ModelVersionRecord.number)
         .with_for_update()
     ).all()
@@ -326,7 +281,7 @@ def find_descendants(
         .where(
             ModelVersionRecord.digest.in_(select(tree.c.digest)),
             ModelVersionRecord.digest != digest,
-            ModelVersionRecord.state != DELETED,
+            ModelVersionRecord.state != access.DELETED,
         )
         .distinct()
         .order_by(ModelVersionRecord.digest)
@@ -345,7 +300,7 @@ def is_elsewhere(session: Session, caller: Caller, version: ModelVersionRecord) 
             .where(
                 ModelVersionRecord.digest == version.digest,
                 ModelVersionRecord.id != version.id,
-                readable_by(caller),
+                access.readable_by(caller),
             )
             .limit(1)
         )
@@ -384,13 +339,3 @@ def drop_states(session: Session, version_id: int) -> None:
             .where(RoundRecord.id.in_(series))
             .values(state_digest=None, state_size_bytes=None)
         )
-
-
-def drop_aliases(session: Session, version_ids: Sequence[int]) -> None:
-    session.execute(delete(AliasRecord).where(AliasRecord.version_id.in_(version_ids)))
-
-
-def mark_model_deleted(session: Session, model_id: int) -> None:
-    session.execute(
-        update(ModelRecord).where(ModelRecord.id == model_id).values(deleted_at=now_utc())
-    )

@@ -32,14 +32,9 @@ def make_card(
 ) -> str:
     """Return the card of a version.
 
-    Parameters
-    ----------
-    parents : mapping
-        What to call each parent, by digest: its address where the reader may see it.
-    evaluations : sequence of EvaluationResponse
-        The newest of each site, data set and protocol.
-    merge : mapping, optional
-        `method`, `options`, and `inputs`, each with `model` and `weight`.
+    `parents` says what to call each parent, by digest: its address where the reader may see it.
+    `evaluations` has the newest of each site, data set and protocol, `merge` has `method`,
+    `options`, and `inputs`, each with `model` and `weight`.
     """
     front = front_matter(version, parents, evaluations, merge)
     return write_card(front, _body(version, evaluations, merge))

@@ -17,13 +17,12 @@ from pool_server.database.records import LabelRecord, MetricRecord, ModelVersion
 from pool_server.errors import ConflictError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
 from pool_server.registry import repository as registry
 from pool_server.registry.access import PUBLIC, WITHDRAWN, rights_of_site, viewing_site
 from pool_server.registry.responses import describe_version
-from pool_server.registry.service import resolve_version
+from pool_server.registry.service import VersionToChange
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire.labels import VOCABULARY, VocabularyResponse
@@ -50,20 +49,14 @@ def vocabulary(caller: SignedIn, session: ReadingSession) -> VocabularyResponse:
     summary="Correct the description of a version",
     dependencies=[needs("models:write")],
 )
-def change_description(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: Uploader,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
-    request: DescriptionRequest,
+def change_description(
+    caller: Uploader, session: WritingSession, version: VersionToChange, request: DescriptionRequest
 ) -> ModelVersionResponse:
     """Replace description, labels and metrics. The file stays as it is.
 
     Sites that downloaded the version are notified by an event. A signed version needs a new
     statement, because its signature covers them.
     """
-    version = resolve_version(session, caller, site, name, reference)
     caller.require_upload_to(version.model.site.name)
     require_labels(request.labels)
     registry.lock_state(session, version)

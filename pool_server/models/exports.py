@@ -27,25 +27,15 @@ from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsF
 from pool_server.evaluations import read_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, needs
-from pool_server.http.parameters import ModelName, Reference, SiteName
+from pool_server.http.parameters import describe
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry.access import AVAILABLE, curates_pool, may, readable_by
 from pool_server.registry.repository import among, visible_addresses, whole_versions
-from pool_server.registry.service import resolve_version
+from pool_server.registry.service import VersionToRead
 from pool_server.registry.terms import require_redistributable
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.keys import COMPROMISED, find_statement
-from pool_server.wire.bundles import (
-    MOST_EVALUATIONS,
-    MOST_VERSIONS,
-    ExportRequest,
-    ExportResponse,
-    GrantedVersion,
-    PortableEvaluation,
-    PortableStatement,
-    PortableTerm,
-    PortableVersion,
-)
+from pool_server.wire import bundles
 from pool_server.wire.merges import list_named_digests, strip_names
 from pool_server.wire.models import Right
 from pool_server.wire.names import ModelAddress
@@ -62,8 +52,8 @@ _MOST_TOLD = 200
 
 @router.post("/exports", summary="Ask whether models may leave the pool")
 def grant_export(
-    caller: SignedIn, session: WritingSession, request: ExportRequest
-) -> ExportResponse:
+    caller: SignedIn, session: WritingSession, request: bundles.ExportRequest
+) -> bundles.ExportResponse:
     """Decide over all of them at once, and write down who takes which along.
 
     Each must be in good standing; its owner must have granted `download` and `redistribute`, and
@@ -86,9 +76,9 @@ def grant_export(
         )
     session.flush()
     write_events(session, _export_events(caller, ordered))
-    return ExportResponse(
+    return bundles.ExportResponse(
         items=[
-            GrantedVersion(
+            bundles.GrantedVersion(
                 address=address_of(version), digest=version.digest, size_bytes=version.size_bytes
             )
             for version in ordered
@@ -99,48 +89,32 @@ def grant_export(
 @router.get(
     "/models/{site}/{name}/versions/{reference}/record", summary="Get all that goes with a version"
 )
-def portable_record(  # noqa: PLR0917 - FastAPI gives them by name
+def portable_record(
     caller: SignedIn,
     session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    version: VersionToRead,
     evaluations: Annotated[
         bool, Query(description="With what sites measured of it.", examples=[True])
     ] = False,
-) -> PortableVersion:
+) -> bundles.PortableVersion:
     """Return labels, terms, card, recipe, signature and scores in a form for other pools."""
-    version = resolve_version(session, caller, site, name, reference)
     _require_exportable(caller, [version])
     scores = None
     if evaluations:
-        scores = read_evaluations(session, caller, version, limit=MOST_EVALUATIONS)
-    signed = find_statement(session, version.id)
-    return PortableVersion(
+        scores = read_evaluations(session, caller, version, limit=bundles.MOST_EVALUATIONS).items
+    return describe(
+        bundles.PortableVersion,
+        version,
         site=version.model.site.name,
         name=version.model.name,
         version=version.number,
-        digest=version.digest,
-        size_bytes=version.size_bytes,
-        file_name=version.file_name,
-        kind=version.kind,
-        description=version.description,
         labels={each.key: each.value for each in version.labels},
         metrics={each.name: each.value for each in version.metrics},
-        terms=[
-            PortableTerm(code=each.code, detail=each.detail, inherited=each.inherited)
-            for each in version.terms
-        ],
-        card=version.card,
+        terms=[describe(bundles.PortableTerm, each) for each in version.terms],
         recipe=_recipe_for(session, caller, version),
         parents=_parents_of(version),
-        created_at=version.created_at,
-        created_by=version.created_by,
-        statement=_portable_statement(signed),
-        evaluations=[
-            PortableEvaluation.model_validate(each.model_dump())
-            for each in (scores.items if scores is not None else ())
-        ],
+        statement=_portable_statement(find_statement(session, version.id)),
+        evaluations=[describe(bundles.PortableEvaluation, each) for each in (scores or ())],
     )
 
 
@@ -199,11 +173,11 @@ def _with_ancestors(
 ) -> list[ModelVersionRecord]:
     """Add one version of each ancestor that the caller may see."""
     known = {each.digest for each in versions}
-    digests = ancestor_digests(session, caller, known, MOST_VERSIONS)
-    if len(digests) > MOST_VERSIONS:
+    digests = ancestor_digests(session, caller, known, bundles.MOST_VERSIONS)
+    if len(digests) > bundles.MOST_VERSIONS:
         raise NotAllowedError(
-            f"these models have more than {MOST_VERSIONS:,} ancestors, which is the most that one "
-            "bundle may hold",
+            f"these models have more than {bundles.MOST_VERSIONS:,} ancestors, which is the most "
+            "that one bundle may hold",
             code="export_refused",
         )
     homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
@@ -274,10 +248,10 @@ def _recipe_for(
     return strip_names(document, placed)
 
 
-def _portable_statement(found: StatementRecord | None) -> PortableStatement | None:
+def _portable_statement(found: StatementRecord | None) -> bundles.PortableStatement | None:
     if found is None:
         return None
-    return PortableStatement(
+    return bundles.PortableStatement(
         envelope=Envelope.model_validate(found.envelope),
         public_key=found.key.public_key,
         key_name=found.key.name,

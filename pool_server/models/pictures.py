@@ -85,13 +85,7 @@ def _draw_limiter() -> anyio.CapacityLimiter:
 def find_picture(
     parts: ServerParts, caller: Caller, digest: str, size: Size
 ) -> PictureRecord | None:
-    """Return a picture that was drawn before; None where it is still to be drawn.
-
-    Raises
-    ------
-    MissingError
-        The pool has no such file, or not for the caller.
-    """
+    """Return a picture that was drawn before; None where it is still to be drawn."""
     with parts.database.read() as session:
         if find_anywhere(session, caller, digest) is None:
             raise MissingError(

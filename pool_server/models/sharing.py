@@ -19,14 +19,7 @@ from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.people.sites import find_sites
 from pool_server.registry.access import PRIVATE, SITES, curates_pool, rights_of, rights_of_site
 from pool_server.registry.service import get_model
-from pool_server.wire.models import (
-    RIGHTS,
-    ListedSite,
-    Right,
-    SharingRequest,
-    SharingResponse,
-    Visibility,
-)
+from pool_server.wire import models
 from pool_server.wire.names import ModelAddress
 
 router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
@@ -38,7 +31,7 @@ SHARED_EVENT = "model.shared"
 @router.get("", dependencies=[needs("models:read")], summary="Show who a model is shared with")
 def show(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
-) -> SharingResponse:
+) -> models.SharingResponse:
     """Return who sees a model, what they may do with it, and what oneself may.
 
     Only the model's own site sees which other sites are listed.
@@ -53,8 +46,8 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
     session: WritingSession,
     site: SiteName,
     name: ModelName,
-    request: SharingRequest,
-) -> SharingResponse:
+    request: models.SharingRequest,
+) -> models.SharingResponse:
     """Say who sees a model and what they may do with it. For contributors of its site.
 
     Files that were fetched before stay where they are; what is refused from now on is finding,
@@ -91,7 +84,9 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
     return describe_sharing(session, caller, model)
 
 
-def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> SharingResponse:
+def describe_sharing(
+    session: Session, caller: Caller, model: ModelRecord
+) -> models.SharingResponse:
     """Return the sharing of a model, as far as the caller may know.
 
     `model` was loaded with its site and grants.
@@ -101,13 +96,13 @@ def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> Sh
     names = {row.id: row.name for row in session.execute(wanted)} if listed_ids else {}
     knows_all = model.site_id == caller.site_id or curates_pool(caller)
     listed = [
-        ListedSite(site=names[grant.site_id], rights=sort_rights({"see", *grant.rights}))
+        models.ListedSite(site=names[grant.site_id], rights=sort_rights({"see", *grant.rights}))
         for grant in model.grants
         if knows_all or grant.site_id == caller.site_id
     ]
-    return SharingResponse(
+    return models.SharingResponse(
         address=str(ModelAddress(model.site.name, model.name)),
-        visibility=cast("Visibility", model.visibility),
+        visibility=cast("models.Visibility", model.visibility),
         rights=sort_rights(set() if model.visibility == PRIVATE else {"see", *model.rights}),
         sites=sorted(listed, key=lambda each: each.site),
         your_rights=sort_rights(rights_of(caller, model)),
@@ -129,8 +124,8 @@ def share_alike(model: ModelRecord, original: ModelRecord | None) -> None:
     )
 
 
-def sort_rights(rights: Iterable[str]) -> list[Right]:
-    return [right for right in RIGHTS if right in set(rights)]
+def sort_rights(rights: Iterable[str]) -> list[models.Right]:
+    return [right for right in models.RIGHTS if right in set(rights)]
 
 
 def drop_see(rights: Iterable[str]) -> list[str]:
@@ -139,7 +134,7 @@ def drop_see(rights: Iterable[str]) -> list[str]:
 
 
 def _read_list(
-    request: SharingRequest,
+    request: models.SharingRequest,
     rights: Iterable[str],
     address: ModelAddress,
     sites: dict[str, SiteRecord],
@@ -190,7 +185,7 @@ def _replace_grants(session: Session, model: ModelRecord, wanted: dict[int, list
 def _notify_of_gains(
     session: Session,
     model: ModelRecord,
-    before: dict[int, frozenset[Right]],
+    before: dict[int, frozenset[models.Right]],
     sites: Iterable[SiteRecord],
 ) -> None:
     """Notify sites that are listed by name and gained a right."""

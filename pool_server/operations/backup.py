@@ -44,20 +44,10 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A backup as its manifest describes it.
+    """A backup as its manifest describes it, named by its moment (UTC).
 
-    Attributes
-    ----------
-    folder : Path
-    name : str
-        The moment it was taken, UTC.
-    revision : str
-        Of the database's schema.
-    tables : tuple of TableFile
-    files : dict
-        Sizes in bytes of the files that belong to it, by digest.
-    missing : tuple of str
-        Digests of files that it was taken without: the storage did not have them whole.
+    `files` has the sizes of its files by digest; `missing` those that it was taken without, because
+    the storage did not have them whole.
     """
 
     folder: Path
@@ -91,11 +81,6 @@ def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -
 
     Files that are missing or damaged do not keep the others from being copied; `Snapshot.missing`
     names them.
-
-    Raises
-    ------
-    BackupUnusableError
-        The folder cannot be written, or another backup is being made there.
     """
     with translate_errors(target):
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -124,13 +109,7 @@ def _make_backup(pool: Pool, target: Path, report: Progress) -> BackupMade:
 
 
 def list_snapshots(target: Path) -> list[Snapshot]:
-    """Return the whole snapshots of a backup folder, oldest first.
-
-    Raises
-    ------
-    BackupUnusableError
-        It is no such folder, or has none.
-    """
+    """Return the whole snapshots of a backup folder, oldest first."""
     found = [
         read_snapshot(manifest.parent)
         for manifest in sorted(target.glob(f"snapshots/*/{MANIFEST}"))
@@ -317,16 +296,7 @@ _COPY = re.compile(r"^([0-9a-f]{64})(\.[0-9a-f]+\.tmp)?$")
 
 @dataclass(frozen=True)
 class Dropped:
-    """Snapshots and files that `drop_snapshots` removed.
-
-    Attributes
-    ----------
-    snapshots : tuple of str
-        Names, oldest first.
-    files : int
-    size_bytes : int
-        Of the files.
-    """
+    """The snapshots, oldest first, and the files that `drop_snapshots` removed."""
 
     snapshots: tuple[str, ...]
     files: int
@@ -338,17 +308,6 @@ def drop_snapshots(target: Path, keep: int) -> Dropped:
 
     A snapshot goes before its files: whenever this ends early, those that are listed are whole,
     and the next call goes on. What an interrupted backup has left goes as well.
-
-    Parameters
-    ----------
-    keep : int
-        At least 1.
-
-    Raises
-    ------
-    BackupUnusableError
-        A backup is being made there at this moment, a manifest cannot be read, or the folder
-        cannot be written.
     """
     with alone_in(target), translate_errors(target):
         whole = list_snapshots(target)

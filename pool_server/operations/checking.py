@@ -32,17 +32,9 @@ _STATE = "optimiser's state"
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it should be.
+    """Something wrong with an address or a digest: what was found, what was expected, what to do.
 
-    Attributes
-    ----------
-    kind : str
-    subject : str
-        Address or digest.
-    text : str
-        What was found, what was expected, what to do.
-    is_damage : bool
-        False for what costs only room, or was mended.
+    No damage is what costs only room, or was mended.
     """
 
     kind: ProblemKind
@@ -70,12 +62,8 @@ def check_pool(
 ) -> PoolCheck:
     """Hold every record against its file and every file against the records.
 
-    The search entries follow from the records, so wrong ones are mended.
-
-    Parameters
-    ----------
-    read_files : bool
-        Compute the SHA-256 of every file; otherwise only whether the storage has it.
+    The search entries follow from the records, so wrong ones are mended. Without `read_files` a
+    file's SHA-256 is not computed.
     """
     report = progress or (lambda _fraction, _text: None)
     report(0.0, "reading the database")

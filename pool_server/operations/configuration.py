@@ -30,16 +30,10 @@ from pool_server.wire.errors import problem_words
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about the settings.
+    """Something about a setting, as it stands in the file or the environment.
 
-    Attributes
-    ----------
-    level : str
-        ``problem``: the pool cannot run so. ``warning``: it can, and perhaps should not.
-    setting : str
-        As it stands in the file or the environment.
-    text : str
-        What was found, what was expected, what to do. Never a value that may be secret.
+    A ``problem``: the pool cannot run so. A ``warning``: it can, and perhaps should not. The text
+    never has a value that may be secret.
     """
 
     level: Literal["problem", "warning"]
@@ -47,19 +41,18 @@ class Finding:
     text: str
 
 
+def _problem(field: str, text: str) -> Finding:
+    return Finding("problem", setting_name(field), text)
+
+
+def _warning(field: str, text: str) -> Finding:
+    return Finding("warning", setting_name(field), text)
+
+
 def check_configuration(**given: Any) -> tuple[PoolSettings | None, list[Finding]]:
     """Read the settings and try what they name: folders, database, storage.
 
-    Parameters
-    ----------
-    **given
-        Fields that count for more than environment and file.
-
-    Returns
-    -------
-    PoolSettings or None
-        None where they cannot be read at all.
-    list of Finding
+    What is `given` counts for more than environment and file. None where they cannot be read.
     """
     found = [*_find_unknown_variables(os.environ), *_readable_secrets(os.environ)]
     try:
@@ -77,7 +70,7 @@ def wrong_values(error: ValidationError) -> Iterator[Finding]:
         text = problem_words(each, with_value=False)
         if each["type"] == "extra_forbidden":
             text = f"there is no such setting{_nearest(field)}"
-        yield Finding("problem", setting_name(field), text)
+        yield _problem(field, text)
 
 
 def _find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -112,28 +105,21 @@ def _folder(settings: PoolSettings) -> Iterator[Finding]:
     folder = settings.data_folder
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        yield Finding(
-            "problem",
-            setting_name("data_folder"),
-            f"{folder} cannot be written by this user (looked at {existing})",
+        yield _problem(
+            "data_folder", f"{folder} cannot be written by this user (looked at {existing})"
         )
         return
     if folder.exists() and folder.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        yield Finding(
-            "warning",
-            setting_name("data_folder"),
-            f"everybody on this machine can look into {folder}; chmod 700 {folder}",
+        yield _warning(
+            "data_folder", f"everybody on this machine can look into {folder}; chmod 700 {folder}"
         )
     free = shutil.disk_usage(existing).free
     if settings.storage == "folder" and free < GIB:
-        yield Finding(
-            "warning", setting_name("data_folder"), f"only {free:,} bytes are free in {folder}"
-        )
+        yield _warning("data_folder", f"only {free:,} bytes are free in {folder}")
     if settings.storage != "folder" and free < settings.max_model_bytes:
         merges = f", and up to {settings.merge_input_bytes:,} bytes of inputs for a merge"
-        yield Finding(
-            "warning",
-            setting_name("data_folder"),
+        yield _warning(
+            "data_folder",
             f"only {free:,} bytes are free in {folder}; each model that arrives is looked at "
             f"there, of up to {settings.max_model_bytes:,} bytes"
             f"{merges if settings.central_merges else ''}; make room, or lower max_model_bytes",
@@ -142,26 +128,22 @@ def _folder(settings: PoolSettings) -> Iterator[Finding]:
 
 def _network(settings: PoolSettings) -> Iterator[Finding]:
     if not _is_local(settings.host) and not settings.trusted_proxies:
-        yield Finding(
-            "warning",
-            setting_name("host"),
+        yield _warning(
+            "host",
             f"the pool listens on {settings.host} without encryption, and tokens travel with "
             "every request; let it listen on 127.0.0.1 behind a reverse proxy that speaks TLS, "
             "and name that one in trusted_proxies",
         )
     if _is_local(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
-        yield Finding(
-            "warning",
-            setting_name("trusted_proxies"),
+        yield _warning(
+            "trusted_proxies",
             "no reverse proxy is named: behind one, all requests seem to come from it, and one "
             "who guesses tokens locks everybody out",
         )
     for field in ("s3_endpoint_url", "s3_public_endpoint_url"):
         address = urlsplit(getattr(settings, field))
         if address.scheme == "http" and not _is_local(address.hostname or ""):
-            yield Finding(
-                "warning", setting_name(field), "model files travel without encryption; use https"
-            )
+            yield _warning(field, "model files travel without encryption; use https")
 
 
 def _database(settings: PoolSettings) -> Iterator[Finding]:
@@ -169,9 +151,8 @@ def _database(settings: PoolSettings) -> Iterator[Finding]:
         url = settings.engine_url
         encrypted = {"require", "verify-ca", "verify-full"}
         if not _is_local(url.host or "localhost") and url.query.get("sslmode") not in encrypted:
-            yield Finding(
-                "warning",
-                setting_name("database_url"),
+            yield _warning(
+                "database_url",
                 "the database is on another machine; add ?sslmode=verify-full to its address",
             )
     elif not settings.database_file.exists():
@@ -179,25 +160,23 @@ def _database(settings: PoolSettings) -> Iterator[Finding]:
     try:
         require_newest_schema(settings)
         if settings.uses_postgresql and not find_text_index(settings):
-            yield Finding("warning", setting_name("database_url"), NO_TEXT_INDEX)
+            yield _warning("database_url", NO_TEXT_INDEX)
     except PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        yield Finding("problem", setting_name("database_url"), f"{error.message}{hint}")
+        yield _problem("database_url", f"{error.message}{hint}")
 
 
 def _storage(settings: PoolSettings) -> Iterator[Finding]:
     unused = sorted(each for each in settings.model_fields_set if each.startswith("s3_"))
     if unused and settings.storage != "s3":
-        yield Finding(
-            "warning",
-            setting_name("storage"),
+        yield _warning(
+            "storage",
             f"model files lie in a folder, for storage is {settings.storage!r}; "
             f"{', '.join(map(setting_name, unused))} count only with storage = 's3'",
         )
     if settings.uses_postgresql and settings.storage == "folder":
-        yield Finding(
-            "warning",
-            setting_name("storage"),
+        yield _warning(
+            "storage",
             "model files lie in a folder: all server processes must share it (one machine, or a "
             "file system of the network)",
         )
@@ -207,7 +186,7 @@ def _storage(settings: PoolSettings) -> Iterator[Finding]:
         open_storage(settings).check()
     except PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        yield Finding("problem", setting_name("storage"), f"{error.message}{hint}")
+        yield _problem("storage", f"{error.message}{hint}")
 
 
 def _is_local(host: str) -> bool:

@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Engine, insert, select, text
 
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.kept_files import kept_files
-from pool_server.database.records import AuditRecord, UploadRecord
-from pool_server.database.records.activity import FIRST_SITE, local_act
+from pool_server.database.records import FIRST_SITE, AuditRecord, UploadRecord, local_act
 from pool_server.database.schema import require_newest_schema
 from pool_server.http.identity import find_token
 from pool_server.people.browser_sessions import make_login_link
@@ -70,15 +69,7 @@ AT_ONCE = 50
 
 @dataclass(frozen=True)
 class Garbage:
-    """Files without a record.
-
-    Attributes
-    ----------
-    digests : tuple of str
-        Files that no record speaks of.
-    removed : tuple of str
-        Those that were removed; the others are needed again since.
-    """
+    """Files that no record speaks of, those removed, and those needed again since."""
 
     digests: tuple[str, ...]
     removed: tuple[str, ...]
@@ -144,15 +135,7 @@ def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
 
 
 def login_link(settings: PoolSettings, url: str, secret: str) -> str:
-    """Return an address that logs a browser in once, with the rights of a token.
-
-    Parameters
-    ----------
-    url : str
-        Of the pool.
-    secret : str
-        Of the token.
-    """
+    """Return an address that logs a browser in once, with the rights of the token."""
     database = Database.open(settings)
     try:
         link = write_with_retry(

@@ -14,25 +14,17 @@ from pathlib import Path
 from alembic import command
 from sqlalchemy import Connection, func, insert, inspect, select, table, text
 
+from pool_server.database import schema
 from pool_server.database.engine import Database
-from pool_server.database.records import AuditRecord, SiteRecord
-from pool_server.database.records.activity import FIRST_SITE, local_act
-from pool_server.database.schema import (
-    current_revision,
-    migration_settings,
-    refuse_unknown_revision,
-    upgrade_database,
-    usable_engine,
-)
+from pool_server.database.records import FIRST_SITE, AuditRecord, SiteRecord, local_act
 from pool_server.errors import BackupUnusableError, DigestMismatchError, StartError
 from pool_server.operations.backup import Snapshot, blob_path
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
 from pool_server.registry.search import loading_in_bulk
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
-from pool_server.storage.contract import PartPlan
+from pool_server.storage.contract import PartPlan, store_parts
 
-CHUNK_BYTES = 1024 * 1024
 Progress = Callable[[float, str], None]
 
 
@@ -53,19 +45,10 @@ def restore_snapshot(
     Files come first, then all rows in one transaction: whenever this ends early, nothing is
     listed, and the same call goes on. Tokens, users and the audit come back as they were; one
     entry in the audit more tells of it.
-
-    Raises
-    ------
-    StartError
-        The database has records, or the storage files of another pool.
-    BackupUnusableError
-        A file or table is missing or damaged; nothing was written to the database.
-    StartError
-        The backup was made by a newer version.
     """
     report = progress or (lambda _fraction, _text: None)
-    refuse_unknown_revision(snapshot.revision, settings)
-    with usable_engine(settings) as engine, engine.connect() as connection:
+    schema.refuse_unknown_revision(snapshot.revision, settings)
+    with schema.usable_engine(settings) as engine, engine.connect() as connection:
         _require_no_records(connection, settings)
     storage = open_storage(settings)
     wanted = {
@@ -75,7 +58,7 @@ def restore_snapshot(
     _restore_files(settings, storage, snapshot, wanted, report)
     report(0.9, "writing the database")
     rows = _restore_rows(settings, snapshot)
-    upgrade_database(settings)
+    schema.upgrade_database(settings)
     return Restored(rows, len(wanted), sum(wanted.values()))
 
 
@@ -138,17 +121,7 @@ def _restore_file(
         handle = storage.begin(
             secrets.token_hex(16), size_bytes=size_bytes, part_bytes=plan.part_bytes
         )
-        for number in range(1, plan.count + 1):
-            writer = storage.open_part(handle, number, plan.size_of(number))
-            left = plan.size_of(number)
-            try:
-                while left > 0:
-                    chunk = file.read(min(CHUNK_BYTES, left))
-                    writer.write(chunk)
-                    left -= len(chunk)
-                writer.finish()
-            finally:
-                writer.discard()
+        store_parts(storage, handle, plan, file)
         try:
             with storage.assembled(handle, plan.count, digest):
                 storage.publish(handle, digest)
@@ -165,12 +138,12 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
         with database.writing_engine.begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SET LOCAL statement_timeout = 0"))
-            if current_revision(connection) is None:
-                command.upgrade(migration_settings(connection), snapshot.revision)
-            elif current_revision(connection) != snapshot.revision:
+            if schema.current_revision(connection) is None:
+                command.upgrade(schema.migration_settings(connection), snapshot.revision)
+            elif schema.current_revision(connection) != snapshot.revision:
                 raise StartError(
                     f"the database {settings.database_place} has schema "
-                    f"{current_revision(connection)}, the backup {snapshot.revision}",
+                    f"{schema.current_revision(connection)}, the backup {snapshot.revision}",
                     code="pool_not_empty",
                     hint="Restore into an empty database.",
                 )

@@ -1,6 +1,6 @@
 """Check and rebuild the search entries, and make the text index of PostgreSQL.
 
-Triggers of the database keep the entries (`pool_server.database.records.models`), whatever program
+Triggers of the database keep the entries (`pool_server.database.records`), whatever program
 writes.
 They are found to differ only where somebody switched the triggers off, or a file was damaged.
 """

@@ -70,13 +70,7 @@ def write_table(connection: Connection, table: Table, folder: Path) -> TableFile
 
 
 def read_table(path: Path, expected: TableFile) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a written table.
-
-    Raises
-    ------
-    BackupUnusableError
-        The file is missing or has other bytes than the manifest says.
-    """
+    """Yield the rows of a written table."""
     try:
         found = file_sha256(path)
         if found != expected.sha256:

@@ -12,8 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from pool_server.errors import MissingError, PoolError
-from pool_server.http.error_responses import error_response, request_id_of
-from pool_server.http.error_table import entry_of
+from pool_server.http.error_responses import error_response, error_text, request_id_of
 from pool_server.pages.forms import require_own_form
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.rendering import PAGE_HEADERS
@@ -85,6 +84,6 @@ def compress(request: Request, response: Response) -> Response:
 
 def describe_error(error: PoolError) -> ErrorBody:
     """Return an error as the API would send it."""
-    entry = entry_of(error)
-    message = error.message if entry.shows_message else entry.text
-    return ErrorBody(code=entry.code, message=message, hint=error.hint)
+    kind, shows = type(error), error.shows_message
+    code, message = (error.code, error.message) if shows else (kind.code, error_text(kind))
+    return ErrorBody(code=code, message=message, hint=error.hint)

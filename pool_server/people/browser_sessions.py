@@ -18,21 +18,13 @@ from sqlalchemy.orm import Session, contains_eager
 from pool_server.database.records import (
     BrowserSessionRecord,
     LoginLinkRecord,
-    SiteRecord,
     TokenRecord,
     UserRecord,
     now_utc,
 )
 from pool_server.errors import NotAllowedError, NotAuthenticatedError
+from pool_server.http import identity
 from pool_server.http.audit import record_act
-from pool_server.http.identity import (
-    Caller,
-    caller_of,
-    find_token,
-    hash_secret,
-    new_secret,
-    require_valid,
-)
 
 IDLE = timedelta(minutes=60)
 LIFETIME = timedelta(hours=12)
@@ -50,7 +42,7 @@ class BrowserSession:
     """A valid session, and who is behind it."""
 
     session_id: str
-    caller: Caller
+    caller: identity.Caller
     created_at: datetime
     last_used_at: datetime
     proved_at: datetime
@@ -70,13 +62,7 @@ class BrowserSession:
 def begin_session(
     session: Session, token: TokenRecord, *, browser: str, address: str, request_id: str
 ) -> str:
-    """Begin a session of a valid token, and return its secret.
-
-    Raises
-    ------
-    NotAllowedError
-        The token only reads the feed.
-    """
+    """Begin a session of a valid token, and return its secret."""
     if token.kind != "program":
         raise NotAllowedError(
             "this token only reads the feed of events",
@@ -89,15 +75,15 @@ def begin_session(
             | (BrowserSessionRecord.last_used_at < now - IDLE)
         )
     )
-    secret = new_secret("session_")
+    secret = identity.new_secret("session_")
     record = BrowserSessionRecord(
         id=secrets.token_hex(8),
-        secret_hash=hash_secret(secret),
+        secret_hash=identity.hash_secret(secret),
         token_id=token.id,
         browser=browser[:MOST_BROWSER_CHARACTERS],
     )
     session.add(record)
-    caller = caller_of(token, address=address, request_id=request_id)
+    caller = identity.caller_of(token, address=address, request_id=request_id)
     record_act(session, caller, "session.begin", caller.name, session_id=record.id)
     return secret
 
@@ -105,16 +91,8 @@ def begin_session(
 def find_session(
     session: Session, secret: str, *, address: str = "", request_id: str = ""
 ) -> BrowserSession:
-    """Return the valid session that `secret` belongs to.
-
-    Raises
-    ------
-    NotAuthenticatedError
-        Unknown, ended or too old, or its token was revoked or has expired.
-    NotAllowedError
-        The site is suspended, or the user disabled.
-    """
-    wanted = hash_secret(secret)
+    """Return the valid session that `secret` belongs to."""
+    wanted = identity.hash_secret(secret)
     found = session.scalar(
         select(BrowserSessionRecord)
         .join(BrowserSessionRecord.token)
@@ -132,10 +110,10 @@ def find_session(
     now = now_utc()
     if now - found.last_used_at > IDLE or now - found.created_at > LIFETIME:
         raise NotAuthenticatedError("your session has ended", hint="Log in again.")
-    require_valid(found.token)
+    identity.require_valid(found.token)
     return BrowserSession(
         session_id=found.id,
-        caller=caller_of(found.token, address=address, request_id=request_id),
+        caller=identity.caller_of(found.token, address=address, request_id=request_id),
         created_at=found.created_at,
         last_used_at=found.last_used_at,
         proved_at=found.proved_at,
@@ -149,14 +127,8 @@ def renew_session(session: Session, session_id: str) -> None:
 
 
 def prove_session(session: Session, found: BrowserSession, secret: str) -> None:
-    """Write down that the browser has sent the session's token again.
-
-    Raises
-    ------
-    NotAuthenticatedError
-        The secret is not that of the session's token.
-    """
-    if find_token(session, secret).id != found.caller.token_id:
+    """Write down that the browser has sent the session's token again."""
+    if identity.find_token(session, secret).id != found.caller.token_id:
         raise NotAuthenticatedError(
             "this is the token of another log-in",
             hint=f"Give the secret of {found.caller.name}, with which you logged in.",
@@ -170,7 +142,7 @@ def _change(session: Session, session_id: str, **values: datetime) -> None:
     )
 
 
-def list_sessions(session: Session, caller: Caller) -> Sequence[BrowserSessionRecord]:
+def list_sessions(session: Session, caller: identity.Caller) -> Sequence[BrowserSessionRecord]:
     """Return the sessions of the caller's user, or else of the caller's token, newest first."""
     return session.scalars(
         select(BrowserSessionRecord)
@@ -182,7 +154,7 @@ def list_sessions(session: Session, caller: Caller) -> Sequence[BrowserSessionRe
     ).all()
 
 
-def end_sessions(session: Session, caller: Caller, session_id: str | None = None) -> int:
+def end_sessions(session: Session, caller: identity.Caller, session_id: str | None = None) -> int:
     """End one of the caller's sessions, or all of them, and return how many ended."""
     own = (
         select(BrowserSessionRecord.id)
@@ -198,7 +170,7 @@ def end_sessions(session: Session, caller: Caller, session_id: str | None = None
     return len(ended)
 
 
-def _of(caller: Caller) -> ColumnElement[bool]:
+def _of(caller: identity.Caller) -> ColumnElement[bool]:
     if not caller.user:
         return BrowserSessionRecord.token_id == caller.token_id
     return (TokenRecord.site_id == caller.site_id) & (UserRecord.name == caller.user)
@@ -206,47 +178,32 @@ def _of(caller: Caller) -> ColumnElement[bool]:
 
 def make_login_link(session: Session, token: TokenRecord) -> str:
     """Return a secret that logs a browser in once, as the token does."""
-    secret = new_secret(LINK_PREFIX)
+    secret = identity.new_secret(LINK_PREFIX)
     session.add(
         LoginLinkRecord(
-            secret_hash=hash_secret(secret), token_id=token.id, expires_at=now_utc() + LINK_LIFETIME
+            secret_hash=identity.hash_secret(secret),
+            token_id=token.id,
+            expires_at=now_utc() + LINK_LIFETIME,
         )
     )
     return secret
 
 
 def use_login_link(session: Session, secret: str) -> TokenRecord:
-    """Return the valid token of a log-in link, which is worth nothing from now on.
-
-    Raises
-    ------
-    NotAuthenticatedError
-        Unknown, used before, or too old; or its token was revoked or has expired.
-    NotAllowedError
-        The site is suspended, or the user disabled.
-    """
+    """Return the valid token of a log-in link, which is worth nothing from now on."""
     token_id = session.scalar(
         delete(LoginLinkRecord)
         .where(
-            LoginLinkRecord.secret_hash == hash_secret(secret),
+            LoginLinkRecord.secret_hash == identity.hash_secret(secret),
             LoginLinkRecord.expires_at > now_utc(),
         )
         .returning(LoginLinkRecord.token_id)
     )
-    token = session.scalar(
-        select(TokenRecord)
-        .join(TokenRecord.site)
-        .outerjoin(TokenRecord.user)
-        .options(
-            contains_eager(TokenRecord.site).load_only(SiteRecord.name, SiteRecord.suspended_at),
-            contains_eager(TokenRecord.user),
-        )
-        .where(TokenRecord.id == token_id)
-    )
-    if token is None:
+    if token_id is None:
         raise NotAuthenticatedError(
             "this link was used before, or is too old",
             hint="Log in with a token; `poolctl admin recover` makes one on the pool's machine.",
         )
-    require_valid(token)
+    token = identity.get_token(session, token_id)
+    identity.require_valid(token)
     return token

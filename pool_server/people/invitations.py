@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from sqlalchemy import CursorResult, Select, select, update
@@ -16,28 +15,13 @@ from pool_server.errors import ConflictError, MissingError, NotAllowedError, Too
 from pool_server.http.audit import record_act
 from pool_server.http.error_responses import document_errors, request_id_of
 from pool_server.http.identity import Caller, SiteAdmin, caller_of, hash_secret, needs, new_secret
+from pool_server.http.parameters import describe
 from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
 from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.people import tokens
 from pool_server.people.sites import get_site
-from pool_server.people.tokens import (
-    INVITATION_MADE,
-    TOO_MANY,
-    details_of,
-    find_creators,
-    make_token,
-    user_behind,
-    with_secret,
-)
 from pool_server.people.users import has_user, is_disabled
-from pool_server.wire.people import (
-    AcceptanceRequest,
-    InvitationCreatedResponse,
-    InvitationList,
-    InvitationRequest,
-    InvitationResponse,
-    TokenCreatedResponse,
-)
-from pool_server.wire.sites import Role
+from pool_server.wire import people
 
 router = APIRouter(prefix="/invitations", tags=["users"])
 
@@ -46,10 +30,11 @@ SECRET_PREFIX = "invite_"
 
 
 @router.get("", dependencies=[needs("admin")], summary="List the invitations")
-def list_invitations(caller: SiteAdmin, session: ReadingSession) -> InvitationList:
+def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.InvitationList:
     """Return invitations to one's own site, newest first; to all for the pool's admins."""
-    found, creators = (find_invitations(session, caller), find_creators(session).invitations)
-    return InvitationList(
+    found = session.scalars(_looked_after_by(caller))
+    creators = tokens.find_creators(session).invitations
+    return people.InvitationList(
         items=[describe_invitation(each, creators.get(each.id)) for each in found]
     )
 
@@ -62,13 +47,13 @@ def list_invitations(caller: SiteAdmin, session: ReadingSession) -> InvitationLi
     responses=document_errors(TooManyRequestsError),
 )
 def invite(
-    caller: SiteAdmin, session: WritingSession, limits: Limits, request: InvitationRequest
-) -> InvitationCreatedResponse:
+    caller: SiteAdmin, session: WritingSession, limits: Limits, request: people.InvitationRequest
+) -> people.InvitationCreatedResponse:
     """Invite one person to a site. The answer holds the secret to pass on, this once.
 
     For admins of the site.
     """
-    limits.token_acts.take(caller.token_id, TOO_MANY)
+    limits.token_acts.take(caller.token_id, tokens.TOO_MANY)
     caller.require_role("admin", None if request.pool_wide else request.site)
     _require_whole_token(caller)
     site = get_site(session, request.site)
@@ -91,14 +76,14 @@ def invite(
     record_act(
         session,
         caller,
-        INVITATION_MADE,
+        tokens.INVITATION_MADE,
         site.name,
         invitation_id=invitation.id,
         role=invitation.role,
         pool_wide=invitation.pool_wide,
     )
-    described = describe_invitation(invitation, user_behind(session, caller)).model_dump()
-    return InvitationCreatedResponse(**described, secret=secret)
+    described = describe_invitation(invitation, tokens.user_behind(session, caller)).model_dump()
+    return people.InvitationCreatedResponse(**described, secret=secret)
 
 
 @router.post(
@@ -108,18 +93,22 @@ def invite(
     responses=document_errors(TooManyRequestsError),
 )
 def accept(
-    http_request: Request, session: WritingSession, limits: Limits, request: AcceptanceRequest
-) -> TokenCreatedResponse:
+    http_request: Request,
+    session: WritingSession,
+    limits: Limits,
+    request: people.AcceptanceRequest,
+) -> people.TokenCreatedResponse:
     """Become a user of the site that invited, and get a first token. Needs no token.
 
     An invitation is used once.
     """
     address = client_address(http_request)
     limits.acceptances.take(rate_limit_key(address), "invitations from your address")
-    now = now_utc()
-    invitation = find_invitation(session, hash_secret(request.secret))
+    invitation = session.scalar(
+        whole_invitations().where(InvitationRecord.secret_hash == hash_secret(request.secret))
+    )
     problem = _problem(session, invitation)
-    if invitation is None or problem or not use_invitation(session, invitation.id, now):
+    if invitation is None or problem or not _end(session, invitation.id, used_at=now_utc()):
         raise NotAllowedError(
             problem or "this invitation was used or revoked just now",
             code="invitation_refused",
@@ -143,7 +132,7 @@ def accept(
     session.add(user)
     session.flush()
     invitation.user = user
-    token, secret = make_token(
+    token, secret = tokens.make_token(
         session,
         site,
         request.token_name or request.name,
@@ -159,9 +148,9 @@ def accept(
         "invitation.accept",
         f"{site.name}/{user.name}",
         invitation_id=invitation.id,
-        **details_of(token),
+        **tokens.details_of(token),
     )
-    return with_secret(token, secret)
+    return tokens.with_secret(token, secret)
 
 
 @router.delete(
@@ -185,31 +174,25 @@ def revoke_invitation(
     ],
 ) -> None:
     """Make an invitation worthless; one that was used or is over stays as it is."""
-    limits.token_acts.take(caller.token_id, TOO_MANY)
+    limits.token_acts.take(caller.token_id, tokens.TOO_MANY)
     invitation = get_invitation(session, caller, invitation_id)
     site = invitation.site.name
     caller.require_role("admin", None if invitation.pool_wide else site)
-    if end_invitation(session, invitation.id, now_utc()):
+    if _end(session, invitation.id, revoked_at=now_utc()):
         record_act(session, caller, "invitation.revoke", site, invitation_id=invitation.id)
 
 
 def describe_invitation(
     invitation: InvitationRecord, made_by: str | None = None
-) -> InvitationResponse:
+) -> people.InvitationResponse:
     """Describe an invitation; `find_creators` finds who made it."""
-    return InvitationResponse(
+    return describe(
+        people.InvitationResponse,
+        invitation,
         invitation_id=invitation.id,
         site=invitation.site.name,
-        role=cast("Role", invitation.role),
-        pool_wide=invitation.pool_wide,
-        email=invitation.email,
-        created_at=invitation.created_at,
-        created_by=invitation.created_by,
         made_by=made_by,
-        expires_at=invitation.expires_at,
-        used_at=invitation.used_at,
         used_by=None if invitation.user is None else invitation.user.name,
-        revoked_at=invitation.revoked_at,
     )
 
 
@@ -241,13 +224,14 @@ def _find_shut_out(session: Session, invitation: InvitationRecord) -> str:
     """Return why nobody may join by an invitation any more; empty where somebody may."""
     if invitation.site.suspended_at is not None:
         return f"site {invitation.site.name!r} is suspended"
-    maker = find_creators(session).invitations.get(invitation.id)
+    maker = tokens.find_creators(session).invitations.get(invitation.id)
     if maker is not None and is_disabled(session, *maker.split("/")):
         return f"user {maker}, who made this invitation, is disabled"
     return ""
 
 
 def whole_invitations() -> Select[InvitationRecord]:
+    """Select invitations with their sites and users, newest first."""
     return (
         select(InvitationRecord)
         .join(InvitationRecord.site)
@@ -257,21 +241,10 @@ def whole_invitations() -> Select[InvitationRecord]:
     )
 
 
-def find_invitations(session: Session, caller: Caller) -> Sequence[InvitationRecord]:
-    """Return invitations to the caller's site, to all for an admin of the pool, newest first."""
-    return session.scalars(_looked_after(whole_invitations(), caller)).all()
-
-
 def get_invitation(session: Session, caller: Caller, invitation_id: str) -> InvitationRecord:
-    """Return an invitation with its site.
-
-    Raises
-    ------
-    MissingError
-        No such one, or one to a site that the caller does not administer: the two look the same.
-    """
+    """Return an invitation with its site."""
     invitation = session.scalar(
-        _looked_after(whole_invitations(), caller).where(InvitationRecord.id == invitation_id)
+        _looked_after_by(caller).where(InvitationRecord.id == invitation_id)
     )
     if invitation is None:
         raise MissingError(
@@ -282,38 +255,23 @@ def get_invitation(session: Session, caller: Caller, invitation_id: str) -> Invi
     return invitation
 
 
-def find_invitation(session: Session, secret_hash: str) -> InvitationRecord | None:
-    return session.scalar(whole_invitations().where(InvitationRecord.secret_hash == secret_hash))
+def _looked_after_by(caller: Caller) -> Select[InvitationRecord]:
+    """Select invitations to the caller's site, all for an admin of the pool."""
+    found = whole_invitations()
+    return found if caller.is_admin else found.where(InvitationRecord.site_id == caller.site_id)
 
 
-def use_invitation(session: Session, invitation_id: str, now: datetime) -> bool:
-    """Use an invitation up; False when that was done before, or it is not valid any more."""
-    return _end(session, invitation_id, now, used_at=now)
-
-
-def end_invitation(session: Session, invitation_id: str, now: datetime) -> bool:
-    """Revoke an invitation; False when it is not valid any more."""
-    return _end(session, invitation_id, now, revoked_at=now)
-
-
-def _end(session: Session, invitation_id: str, now: datetime, **values: datetime) -> bool:
+def _end(session: Session, invitation_id: str, **values: datetime) -> bool:
+    """Use an invitation up or revoke it; False when it is not valid any more."""
     result = session.execute(
         update(InvitationRecord)
         .where(
             InvitationRecord.id == invitation_id,
             InvitationRecord.used_at.is_(None),
             InvitationRecord.revoked_at.is_(None),
-            InvitationRecord.expires_at > now,
+            InvitationRecord.expires_at > now_utc(),
         )
         .values(**values)
     )
     assert isinstance(result, CursorResult)
     return bool(result.rowcount == 1)
-
-
-def _looked_after(
-    invitations: Select[InvitationRecord], caller: Caller
-) -> Select[InvitationRecord]:
-    if caller.is_admin:
-        return invitations
-    return invitations.where(InvitationRecord.site_id == caller.site_id)

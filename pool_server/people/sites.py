@@ -15,18 +15,10 @@ from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, no
 from pool_server.errors import ConflictError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Administrator, SignedIn, SiteAdmin, needs
-from pool_server.http.parameters import SiteName
+from pool_server.http.parameters import SiteName, describe
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.usage import describe_usage
-from pool_server.wire.sites import (
-    SCOPES,
-    IdentityResponse,
-    SiteChangeRequest,
-    SiteList,
-    SiteRequest,
-    SiteResponse,
-    UsageResponse,
-)
+from pool_server.wire import sites
 
 router = APIRouter(tags=["sites"])
 
@@ -41,14 +33,14 @@ def pool_version() -> str:
 
 
 @router.get("/whoami", dependencies=[needs()], summary="Identify the caller")
-def whoami(caller: SignedIn) -> IdentityResponse:
+def whoami(caller: SignedIn) -> sites.IdentityResponse:
     """Return site, name, role, scopes and expiry of the token sent, and the pool's version."""
-    return IdentityResponse(
+    return sites.IdentityResponse(
         site=caller.site,
         token_name=caller.token_name,
         role=caller.role,
         pool_wide=caller.pool_wide,
-        scopes=None if caller.scopes is None else [s for s in SCOPES if s in caller.scopes],
+        scopes=None if caller.scopes is None else [s for s in sites.SCOPES if s in caller.scopes],
         user=caller.user or None,
         expires_at=caller.expires_at,
         pool_version=pool_version(),
@@ -56,15 +48,15 @@ def whoami(caller: SignedIn) -> IdentityResponse:
 
 
 @router.get("/sites", dependencies=[needs()], summary="List the sites")
-def list_sites(_caller: SignedIn, session: ReadingSession) -> SiteList:
+def list_sites(_caller: SignedIn, session: ReadingSession) -> sites.SiteList:
     """Return all sites of the pool by name."""
-    return SiteList(items=[describe_site(each) for each in find_sites(session)])
+    return sites.SiteList(items=[describe_site(each) for each in find_sites(session)])
 
 
 @router.post("/sites", status_code=201, dependencies=[needs("admin")], summary="Create a site")
 def create_site(
-    caller: Administrator, session: WritingSession, request: SiteRequest
-) -> SiteResponse:
+    caller: Administrator, session: WritingSession, request: sites.SiteRequest
+) -> sites.SiteResponse:
     """Create a site. Its name begins the addresses of its models and never changes.
 
     For admins of the whole pool.
@@ -85,8 +77,8 @@ def create_site(
 
 @router.patch("/sites/{site}", dependencies=[needs("admin")], summary="Change a site")
 def change_site(
-    caller: SiteAdmin, session: WritingSession, site: SiteName, request: SiteChangeRequest
-) -> SiteResponse:
+    caller: SiteAdmin, session: WritingSession, site: SiteName, request: sites.SiteChangeRequest
+) -> sites.SiteResponse:
     """Change what is given. Quota and suspension are for admins of the whole pool.
 
     A suspended site is refused with all its tokens; its models stay, shared as they are.
@@ -112,19 +104,13 @@ def change_site(
 
 
 @router.get("/usage", dependencies=[needs("admin")], summary="Show the storage that sites use")
-def usage(caller: SiteAdmin, session: ReadingSession) -> UsageResponse:
+def usage(caller: SiteAdmin, session: ReadingSession) -> sites.UsageResponse:
     """Return bytes, versions, users, tokens of one's own site; of all for admins of the pool."""
     return describe_usage(session, caller)
 
 
-def describe_site(site: SiteRecord) -> SiteResponse:
-    return SiteResponse(
-        name=site.name,
-        display_name=site.display_name,
-        contact=site.contact,
-        created_at=site.created_at,
-        suspended=site.suspended_at is not None,
-    )
+def describe_site(site: SiteRecord) -> sites.SiteResponse:
+    return describe(sites.SiteResponse, site, suspended=site.suspended_at is not None)
 
 
 def find_site(session: Session, name: str) -> SiteRecord | None:
@@ -132,13 +118,7 @@ def find_site(session: Session, name: str) -> SiteRecord | None:
 
 
 def get_site(session: Session, name: str) -> SiteRecord:
-    """Return the site of that name.
-
-    Raises
-    ------
-    MissingError
-        The pool has no such site.
-    """
+    """Return the site of that name."""
     site = find_site(session, name)
     if site is None:
         raise MissingError(
@@ -162,11 +142,6 @@ def keeping_an_admin(session: Session) -> Iterator[None]:
     """Let a block take rights away, unless nobody could look after the pool then.
 
     Blocks that run at the same time run one after another.
-
-    Raises
-    ------
-    ConflictError
-        At the end of the block; the transaction must not be committed.
     """
     # Two admins who revoke each other's token at once would each still see the other's: the lock
     # makes the second one look after the first has committed.

@@ -6,43 +6,37 @@ The audit says who made a token or an invitation (`find_creators`), because nobo
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from sqlalchemy import CursorResult, Select, select, update
 from sqlalchemy.orm import Session, contains_eager
 
-from pool_server.database.records import AuditRecord, SiteRecord, TokenRecord, UserRecord, now_utc
-from pool_server.database.records.activity import FIRST_SITE, local_act
+from pool_server.database.records import (
+    FIRST_SITE,
+    AuditRecord,
+    SiteRecord,
+    TokenRecord,
+    UserRecord,
+    local_act,
+    now_utc,
+)
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
+from pool_server.http import identity
 from pool_server.http.audit import record_act
 from pool_server.http.error_responses import document_errors
-from pool_server.http.identity import (
-    SECRET_PREFIX,
-    Caller,
-    SiteAdmin,
-    hash_secret,
-    needs,
-    new_secret,
-    rank,
-)
+from pool_server.http.parameters import describe
 from pool_server.http.rate_limits import Limits
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import count_sites, find_site, get_site, keeping_an_admin
 from pool_server.people.users import get_user
-from pool_server.wire.people import (
-    TokenCreatedResponse,
-    TokenKind,
-    TokenList,
-    TokenRequest,
-    TokenResponse,
-)
-from pool_server.wire.sites import SCOPES, Role
+from pool_server.wire import people
+from pool_server.wire.sites import SCOPES
 
-router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[needs("admin")])
+router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[identity.needs("admin")])
 
 TOO_MANY = "tokens and invitations made or revoked with this token"
 
@@ -52,21 +46,24 @@ TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
 
 
 @router.get("", summary="List the tokens")
-def list_tokens(caller: SiteAdmin, session: ReadingSession) -> TokenList:
+def list_tokens(caller: identity.SiteAdmin, session: ReadingSession) -> people.TokenList:
     """Return one's own site's tokens, newest first, revoked ones too; never a secret.
 
     For admins of a site; those of the pool get the tokens of all sites.
     """
-    found, creators = find_tokens(session, caller), find_creators(session).tokens
-    return TokenList(items=[describe_token(each, creators.get(each.id)) for each in found])
+    found, creators = session.scalars(whole_tokens(caller)), find_creators(session).tokens
+    return people.TokenList(items=[describe_token(each, creators.get(each.id)) for each in found])
 
 
 @router.post(
     "", status_code=201, summary="Create a token", responses=document_errors(TooManyRequestsError)
 )
 def create_token(
-    caller: SiteAdmin, session: WritingSession, limits: Limits, request: TokenRequest
-) -> TokenCreatedResponse:
+    caller: identity.SiteAdmin,
+    session: WritingSession,
+    limits: Limits,
+    request: people.TokenRequest,
+) -> people.TokenCreatedResponse:
     """Create a token for a site, or for a user of it. The answer holds the secret, this once.
 
     For admins of the site. Nobody gives more than they have. What a user's token makes for the
@@ -107,7 +104,7 @@ def create_token(
     responses=document_errors(TooManyRequestsError),
 )
 def revoke_token(
-    caller: SiteAdmin,
+    caller: identity.SiteAdmin,
     session: WritingSession,
     limits: Limits,
     token_id: Annotated[
@@ -133,22 +130,17 @@ def revoke_token(
     )
 
 
-def describe_token(token: TokenRecord, made_by: str | None = None) -> TokenResponse:
-    """Describe a token; `creators` finds who made it."""
-    return TokenResponse(
+def describe_token(token: TokenRecord, made_by: str | None = None) -> people.TokenResponse:
+    """Describe a token; `find_creators` finds who made it."""
+    scopes = None if token.scopes is None else [each for each in SCOPES if each in token.scopes]
+    return describe(
+        people.TokenResponse,
+        token,
         token_id=token.id,
         site=token.site.name,
-        name=token.name,
-        role=cast("Role", token.role),
-        kind=cast("TokenKind", token.kind),
-        pool_wide=token.pool_wide,
-        scopes=None if token.scopes is None else [each for each in SCOPES if each in token.scopes],
+        scopes=scopes,
         user=None if token.user is None else token.user.name,
         made_by=made_by,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-        revoked_at=token.revoked_at,
     )
 
 
@@ -158,26 +150,20 @@ def make_token(
     name: str,
     role: str,
     *,
-    kind: TokenKind = "program",
+    kind: people.TokenKind = "program",
     pool_wide: bool = False,
     scopes: list[Any] | None = None,
     user: UserRecord | None = None,
     expires_in_days: int | None = None,
 ) -> tuple[TokenRecord, str]:
-    """Write a new token, and return it with its secret.
-
-    Raises
-    ------
-    ConflictError
-        The site has a valid token of that name.
-    """
+    """Write a new token, and return it with its secret."""
     if has_valid_token(session, site.id, name):
         raise ConflictError(
             f"site {site.name!r} has a valid token named {name!r}",
             code="token_exists",
             hint="Choose another name, or revoke that token first.",
         )
-    secret = new_secret("feed_" if kind == "feed" else SECRET_PREFIX)
+    secret = identity.new_secret("feed_" if kind == "feed" else identity.SECRET_PREFIX)
     now = now_utc()
     token = TokenRecord(
         id=secrets.token_hex(8),
@@ -188,7 +174,7 @@ def make_token(
         pool_wide=pool_wide,
         scopes=None if scopes is None else sorted(set(scopes)),
         user=user,
-        secret_hash=hash_secret(secret),
+        secret_hash=identity.hash_secret(secret),
         created_at=now,
         expires_at=None if expires_in_days is None else now + timedelta(days=expires_in_days),
     )
@@ -199,8 +185,8 @@ def make_token(
 
 def with_secret(
     token: TokenRecord, secret: str, made_by: str | None = None
-) -> TokenCreatedResponse:
-    return TokenCreatedResponse(**describe_token(token, made_by).model_dump(), secret=secret)
+) -> people.TokenCreatedResponse:
+    return people.TokenCreatedResponse(**describe_token(token, made_by).model_dump(), secret=secret)
 
 
 def details_of(token: TokenRecord) -> dict[str, Any]:
@@ -218,17 +204,13 @@ def details_of(token: TokenRecord) -> dict[str, Any]:
 def create_first_admin(session: Session) -> str | None:
     """Give an empty pool its first site and admin token.
 
-    Returns
-    -------
-    str or None
-        The secret, for the one time it is shown; None when the pool has a site already.
+    The secret is returned, for the one time it is shown; None when the pool has a site already.
     """
     if count_sites(session):
         return None
-    site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
-    session.add(site)
-    session.flush()
-    token, secret = make_token(session, site, FIRST_TOKEN, "admin", pool_wide=True)
+    token, secret = make_token(
+        session, _add_first_site(session), FIRST_TOKEN, "admin", pool_wide=True
+    )
     session.add(
         AuditRecord(
             actor_site=FIRST_SITE,
@@ -242,22 +224,20 @@ def create_first_admin(session: Session) -> str | None:
     return secret
 
 
+def _add_first_site(session: Session) -> SiteRecord:
+    site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
+    session.add(site)
+    session.flush()
+    return site
+
+
 def recover_admin(session: Session) -> tuple[TokenRecord, str]:
     """Make a further admin token of the whole pool, for an operator who lost the others.
 
     The pool's first site gets it, and is no longer suspended: else the token would not be valid.
-
-    Returns
-    -------
-    TokenRecord
-    str
-        The secret, for the one time it is shown.
+    The secret is returned with it, for the one time it is shown.
     """
-    site = find_site(session, FIRST_SITE)
-    if site is None:
-        site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
-        session.add(site)
-        session.flush()
+    site = find_site(session, FIRST_SITE) or _add_first_site(session)
     was_suspended, site.suspended_at = site.suspended_at is not None, None
     name = f"recovered-{now_utc():%Y%m%dt%H%M%S}"
     token, secret = make_token(session, site, name, "admin", pool_wide=True)
@@ -267,7 +247,7 @@ def recover_admin(session: Session) -> tuple[TokenRecord, str]:
     return token, secret
 
 
-def _require_own_scopes(caller: Caller, request: TokenRequest) -> None:
+def _require_own_scopes(caller: identity.Caller, request: people.TokenRequest) -> None:
     if caller.scopes is None:
         return
     if request.scopes is None or not caller.scopes.issuperset(request.scopes):
@@ -278,8 +258,10 @@ def _require_own_scopes(caller: Caller, request: TokenRequest) -> None:
         )
 
 
-def _require_within(request: TokenRequest, user: UserRecord) -> None:
-    if rank(request.role) > rank(user.role) or (request.pool_wide and not user.pool_wide):
+def _require_within(request: people.TokenRequest, user: UserRecord) -> None:
+    if identity.rank(request.role) > identity.rank(user.role) or (
+        request.pool_wide and not user.pool_wide
+    ):
         where = "of the whole pool" if user.pool_wide else f"at site {request.site!r}"
         raise NotAllowedError(
             f"user {user.name!r} is {user.role} {where}; a token never may more than its user",
@@ -287,7 +269,7 @@ def _require_within(request: TokenRequest, user: UserRecord) -> None:
         )
 
 
-def whole_tokens(caller: Caller) -> Select[TokenRecord]:
+def whole_tokens(caller: identity.Caller) -> Select[TokenRecord]:
     """Select tokens of the caller's site, or of all for an admin of the pool, newest first."""
     tokens = (
         select(TokenRecord)
@@ -299,18 +281,8 @@ def whole_tokens(caller: Caller) -> Select[TokenRecord]:
     return tokens if caller.is_admin else tokens.where(TokenRecord.site_id == caller.site_id)
 
 
-def find_tokens(session: Session, caller: Caller) -> Sequence[TokenRecord]:
-    return session.scalars(whole_tokens(caller)).all()
-
-
-def get_token(session: Session, caller: Caller, token_id: str) -> TokenRecord:
-    """Return the token of that identifier, with its site and user.
-
-    Raises
-    ------
-    MissingError
-        No such one, or one of a site that the caller does not administer: the two look the same.
-    """
+def get_token(session: Session, caller: identity.Caller, token_id: str) -> TokenRecord:
+    """Return the token of that identifier, with its site and user."""
     token = session.scalar(
         whole_tokens(caller)
         .where(TokenRecord.id == token_id)
@@ -388,7 +360,7 @@ def find_creators(session: Session) -> Creators:
     return Creators(tokens, invitations)
 
 
-def user_behind(session: Session, caller: Caller) -> str | None:
+def user_behind(session: Session, caller: identity.Caller) -> str | None:
     """Return the user behind a caller as ``SITE/USER``, also behind a token for machines."""
     if caller.user:
         return f"{caller.site}/{caller.user}"

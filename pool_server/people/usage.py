@@ -163,11 +163,8 @@ def require_room(
 ) -> None:
     """Raise unless a site may have one more file; within the transaction that writes it.
 
-    Parameters
-    ----------
-    announced : bool
-        True where the file is only announced: what else is under way then counts, too. Once it
-        is here, the first upload to complete gets the room.
+    Of one that is only announced, what else is under way counts, too. Once it is here, the first
+    upload to complete gets the room.
     """
     if session.scalar(select(SiteRecord.quota_bytes).where(SiteRecord.id == site_id)) is None:
         return

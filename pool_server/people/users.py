@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from sqlalchemy import Select, select
@@ -13,12 +12,11 @@ from pool_server.database.records import SiteRecord, UserRecord, now_utc
 from pool_server.errors import MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SiteAdmin, needs
-from pool_server.http.parameters import SiteName
+from pool_server.http.parameters import SiteName, describe
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import keeping_an_admin
 from pool_server.wire.names import Name
 from pool_server.wire.people import UserChangeRequest, UserList, UserResponse
-from pool_server.wire.sites import Role
 
 router = APIRouter(prefix="/users", tags=["users"], dependencies=[needs("admin")])
 
@@ -26,7 +24,7 @@ router = APIRouter(prefix="/users", tags=["users"], dependencies=[needs("admin")
 @router.get("", summary="List the users")
 def list_users(caller: SiteAdmin, session: ReadingSession) -> UserList:
     """Return one's own site's users, disabled ones too; all users for the pool's admins."""
-    return UserList(items=[describe_user(each) for each in find_users(session, caller)])
+    return UserList(items=[describe_user(each) for each in session.scalars(whole_users(caller))])
 
 
 @router.patch("/{site}/{user}", summary="Change a user")
@@ -60,16 +58,7 @@ def change_user(
 
 
 def describe_user(user: UserRecord) -> UserResponse:
-    return UserResponse(
-        site=user.site.name,
-        name=user.name,
-        display_name=user.display_name,
-        email=user.email,
-        role=cast("Role", user.role),
-        pool_wide=user.pool_wide,
-        created_at=user.created_at,
-        disabled_at=user.disabled_at,
-    )
+    return describe(UserResponse, user, site=user.site.name)
 
 
 def whole_users(caller: Caller) -> Select[UserRecord]:
@@ -83,18 +72,8 @@ def whole_users(caller: Caller) -> Select[UserRecord]:
     return users if caller.is_admin else users.where(UserRecord.site_id == caller.site_id)
 
 
-def find_users(session: Session, caller: Caller) -> Sequence[UserRecord]:
-    return session.scalars(whole_users(caller)).all()
-
-
 def get_user(session: Session, caller: Caller, site: str, name: str) -> UserRecord:
-    """Return a user with the site.
-
-    Raises
-    ------
-    MissingError
-        No such one, or one of a site that the caller does not administer: the two look the same.
-    """
+    """Return a user with the site."""
     user = session.scalar(
         whole_users(caller)
         .where(SiteRecord.name == site, UserRecord.name == name)

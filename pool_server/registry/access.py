@@ -45,13 +45,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
 from sqlalchemy.orm import aliased
 
-from pool_server.database.records import (
-    DownloadRecord,
-    GrantRecord,
-    ModelRecord,
-    ModelVersionRecord,
-    now_utc,
-)
+from pool_server.database import records
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.identity import Caller
 from pool_server.wire.models import RIGHTS, Right, StateChoice, VersionState, Visibility
@@ -98,7 +92,7 @@ WITHDRAW = Step("withdrawn", (AVAILABLE, QUARANTINED), WITHDRAWN)
 DELETE = Step("deleted", (DRAFT, AVAILABLE, WITHDRAWN), DELETED)
 
 
-def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") -> None:
+def move(version: records.ModelVersionRecord, step: Step, actor: str, reason: str = "") -> None:
     """Change a version's state, or raise `ConflictError` if the step does not start there."""
     if version.state not in step.starts:
         raise ConflictError(
@@ -109,7 +103,7 @@ def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") 
         )
     version.state = step.end
     version.state_reason = reason
-    version.state_changed_at = now_utc()
+    version.state_changed_at = records.now_utc()
     version.state_changed_by = actor
 
 
@@ -131,14 +125,14 @@ def visible_to(caller: Caller) -> ColumnElement[bool]:
     """
     if curates_pool(caller):
         return true()
-    version = aliased(ModelVersionRecord)
+    version = aliased(records.ModelVersionRecord)
     is_shown = (
         exists()
-        .where(version.model_id == ModelRecord.id, version.state.in_(PUBLIC))
-        .correlate(ModelRecord)
+        .where(version.model_id == records.ModelRecord.id, version.state.in_(PUBLIC))
+        .correlate(records.ModelRecord)
     )
     shared = and_(_visible(caller.site_id, curates=False), is_shown)
-    return or_(ModelRecord.site_id == caller.site_id, shared)
+    return or_(records.ModelRecord.site_id == caller.site_id, shared)
 
 
 def readable_by(caller: Caller) -> ColumnElement[bool]:
@@ -149,8 +143,8 @@ def readable_by(caller: Caller) -> ColumnElement[bool]:
 def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     """Return `readable_by` for statements that are built once: `site_id` may be a parameter."""
     # An expression, so that no index of states is used: nearly all versions are available.
-    state = func.coalesce(ModelVersionRecord.state, "")
-    inside = true() if curates else ModelRecord.site_id == site_id
+    state = func.coalesce(records.ModelVersionRecord.state, "")
+    inside = true() if curates else records.ModelRecord.site_id == site_id
     shown = or_(state.in_(PUBLIC), and_(state.in_(HIDDEN), inside))
     return and_(_visible(site_id, curates=curates), shown)
 
@@ -166,8 +160,10 @@ def known_to(site_id: int) -> ColumnElement[bool]:
     What the pool has beyond that (private copies of the same file) neither binds a site nor shows
     in what it is answered.
     """
-    fetched = select(DownloadRecord.version_id).where(DownloadRecord.site_id == site_id)
-    return or_(readable(site_id, curates=False), ModelVersionRecord.id.in_(fetched))
+    fetched = select(records.DownloadRecord.version_id).where(
+        records.DownloadRecord.site_id == site_id
+    )
+    return or_(readable(site_id, curates=False), records.ModelVersionRecord.id.in_(fetched))
 
 
 def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElement[bool]:
@@ -176,10 +172,10 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
     Without `state`, all that are not withdrawn.
     """
     if state is None:
-        return and_(readable_by(caller), ModelVersionRecord.state != WITHDRAWN)
+        return and_(readable_by(caller), records.ModelVersionRecord.state != WITHDRAWN)
     if state == ANY:
         return readable_by(caller)
-    return and_(readable_by(caller), ModelVersionRecord.state == state)
+    return and_(readable_by(caller), records.ModelVersionRecord.state == state)
 
 
 def access_terms(
@@ -200,12 +196,12 @@ def access_terms(
     return [states, ("aall", f"a{site}")]
 
 
-def rights_of(caller: Caller, model: ModelRecord) -> frozenset[Right]:
+def rights_of(caller: Caller, model: records.ModelRecord) -> frozenset[Right]:
     """Return what the caller may do with a model, which was loaded with its grants."""
     return ALL_RIGHTS if curates_pool(caller) else rights_of_site(caller.site_id, model)
 
 
-def rights_of_site(site_id: int, model: ModelRecord) -> frozenset[Right]:
+def rights_of_site(site_id: int, model: records.ModelRecord) -> frozenset[Right]:
     """Return what the people of a site may do with a model, which was loaded with its grants."""
     if site_id == model.site_id:
         return ALL_RIGHTS
@@ -218,12 +214,12 @@ def rights_of_site(site_id: int, model: ModelRecord) -> frozenset[Right]:
     return NO_RIGHTS
 
 
-def may(caller: Caller, model: ModelRecord, right: Right) -> bool:
+def may(caller: Caller, model: records.ModelRecord, right: Right) -> bool:
     """Return whether the caller has a right to a model, which was loaded with its grants."""
     return right in rights_of(caller, model)
 
 
-def require_right(caller: Caller, model: ModelRecord, right: Right) -> None:
+def require_right(caller: Caller, model: records.ModelRecord, right: Right) -> None:
     """Raise unless the caller has a right to a model, which was loaded by `visible_to`."""
     if may(caller, model, right):
         return
@@ -246,9 +242,9 @@ def _add_see(rights: Iterable[str]) -> frozenset[Right]:
 def _visible(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     if curates:
         return true()
-    granted = select(GrantRecord.model_id).where(GrantRecord.site_id == site_id)
+    granted = select(records.GrantRecord.model_id).where(records.GrantRecord.site_id == site_id)
     return or_(
-        ModelRecord.visibility == CONSORTIUM,
-        ModelRecord.site_id == site_id,
-        and_(ModelRecord.visibility == SITES, ModelRecord.id.in_(granted)),
+        records.ModelRecord.visibility == CONSORTIUM,
+        records.ModelRecord.site_id == site_id,
+        and_(records.ModelRecord.visibility == SITES, records.ModelRecord.id.in_(granted)),
     )

@@ -18,7 +18,8 @@ from pool_server.registry import responses, service
 from pool_server.registry.access import require_right, viewing_site
 from pool_server.registry.filters import ModelQuery
 from pool_server.registry.parameters import ListingCursor, ModelFilters, Sort, page_query
-from pool_server.registry.repository import bare_versions, hold_families
+from pool_server.registry.repository import hold_families
+from pool_server.registry.service import VersionToName
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire.models import FacetsResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.withdrawals import WARNING_HEADER
@@ -74,12 +75,9 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
 
 @router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")
 def describe_version(
-    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
+    caller: SignedIn, session: ReadingSession, version: VersionToName
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
-    version = service.resolve_version(
-        session, caller, site, name, reference, versions=bare_versions
-    )
     return responses.describe_version(session, version.id, viewing_site(caller))
 
 
@@ -136,13 +134,9 @@ def find_downloadable(
 def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecord) -> bool:
     """Remember that the caller's site fetches a version; the owner hears of the first time.
 
-    A site's own models need no note, for it hears of them anyway.
-
-    Returns
-    -------
-    bool
-        True when something was written. A withdrawal that ended before then did not know of the
-        site, so that the version has to be looked at once more before it is given out.
+    A site's own models need no note, for it hears of them anyway. True when something was
+    written: a withdrawal that ended before then did not know of the site, so that the version has
+    to be looked at once more before it is given out.
     """
     if caller.site_id == version.model.site_id:
         return False

@@ -40,18 +40,12 @@ class Values(dict[str, Any]):
 class Finder:
     """Finds the versions of a plan.
 
-    Laws
-    ----
     - It finds exactly the versions for which all conditions hold, each once.
     - They come in the plan's order, which is total: the key first, then the version's id.
     - It makes at most four queries, whatever the number of versions.
 
-    Parameters
-    ----------
-    first_walked : int
-        How many versions the first query looks at; more for long pages.
-    most_counted : int
-        How far SQLite counts the versions of an index.
+    The first query looks at `first_walked` versions, more for long pages; SQLite counts the
+    versions of an index up to `most_counted`.
     """
 
     def __init__(

@@ -7,17 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from pool_server.registry.filters import (
-    MOST_CURSOR_CHARACTERS,
-    MergeKey,
-    MetricFilter,
-    ModelChoice,
-    ModelQuery,
-    Order,
-    limit_count,
-    read_label,
-    read_words,
-)
+from pool_server.registry import filters
 from pool_server.wire.models import StateChoice
 from pool_server.wire.names import Name
 
@@ -34,7 +24,7 @@ ListingCursor = Annotated[
     str | None,
     Query(
         description="`next_cursor` of the page before, with the same `sort`.",
-        max_length=MOST_CURSOR_CHARACTERS,
+        max_length=filters.MOST_CURSOR_CHARACTERS,
         examples=["WyJ2MiIsIi1jcmVhdGVkIiw0Miw0Ml0"],
     ),
 ]
@@ -108,29 +98,36 @@ async def read_filters(  # noqa: PLR0917 - FastAPI gives them by name
             examples=[True],
         ),
     ] = False,
-) -> ModelQuery:
+) -> filters.ModelQuery:
     """Return all filters of a request."""
-    return ModelQuery(
+    return filters.ModelQuery(
         kind=kind,
         site=site,
         name=name,
-        labels=tuple(read_label(each) for each in limit_count("label", label)),
-        metrics=tuple(MetricFilter.parse(each) for each in limit_count("metric", metric)),
-        words=read_words(text),
-        mergeable_with=None if mergeable_with is None else ModelChoice.parse(mergeable_with),
+        labels=tuple(filters.read_label(each) for each in filters.limit_count("label", label)),
+        metrics=tuple(
+            filters.MetricFilter.parse(each) for each in filters.limit_count("metric", metric)
+        ),
+        words=filters.read_words(text),
+        mergeable_with=None
+        if mergeable_with is None
+        else filters.ModelChoice.parse(mergeable_with),
         mergeable_keys=tuple(
-            MergeKey.parse(each) for each in limit_count("mergeable_key", mergeable_key)
+            filters.MergeKey.parse(each)
+            for each in filters.limit_count("mergeable_key", mergeable_key)
         ),
         state=state,
         latest=latest,
     )
 
 
-ModelFilters = Annotated[ModelQuery, Depends(read_filters)]
+ModelFilters = Annotated[filters.ModelQuery, Depends(read_filters)]
 
 
-def page_query(query: ModelQuery, sort: str, limit: int, cursor: str | None) -> ModelQuery:
+def page_query(
+    query: filters.ModelQuery, sort: str, limit: int, cursor: str | None
+) -> filters.ModelQuery:
     """Return `query` with its order, and where its page begins and ends."""
-    order = Order.parse(sort)
+    order = filters.Order.parse(sort)
     after = None if cursor is None else order.read_cursor(cursor)
     return replace(query, order=order, limit=limit, after=after)

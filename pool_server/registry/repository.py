@@ -7,20 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Dialect,
-    Integer,
-    Select,
-    Text,
-    bindparam,
-    case,
-    exists,
-    func,
-    not_,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -41,26 +28,18 @@ from pool_server.database.records import (
     WithdrawalFlagRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.registry.access import (
-    AVAILABLE,
-    DELETED,
-    QUARANTINED,
-    known_to,
-    readable_by,
-    shared_with,
-    visible_to,
-)
+from pool_server.registry import access
 from pool_server.registry.withdrawal_status import standing_options
 from pool_server.wire.names import ModelAddress
 
-Versions = Callable[[], Select[ModelVersionRecord]]
+Versions = Callable[[], sa.Select[ModelVersionRecord]]
 """A choice of what is loaded with versions: `whole_versions`, `brief_versions`, `bare_versions`."""
 
 
-def whole_versions() -> Select[ModelVersionRecord]:
+def whole_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with all that a response needs, in a fixed number of queries."""
     return (
-        select(ModelVersionRecord)
+        sa.select(ModelVersionRecord)
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(
@@ -88,17 +67,17 @@ def whole_versions() -> Select[ModelVersionRecord]:
     )
 
 
-def bare_versions() -> Select[ModelVersionRecord]:
+def bare_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with nothing but their model and its site."""
     return (
-        select(ModelVersionRecord)
+        sa.select(ModelVersionRecord)
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site))
     )
 
 
-def brief_versions() -> Select[ModelVersionRecord]:
+def brief_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with their merge keys, for callers that need no more."""
     return bare_versions().options(selectinload(ModelVersionRecord.merge_keys))
 
@@ -113,27 +92,27 @@ def find_visible_model(
 ) -> ModelRecord | None:
     """Return a model with its site and grants, if the caller may see it."""
     return session.scalar(
-        models_named(site, name).where(visible_to(caller), ModelRecord.deleted_at.is_(None))
+        models_named(site, name).where(access.visible_to(caller), ModelRecord.deleted_at.is_(None))
     )
 
 
 def find_visible_id(session: Session, caller: Caller, site: str, name: str) -> int | None:
     """Return the number of a model, if the caller may see it."""
     return session.scalar(
-        select(ModelRecord.id)
+        sa.select(ModelRecord.id)
         .join(ModelRecord.site)
         .where(
             SiteRecord.name == site,
             ModelRecord.name == name,
-            visible_to(caller),
+            access.visible_to(caller),
             ModelRecord.deleted_at.is_(None),
         )
     )
 
 
-def models_named(site: str, name: str) -> Select[ModelRecord]:
+def models_named(site: str, name: str) -> sa.Select[ModelRecord]:
     return (
-        select(ModelRecord)
+        sa.select(ModelRecord)
         .join(ModelRecord.site)
         .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
         .where(SiteRecord.name == site, ModelRecord.name == name)
@@ -145,7 +124,7 @@ def find_version(
     caller: Caller,
     site: str,
     name: str,
-    *conditions: ColumnElement[bool],
+    *conditions: sa.ColumnElement[bool],
     versions: Versions = whole_versions,
 ) -> ModelVersionRecord | None:
     """Return a version of a model that the caller may ask for.
@@ -159,21 +138,21 @@ def find_version(
             SiteRecord.name == site,
             ModelRecord.name == name,
             ModelRecord.deleted_at.is_(None),
-            readable_by(caller),
+            access.readable_by(caller),
             *conditions,
         )
         .order_by(
-            case((ModelVersionRecord.state == AVAILABLE, 0), else_=1),
-            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            sa.case((ModelVersionRecord.state == access.AVAILABLE, 0), else_=1),
+            sa.exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
             ModelVersionRecord.number.desc(),
         )
         .limit(1)
     )
 
 
-def has_alias(alias: str) -> ColumnElement[bool]:
+def has_alias(alias: str) -> sa.ColumnElement[bool]:
     """Return the condition that a version has an alias."""
-    return exists().where(
+    return sa.exists().where(
         AliasRecord.model_id == ModelVersionRecord.model_id,
         AliasRecord.version_id == ModelVersionRecord.id,
         AliasRecord.name == alias,
@@ -195,7 +174,7 @@ def find_anywhere(
     """Return the oldest version with this digest of a model that the caller may see."""
     return session.scalar(
         versions()
-        .where(ModelVersionRecord.digest == digest, readable_by(caller))
+        .where(ModelVersionRecord.digest == digest, access.readable_by(caller))
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
@@ -210,7 +189,7 @@ def find_original(
     the file. `other_than` is the id of a version that does not count.
     """
     query = (
-        select(ModelVersionRecord)
+        sa.select(ModelVersionRecord)
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(
@@ -220,8 +199,8 @@ def find_original(
         )
         .where(
             ModelVersionRecord.digest == digest,
-            ModelVersionRecord.state != DELETED,
-            known_to(site_id),
+            ModelVersionRecord.state != access.DELETED,
+            access.known_to(site_id),
         )
         .order_by(ModelVersionRecord.id)
         .limit(1)
@@ -243,11 +222,11 @@ def oldest_of(session: Session, site_id: int, digest: str) -> int:
     return found
 
 
-def _oldest(digest: str) -> Select[int]:
+def _oldest(digest: str) -> sa.Select[int]:
     return (
-        select(func.min(ModelVersionRecord.id))
+        sa.select(sa.func.min(ModelVersionRecord.id))
         .join(ModelVersionRecord.model)
-        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED)
+        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != access.DELETED)
     )
 
 
@@ -255,7 +234,7 @@ def followed_parents(session: Session, digest: str) -> set[str]:
     """Return the digests of what a file was made from, as far as the pool believes recipes."""
     return set(
         session.scalars(
-            select(ParentRecord.parent_digest).where(
+            sa.select(ParentRecord.parent_digest).where(
                 ParentRecord.child_digest == digest, ParentRecord.followed
             )
         )
@@ -265,12 +244,12 @@ def followed_parents(session: Session, digest: str) -> set[str]:
 def are_older(session: Session, digests: Collection[str], version_id: int) -> bool:
     """Return whether every one of these files that the pool has was here before a version."""
     oldest = (
-        select(func.min(ModelVersionRecord.id).label("first_id"))
+        sa.select(sa.func.min(ModelVersionRecord.id).label("first_id"))
         .where(among(ModelVersionRecord.digest, "digests"))
         .group_by(ModelVersionRecord.digest)
         .subquery()
     )
-    newest = session.scalar(select(func.max(oldest.c.first_id)), {"digests": list(digests)})
+    newest = session.scalar(sa.select(sa.func.max(oldest.c.first_id)), {"digests": list(digests)})
     return newest is None or newest < version_id
 
 
@@ -280,15 +259,15 @@ def find_quarantining_actors(session: Session, site_id: int, digest: str) -> Seq
     Not what a site quarantined of its own that `site_id` knows nothing of.
     """
     own = ModelVersionRecord.state_changed_by.startswith(SiteRecord.name + "/")
-    shared = or_(shared_with(site_id), known_to(site_id))
+    shared = sa.or_(access.shared_with(site_id), access.known_to(site_id))
     return session.scalars(
-        select(ModelVersionRecord.state_changed_by)
+        sa.select(ModelVersionRecord.state_changed_by)
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .where(
             ModelVersionRecord.digest == digest,
-            ModelVersionRecord.state == QUARANTINED,
-            or_(not_(own), shared),
+            ModelVersionRecord.state == access.QUARANTINED,
+            sa.or_(sa.not_(own), shared),
         )
     ).all()
 
@@ -302,11 +281,11 @@ def visible_homes(
     """
     homes: dict[str, list[ModelRecord]] = defaultdict(list)
     rows = session.execute(
-        select(ModelVersionRecord.digest, ModelRecord)
+        sa.select(ModelVersionRecord.digest, ModelRecord)
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
-        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        .where(among(ModelVersionRecord.digest, "digests"), access.readable_by(caller))
         .order_by(ModelVersionRecord.id),
         {"digests": list(digests)},
     )
@@ -318,12 +297,12 @@ def visible_homes(
 def visible_addresses(session: Session, caller: Caller, digests: Collection[str]) -> dict[str, str]:
     """Return the address of the oldest version with each digest, of those the caller may see."""
     rows = session.execute(
-        select(
+        sa.select(
             ModelVersionRecord.digest, SiteRecord.name, ModelRecord.name, ModelVersionRecord.number
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
-        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        .where(among(ModelVersionRecord.digest, "digests"), access.readable_by(caller))
         .order_by(ModelVersionRecord.id.desc()),
         {"digests": list(digests)},
     )
@@ -334,15 +313,15 @@ def visible_addresses(session: Session, caller: Caller, digests: Collection[str]
 
 def list_label_keys(session: Session, caller: Caller) -> list[str]:
     """Return the keys of the labels of all versions that the caller may see."""
-    keys = select(LabelRecord.key).distinct().subquery()
+    keys = sa.select(LabelRecord.key).distinct().subquery()
     is_shown = (
-        select(LabelRecord.version_id)
+        sa.select(LabelRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == LabelRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(LabelRecord.key == keys.c.key, readable_by(caller))
+        .where(LabelRecord.key == keys.c.key, access.readable_by(caller))
         .exists()
     )
-    return list(session.scalars(select(keys.c.key).where(is_shown).order_by(keys.c.key)))
+    return list(session.scalars(sa.select(keys.c.key).where(is_shown).order_by(keys.c.key)))
 
 
 def get_version(session: Session, version_id: int) -> ModelVersionRecord:
@@ -373,7 +352,9 @@ def lock_model(session: Session, model: ModelRecord) -> None:
 
 def next_number(session: Session, model_id: int) -> int:
     newest = session.scalar(
-        select(func.max(ModelVersionRecord.number)).where(ModelVersionRecord.model_id == model_id)
+        sa.select(sa.func.max(ModelVersionRecord.number)).where(
+            ModelVersionRecord.model_id == model_id
+        )
     )
     return (newest or 0) + 1
 
@@ -386,13 +367,13 @@ class _Values(TypeDecorator[Sequence[Any]]):
     PostgreSQL has arrays, but its driver takes ten times as long to write one of a thousand texts.
     """
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
     def process_bind_param(
         self,
         value: Sequence[Any] | None,
-        dialect: Dialect,  # noqa: ARG002 - SQLAlchemy gives it
+        dialect: sa.Dialect,  # noqa: ARG002 - SQLAlchemy gives it
     ) -> str:
         return json.dumps(list(value or ()))
 
@@ -403,12 +384,12 @@ class _Among(FunctionElement[bool]):
     inherit_cache = True
 
 
-def among(column: Any, name: str) -> ColumnElement[bool]:
+def among(column: Any, name: str) -> sa.ColumnElement[bool]:
     """Return the condition that `column` is one of the values in the parameter `name`.
 
     For columns of texts and of whole numbers.
     """
-    return _Among(column, bindparam(name, type_=_Values()))
+    return _Among(column, sa.bindparam(name, type_=_Values()))
 
 
 @compiles(_Among, "sqlite")
@@ -420,6 +401,6 @@ def _among_on_sqlite(element: _Among, compiler: SQLCompiler, **options: Any) -> 
 @compiles(_Among, "postgresql")
 def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
     column, values = (compiler.process(each, **options) for each in element.clauses)
-    kind = "bigint" if isinstance(next(iter(element.clauses)).type, Integer) else "text"
+    kind = "bigint" if isinstance(next(iter(element.clauses)).type, sa.Integer) else "text"
     elements = f"json_array_elements_text(CAST({values} AS json))"
     return f"{column} = ANY (ARRAY(SELECT CAST({elements} AS {kind})))"

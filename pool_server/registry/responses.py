@@ -45,15 +45,10 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.http.identity import Caller
+from pool_server.registry import withdrawal_status
 from pool_server.registry.access import curates_pool, readable, viewing_site
 from pool_server.registry.filters import MergeKey
 from pool_server.registry.repository import among
-from pool_server.registry.withdrawal_status import (
-    flags_of,
-    standing_options,
-    successors_of,
-    withdrawal_of,
-)
 from pool_server.wire.data_use import label_of
 from pool_server.wire.models import ModelVersionResponse
 
@@ -75,10 +70,7 @@ def describe_versions(
 ) -> list[ModelVersionResponse]:
     """Return the versions with these ids, in this order, that the caller may ask for.
 
-    Parameters
-    ----------
-    merge_groups : sequence of sequences of MergeKey
-        `mergeable_by` has only methods of which a version has a key in every group.
+    `mergeable_by` has only methods of which a version has a key in every one of `merge_groups`.
     """
     if not version_ids:
         return []
@@ -121,9 +113,9 @@ def _describe(
     standings = (
         {
             version.id: {
-                "withdrawal": withdrawal_of(version),
-                "flags": flags_of(version, viewer),
-                "successors": successors_of(version),
+                "withdrawal": withdrawal_status.withdrawal_of(version),
+                "flags": withdrawal_status.flags_of(version, viewer),
+                "successors": withdrawal_status.successors_of(version),
             }
             for version in session.scalars(_standings(), {"versions": marked})
         }
@@ -292,7 +284,7 @@ def _standings() -> Select[ModelVersionRecord]:
         .join(ModelVersionRecord.model)
         .options(
             contains_eager(ModelVersionRecord.model).joinedload(ModelRecord.site),
-            *standing_options(),
+            *withdrawal_status.standing_options(),
         )
         .where(among(ModelVersionRecord.id, "versions"))
     )

@@ -33,16 +33,8 @@ from typing import Literal, NamedTuple
 from sqlalchemy import Connection, inspect, text
 
 from pool_server.http.identity import Caller
+from pool_server.registry import filters
 from pool_server.registry.access import access_terms
-from pool_server.registry.filters import (
-    LabelBound,
-    LabelFilter,
-    MergeKey,
-    MetricRelation,
-    ModelQuery,
-    Order,
-    Position,
-)
 
 NEWEST = "newest"
 _SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
@@ -61,7 +53,7 @@ class RangeFilter:
     key: Literal["name", "key"]
     number: Literal["value", "number"]
     name: str
-    relation: MetricRelation
+    relation: filters.MetricRelation
     bound: float
 
 
@@ -69,28 +61,16 @@ class RangeFilter:
 class SearchPlan:
     """One search: every condition holds for each version that is found.
 
-    Attributes
-    ----------
-    groups : tuple of tuples of str
-        Of each group, one of the terms.
-    parts : tuple of str
-        What the words contain, in upper or lower case.
-    after : Position, optional
-        Where the page before ended.
-    other_than : str, optional
-        A digest that is left out.
-    with_facets : bool
-        Return the terms that are counted.
-    names_model : bool
-        Only versions of models of one name are wanted.
+    Of each group it has one of the terms; its words contain all `parts`, in upper or lower case. It
+    comes `after` where the page before ended, and has another digest than `other_than`.
     """
 
     groups: TermGroups
     parts: tuple[str, ...]
     ranges: tuple[RangeFilter, ...]
-    order: Order
+    order: filters.Order
     limit: int
-    after: Position | None = None
+    after: filters.Position | None = None
     other_than: str | None = None
     with_facets: bool = False
     names_model: bool = False
@@ -106,8 +86,8 @@ class Found(NamedTuple):
 
 def plan_search(
     caller: Caller,
-    query: ModelQuery,
-    merge_groups: Sequence[Sequence[MergeKey]] = (),
+    query: filters.ModelQuery,
+    merge_groups: Sequence[Sequence[filters.MergeKey]] = (),
     *,
     other_than: str | None = None,
     limit: int,
@@ -120,7 +100,7 @@ def plan_search(
     ranges = [
         RangeFilter("labels", "key", "number", each.key, each.relation, each.bound)
         for each in query.labels
-        if isinstance(each, LabelBound)
+        if isinstance(each, filters.LabelBound)
     ]
     ranges += [
         RangeFilter("metrics", "name", "value", each.name, each.relation, each.bound)
@@ -159,7 +139,9 @@ def number_of(term: str) -> int:
 
 
 def terms_of(
-    caller: Caller, query: ModelQuery, merge_groups: Sequence[Sequence[MergeKey]] = ()
+    caller: Caller,
+    query: filters.ModelQuery,
+    merge_groups: Sequence[Sequence[filters.MergeKey]] = (),
 ) -> TermGroups:
     """Return what a query asks of a version's terms, and who asks."""
     groups = access_terms(caller, query.state, latest=query.latest)
@@ -168,7 +150,9 @@ def terms_of(
     for letter, name in (("k", query.kind), ("s", query.site), ("n", query.name)):
         if name is not None:
             groups.append((text_term(letter, name),))
-    groups += [(label_term(each),) for each in query.labels if isinstance(each, LabelFilter)]
+    groups += [
+        (label_term(each),) for each in query.labels if isinstance(each, filters.LabelFilter)
+    ]
     groups += [
         tuple(dict.fromkeys(text_term("m", f"{each.method}:{each.key}") for each in group))
         for group in merge_groups
@@ -177,7 +161,7 @@ def terms_of(
     return tuple(dict.fromkeys(groups))
 
 
-def label_term(wanted: LabelFilter) -> str:
+def label_term(wanted: filters.LabelFilter) -> str:
     value = "" if wanted.value is None else f"={wanted.value}"
     return text_term("l", wanted.key + value)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
+from fastapi import Depends
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.errors import MissingError, QueryError
-from pool_server.http.identity import Caller
+from pool_server.http.identity import Caller, SignedIn
+from pool_server.http.parameters import ModelName, Reference, SiteName
+from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry import repository
 from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, Position, read_digest
 from pool_server.registry.finder import Finder
@@ -80,6 +84,31 @@ def resolve_version(
             hint=f"`poolctl models ls --name {name}` lists the versions there are.",
         )
     return version
+
+
+def version_to_read(
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
+) -> ModelVersionRecord:
+    return resolve_version(session, caller, site, name, reference)
+
+
+def version_to_name(
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
+) -> ModelVersionRecord:
+    bare = repository.bare_versions
+    return resolve_version(session, caller, site, name, reference, versions=bare)
+
+
+def version_to_change(
+    caller: SignedIn, session: WritingSession, site: SiteName, name: ModelName, reference: Reference
+) -> ModelVersionRecord:
+    return resolve_version(session, caller, site, name, reference)
+
+
+VersionToRead = Annotated[ModelVersionRecord, Depends(version_to_read)]
+VersionToName = Annotated[ModelVersionRecord, Depends(version_to_name)]
+VersionToChange = Annotated[ModelVersionRecord, Depends(version_to_change)]
+"""The version that the address of a request names, loaded by the session of the request."""
 
 
 def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPage:

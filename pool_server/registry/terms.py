@@ -28,18 +28,8 @@ from pool_server.database.records import (
 from pool_server.errors import RefusedError, TermsForbidError
 from pool_server.registry.access import AVAILABLE, CONSORTIUM, known_to
 from pool_server.registry.repository import among
+from pool_server.wire import data_use_rules
 from pool_server.wire.data_use import CLINICAL_CARE, Term
-from pool_server.wire.data_use_rules import (
-    PERMISSIVE,
-    IntendedUse,
-    TermProblem,
-    TermsOf,
-    check_merge,
-    check_redistribution,
-    contradictions,
-    inherited_terms,
-    sort_terms,
-)
 
 
 def today_utc() -> date:
@@ -67,34 +57,31 @@ def require_terms(
     parents: Mapping[str, str],
     *,
     site: SiteRecord,
-    use: IntendedUse | None,
+    use: data_use_rules.IntendedUse | None,
 ) -> None:
-    """Raise unless a file with these terms and parents may be announced.
+    """Raise unless a file with these terms and parents may be announced, as a model of `site`.
 
-    Parameters
-    ----------
-    own : sequence of Term
-        What its uploader declares.
-    parents : mapping
-        Digests of a merged model's inputs, and what to call each; empty for any other model.
-    site : SiteRecord
-        Whose model it becomes.
+    `own` is what its uploader declares; `parents` has the digests of a merged model's inputs, and
+    what to call each.
     """
-    if problems := contradictions(own, "the declared terms"):
+    if problems := data_use_rules.contradictions(own, "the declared terms"):
         raise RefusedError(
             "; ".join(each.message for each in problems),
             code="terms_refused",
             hint="Alternatives stand in one term, separated by commas: DUO:0000028=site-a,site-b.",
         )
     known = known_terms(session, parents, site.id)
-    inputs = [TermsOf(parents[digest], sort_terms(known[digest])) for digest in sorted(known)]
+    inputs = [
+        data_use_rules.TermsOf(parents[digest], data_use_rules.sort_terms(known[digest]))
+        for digest in sorted(known)
+    ]
     if any(each.code == CLINICAL_CARE for each in own):
-        use = (use or IntendedUse()).including("clinical")
+        use = (use or data_use_rules.IntendedUse()).including("clinical")
     names = (site.name, site.display_name)
-    problems = check_merge(inputs, use, today=today_utc(), institution=names)
+    problems = data_use_rules.check_merge(inputs, use, today=today_utc(), institution=names)
     # What the uploader declares must not contradict what it inherits, either.
-    inherited = inherited_terms(each.terms for each in inputs)
-    problems += contradictions([*inherited, *own], "what is declared and inherited")
+    inherited = data_use_rules.inherited_terms(each.terms for each in inputs)
+    problems += data_use_rules.contradictions([*inherited, *own], "what is declared and inherited")
     _raise_if_forbidden(problems, "the terms of the inputs forbid this merge")
 
 
@@ -107,11 +94,11 @@ def require_redistributable(version: ModelVersionRecord) -> None:
     """
     name = f"{version.model.site.name}/{version.model.name}@{version.number}"
     terms = [Term(code=each.code, detail=each.detail) for each in version.terms]
-    problems = check_redistribution(terms, today=today_utc(), name=name)
+    problems = data_use_rules.check_redistribution(terms, today=today_utc(), name=name)
     _raise_if_forbidden(problems, f"{name} cannot be handed on")
 
 
-def _raise_if_forbidden(problems: Iterable[TermProblem], what: str) -> None:
+def _raise_if_forbidden(problems: Iterable[data_use_rules.TermProblem], what: str) -> None:
     forbidding = list(dict.fromkeys(each for each in problems if each.forbids))
     if forbidding:
         raise TermsForbidError(
@@ -143,12 +130,14 @@ def add_terms(
     inputs = set(parents) - {version.digest}
     known = known_terms(session, inputs, site_id)
     # Inputs that the pool does not know allow nothing beyond what the others do.
-    inherited = set(inherited_terms(known.get(digest, set()) for digest in inputs))
+    inherited = set(data_use_rules.inherited_terms(known.get(digest, set()) for digest in inputs))
     copied = _terms_of_copies(session, site_id, version)
-    inherited |= {each for each in copied or () if each.code not in PERMISSIVE}
+    inherited |= {each for each in copied or () if each.code not in data_use_rules.PERMISSIVE}
     # What would allow more than the inputs do is not taken from whoever made the merge.
     kept = {
-        each for each in own if not inherited or each in inherited or each.code not in PERMISSIVE
+        each
+        for each in own
+        if not inherited or each in inherited or each.code not in data_use_rules.PERMISSIVE
     }
     session.add_all(
         [
@@ -159,10 +148,12 @@ def add_terms(
     session.flush()
     if copied is None:
         _pass_on(
-            session, version, [each for each in kept | inherited if each.code not in PERMISSIVE]
+            session,
+            version,
+            [each for each in kept | inherited if each.code not in data_use_rules.PERMISSIVE],
         )
     elif is_proven:
-        bound = [each for each in inherited if each.code not in PERMISSIVE]
+        bound = [each for each in inherited if each.code not in data_use_rules.PERMISSIVE]
         _pass_on(session, version, bound, to_copies=True)
 
 

@@ -15,57 +15,47 @@ All of it is read from what `pool_server.registry.repository.whole_versions` has
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy.orm import joinedload, selectinload
 
-from pool_server.database.records import (
-    ModelRecord,
-    ModelVersionRecord,
-    SuccessorRecord,
-    WithdrawalFlagRecord,
-    WithdrawalRecord,
-)
+from pool_server.database import records
 from pool_server.errors import VersionWithdrawnError
+from pool_server.http.parameters import describe
 from pool_server.registry.access import AVAILABLE, CONSORTIUM, PUBLIC, rights_of_site
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.withdrawals import (
-    Withdrawal,
-    WithdrawalEffect,
-    WithdrawalFlag,
-    WithdrawalReason,
-)
+from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag
 
 
 def standing_options() -> tuple[Any, ...]:
     """Return what a query of versions has to load; costs nothing for versions in good standing."""
-    flag, successor = ModelVersionRecord.flags, ModelVersionRecord.successors
+    flag, successor = records.ModelVersionRecord.flags, records.ModelVersionRecord.successors
     return (
-        selectinload(ModelVersionRecord.withdrawal),
+        selectinload(records.ModelVersionRecord.withdrawal),
         selectinload(flag)
-        .joinedload(WithdrawalFlagRecord.withdrawal)
-        .joinedload(WithdrawalRecord.version)
-        .joinedload(ModelVersionRecord.model)
-        .options(joinedload(ModelRecord.site), selectinload(ModelRecord.grants)),
+        .joinedload(records.WithdrawalFlagRecord.withdrawal)
+        .joinedload(records.WithdrawalRecord.version)
+        .joinedload(records.ModelVersionRecord.model)
+        .options(joinedload(records.ModelRecord.site), selectinload(records.ModelRecord.grants)),
         selectinload(successor)
-        .joinedload(SuccessorRecord.successor)
+        .joinedload(records.SuccessorRecord.successor)
         .options(
-            joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site),
-            selectinload(ModelVersionRecord.flags),
+            joinedload(records.ModelVersionRecord.model).joinedload(records.ModelRecord.site),
+            selectinload(records.ModelVersionRecord.flags),
         ),
     )
 
 
-def address_of(version: ModelVersionRecord) -> str:
+def address_of(version: records.ModelVersionRecord) -> str:
     return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
 
 
-def subject_of(version: ModelVersionRecord) -> str:
+def subject_of(version: records.ModelVersionRecord) -> str:
     """Return what the audit calls a version."""
     return address_of(version).removeprefix("pool://")
 
 
-def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
+def name_for_site(site_id: int, version: records.ModelVersionRecord) -> str:
     """Return the name of a version for a site: its address, or a digest if it may not see it.
 
     Who names a file by its digest need not know whose it is. The version's model was loaded with
@@ -76,21 +66,21 @@ def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
     return address_of(version) if is_own or is_shown else f"sha256:{version.digest}"
 
 
-def withdrawal_of(version: ModelVersionRecord) -> Withdrawal | None:
+def withdrawal_of(version: records.ModelVersionRecord) -> Withdrawal | None:
     """Return how a version was withdrawn; None if it was not."""
     if version.withdrawal is None:
         return None
     return describe_withdrawal(version.withdrawal, version)
 
 
-def describe_withdrawal(record: WithdrawalRecord, version: ModelVersionRecord) -> Withdrawal:
+def describe_withdrawal(
+    record: records.WithdrawalRecord, version: records.ModelVersionRecord
+) -> Withdrawal:
     """Return a withdrawal as clients see it; `version` is the withdrawn one, with its standing."""
-    return Withdrawal(
+    return describe(
+        Withdrawal,
+        record,
         address=address_of(version),
-        digest=record.digest,
-        reason=cast("WithdrawalReason", record.reason),
-        explanation=record.explanation,
-        effect=cast("WithdrawalEffect", record.effect),
         withdrawn_at=record.created_at,
         withdrawn_by=record.created_by,
         successors=successors_of(version),
@@ -108,7 +98,7 @@ def hide_flag_name(flag: WithdrawalFlag) -> WithdrawalFlag:
     return flag.model_copy(update={"address": f"sha256:{flag.digest}"})
 
 
-def flags_of(version: ModelVersionRecord, viewer: int | None) -> list[WithdrawalFlag]:
+def flags_of(version: records.ModelVersionRecord, viewer: int | None) -> list[WithdrawalFlag]:
     """Return what was withdrawn of the things that a version holds.
 
     What the site `viewer` may not see is named by its digest; None sees all.
@@ -116,18 +106,13 @@ def flags_of(version: ModelVersionRecord, viewer: int | None) -> list[Withdrawal
     return [_describe_flag(flag, viewer) for flag in version.flags]
 
 
-def _describe_flag(flag: WithdrawalFlagRecord, viewer: int | None) -> WithdrawalFlag:
+def _describe_flag(flag: records.WithdrawalFlagRecord, viewer: int | None) -> WithdrawalFlag:
     withdrawn = flag.withdrawal.version
-    return WithdrawalFlag(
-        address=address_of(withdrawn) if viewer is None else name_for_site(viewer, withdrawn),
-        digest=flag.withdrawal.digest,
-        reason=cast("WithdrawalReason", flag.withdrawal.reason),
-        effect=cast("WithdrawalEffect", flag.withdrawal.effect),
-        flagged_at=flag.created_at,
-    )
+    address = address_of(withdrawn) if viewer is None else name_for_site(viewer, withdrawn)
+    return describe(WithdrawalFlag, flag.withdrawal, address=address, flagged_at=flag.created_at)
 
 
-def successors_of(version: ModelVersionRecord) -> list[str]:
+def successors_of(version: records.ModelVersionRecord) -> list[str]:
     """Return the addresses of what replaces a version, newest first.
 
     Only successors that are themselves in good standing, and that everybody who sees the version
@@ -145,7 +130,7 @@ def successors_of(version: ModelVersionRecord) -> list[str]:
     ]
 
 
-def refusal_of(version: ModelVersionRecord) -> WithdrawalRecord | None:
+def refusal_of(version: records.ModelVersionRecord) -> records.WithdrawalRecord | None:
     """Return the withdrawal because of which the version's bytes are not given out, if any.
 
     The same bytes may have been withdrawn under another name; they are refused here, too.
@@ -158,7 +143,7 @@ def refusal_of(version: ModelVersionRecord) -> WithdrawalRecord | None:
     return None
 
 
-def require_not_withdrawn(version: ModelVersionRecord) -> None:
+def require_not_withdrawn(version: records.ModelVersionRecord) -> None:
     """Raise if the version's bytes are not given out any more."""
     withdrawal = refusal_of(version)
     if withdrawal is None:
@@ -181,7 +166,7 @@ def require_not_withdrawn(version: ModelVersionRecord) -> None:
     )
 
 
-def warning_of(version: ModelVersionRecord) -> tuple[str, str]:
+def warning_of(version: records.ModelVersionRecord) -> tuple[str, str]:
     """Return ``withdrawn`` or ``flagged``, and the reasons with commas between them.
 
     Both are empty for a version in good standing.

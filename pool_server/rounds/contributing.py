@@ -16,119 +16,17 @@ from pool_server.database.records import (
     SiteRecord,
     UploadRecord,
 )
-from pool_server.errors import (
-    ConflictError,
-    MissingError,
-    NotAllowedError,
-    RefusedError,
-    RoundClosedError,
-)
+from pool_server.errors import ConflictError, RefusedError, RoundClosedError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.limited import run_limited
 from pool_server.people.sites import get_site
 from pool_server.people.usage import require_room
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
-from pool_server.rounds.repository import describe_round
 from pool_server.transfers.checking import check_limits
-from pool_server.transfers.receiving import (
-    Announcement,
-    Arrival,
-    Destination,
-    announce_upload,
-    complete_upload,
-)
-from pool_server.transfers.service import describe_upload, get_upload
-from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, ContributionRequest, RoundResponse
-from pool_server.wire.uploads import UploadResponse
-
-
-def announce_contribution(
-    parts: ServerParts, caller: Caller, key: str, request: ContributionRequest
-) -> tuple[UploadResponse, bool]:
-    """Begin to receive a contribution, or find the one under way, or find that it is there.
-
-    Returns
-    -------
-    UploadResponse
-    bool
-        True when something new was made.
-
-    Raises
-    ------
-    RoundClosedError
-        It is too late; a site that was asked is then known as late.
-    ConflictError
-        The site has contributed a file with another digest, or the base was withdrawn.
-    """
-    with parts.database.read() as session:
-        found = service.get_round(session, caller, key)
-    _require_participant(caller, found, request.site)
-    destination = Contributions(parts, found, _check_sum_of_servers(parts, found, request))
-    with _note_lateness(parts, found, request.site):
-        upload, is_new = announce_upload(destination, caller, request)
-    return describe_upload(parts, upload), is_new
-
-
-def complete_contribution(
-    parts: ServerParts, caller: Caller, key: str, upload_id: str
-) -> UploadResponse:
-    """Check a contribution whose parts are all there, and make it count.
-
-    Raises
-    ------
-    RoundClosedError, ConflictError
-        It came too late, or after another one of this site.
-    DigestMismatchError, FormatRefusedError, RefusedError
-        The file is refused for good.
-    """
-    with parts.database.read() as session:
-        found = service.get_round(session, caller, key)
-        site = get_upload(session, caller, upload_id).site.name
-    with _note_lateness(parts, found, site):
-        upload = complete_upload(Contributions(parts, found), caller, upload_id)
-    return describe_upload(parts, upload)
-
-
-def take_back_contribution(
-    parts: ServerParts, caller: Caller, key: str, site: str
-) -> RoundResponse:
-    """Remove a site's contribution and its file.
-
-    Raises
-    ------
-    RoundClosedError
-        The round is finished: its result holds the contribution.
-    MissingError
-        The site has not contributed.
-    """
-    with parts.database.write() as session:
-        found = service.get_round(session, caller, key)
-        caller.require_upload_to(site)
-        current = repository.lock_round(session, found.id)
-        if current.state == repository.FINISHED:
-            raise RoundClosedError(
-                f"round {key} is finished, and its result holds the contribution of {site!r}",
-                hint="Who has the result may withdraw it: `poolctl models withdraw`.",
-            )
-        contribution = next((e for e in current.contributions if e.site.name == site), None)
-        if contribution is None:
-            raise MissingError(
-                f"site {site!r} has not contributed to round {key}",
-                code="contribution_not_found",
-                hint=f"`poolctl rounds info {key}` shows who has.",
-            )
-        digest = contribution.digest
-        session.delete(contribution)
-        record_act(session, caller, "round.take-back", key, site=site, digest=digest)
-        session.flush()
-        is_needed = repository.is_needed(session, digest)
-        described = describe_round(repository.lock_round(session, current.id))
-    if not is_needed:
-        parts.storage.remove_content(digest)
-    return described
+from pool_server.transfers.receiving import Announcement, Arrival, Destination
+from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, ContributionRequest
 
 
 @dataclass(frozen=True)
@@ -143,10 +41,7 @@ class CheckedSum:
 class Contributions(Destination[ContributionRequest, dict[str, Any]]):
     """The contributions to one round.
 
-    Attributes
-    ----------
-    sum_of_servers : CheckedSum, optional
-        The announced file, where the servers of a secure round have sent it.
+    `sum_of_servers` is the announced file, where the servers of a secure round have sent it.
     """
 
     purpose: ClassVar[str] = "contribution"
@@ -214,7 +109,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
                 file_name=upload.file_name,
                 summary=arrived.checked,
                 least_others=max(upload.least_others or DEFAULT_LEAST_OTHERS, current.least_others),
-                created_by=service.name_of(caller),
+                created_by=caller.name,
                 token_id=caller.token_id,
             )
         )
@@ -230,7 +125,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
         session.flush()
 
 
-def _check_sum_of_servers(
+def check_sum_of_servers(
     parts: ServerParts, found: RoundRecord, request: ContributionRequest
 ) -> CheckedSum | None:
     """Look at the sum that the servers of a secure round sent; None where they did not.
@@ -276,13 +171,7 @@ def _require_enough_others(found: RoundRecord, site: str, least_others: int) -> 
 
 
 def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContributionRecord | None:
-    """Return the site's contribution if it has this digest, or None.
-
-    Raises
-    ------
-    ConflictError
-        It contributed something else.
-    """
+    """Return the site's contribution if it has this digest, or None."""
     for contribution in found.contributions:
         if contribution.site_id != site_id:
             continue
@@ -332,14 +221,8 @@ def check_contribution(
     return summary
 
 
-def _require_participant(caller: Caller, found: RoundRecord, site: str) -> None:
-    caller.require_upload_to(site)
-    if not service.takes_part(found, site):
-        raise NotAllowedError(f"site {site!r} was not asked to take part in round {found.key}")
-
-
 @contextmanager
-def _note_lateness(parts: ServerParts, found: RoundRecord, site: str) -> Iterator[None]:
+def note_lateness(parts: ServerParts, found: RoundRecord, site: str) -> Iterator[None]:
     """Record that a site came after the round had ended."""
     try:
         yield

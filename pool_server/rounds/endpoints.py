@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
-from pool_server.errors import StorageFullError, TooLargeError, VersionWithdrawnError
+from aggregators.methods.networks.replies import encode_reply
+from aggregators.methods.networks.round_files import decode_optimiser_state
+from pool_server import errors
+from pool_server.database.records import RoundRecord, now_utc
+from pool_server.http.audit import record_act
 from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import SignedIn, Uploader, needs
-from pool_server.http.parameters import Cursor, Limit, SiteName, read_cursor
+from pool_server.http.parameters import BeforeId, Limit, SiteName, find_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.people.sites import get_site
+from pool_server.registry.repository import get_version
+from pool_server.registry.withdrawal_status import require_not_withdrawn
 from pool_server.rounds import repository, service
-from pool_server.rounds.contributing import (
-    announce_contribution,
-    complete_contribution,
-    take_back_contribution,
-)
+from pool_server.rounds.contributing import Contributions, check_sum_of_servers, note_lateness
 from pool_server.rounds.finishing import request_finish
-from pool_server.rounds.replies import read_reply
-from pool_server.rounds.repository import describe_round
+from pool_server.rounds.methods import find_round_method
+from pool_server.rounds.repository import describe_round, has_enough, missing_sites, state_of
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
+from pool_server.transfers.receiving import announce_upload, complete_upload
+from pool_server.transfers.service import describe_upload, get_upload
+from pool_server.wire import rounds
 from pool_server.wire.merges import MergeJobResponse
-from pool_server.wire.rounds import (
-    ROUND_KEY_PATTERN,
-    ContributionRequest,
-    FinishRequest,
-    RoundPage,
-    RoundRequest,
-    RoundResponse,
-    RoundState,
-    WaitingRounds,
-)
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import UploadResponse
 
+LONGEST = timedelta(days=366)
 router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
 
 RoundId = Annotated[
     str,
     Path(
-        pattern=ROUND_KEY_PATTERN,
+        pattern=rounds.ROUND_KEY_PATTERN,
         description="Identifier of the round.",
         examples=["4f1d2c3b4a596877"],
     ),
@@ -52,9 +50,61 @@ _UNDER_WAY: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("", status_code=201, summary="Start a round")
-def start(caller: Uploader, session: WritingSession, request: RoundRequest) -> RoundResponse:
+def start(
+    caller: Uploader, session: WritingSession, request: rounds.RoundRequest
+) -> rounds.RoundResponse:
     """Ask sites to train a model together. One's own site must be among them, save for admins."""
-    return service.start_round(session, caller, request)
+    names = sorted(set(request.sites))
+    service.require_own_site_among(caller, names)
+    method = find_round_method(request.method)
+    if len(names) < repository.FEWEST_CONTRIBUTIONS:
+        raise errors.RoundRefusedError(
+            f"a round needs at least {repository.FEWEST_CONTRIBUTIONS} sites: the result of one "
+            "contribution would show it",
+            hint=f"`{method.alone}` does the same with data sets on one machine.",
+        )
+    if len(names) <= request.least_others:
+        raise errors.RoundRefusedError(
+            f"each contribution is to be combined with {request.least_others} others, and the "
+            f"round has {len(names)} sites; expected {request.least_others + 1} or more"
+        )
+    base = service.find_base(session, caller, request.base)
+    if request.secure is not None:
+        service.require_summable(session, method, names, request.secure)
+    options = method.check_options(request.mode, request.options)
+    method.require_sites(len(names), options)
+    method.require_base(base)
+    rounds_total = method.rounds_to_hold(request.mode, request.rounds, base)
+    now = now_utc()
+    if not now < request.deadline <= now + LONGEST:
+        raise errors.RoundRefusedError(
+            f"the deadline {request.deadline:%Y-%m-%d %H:%M %Z} is not between now and "
+            f"{LONGEST.days} days from now"
+        )
+    sites = [get_site(session, name) for name in names]
+    service.require_usable_by_all(base, sites)
+    started = service.open_round(
+        session,
+        caller,
+        base,
+        sites,
+        site_id=caller.site_id,
+        token_id=caller.token_id,
+        created_by=caller.name,
+        method=request.method,
+        method_version=method.aggregation.version,
+        mode=request.mode,
+        options=method.cover_rounds(options, rounds_total),
+        description=request.description,
+        number=1,
+        rounds_total=rounds_total,
+        deadline=request.deadline,
+        duration_s=int((request.deadline - now).total_seconds()) + 1,
+        least_others=request.least_others,
+        created_at=now,
+        secure=None if request.secure is None else request.secure.model_dump(mode="json"),
+    )
+    return describe_round(started)
 
 
 @router.get("", summary="List the rounds")
@@ -62,24 +112,25 @@ def list_rounds(
     caller: SignedIn,
     session: ReadingSession,
     state: Annotated[
-        RoundState | None, Query(description="Only rounds in this state.", examples=["open"])
+        rounds.RoundState | None, Query(description="Only rounds in this state.", examples=["open"])
     ] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
-) -> RoundPage:
+    before_id: BeforeId = None,
+) -> rounds.RoundPage:
     """Return the rounds that one's own site takes part in, newest first; all for admins."""
-    before_id = None if cursor is None else read_cursor(cursor)
-    return service.list_rounds(session, caller, state=state, before_id=before_id, limit=limit)
+    query = repository.select_rounds(None if caller.is_admin else caller.site_id, state)
+    page, next_cursor = find_page(session, query, RoundRecord.id, before_id, limit)
+    return rounds.RoundPage(items=[describe_round(each) for each in page], next_cursor=next_cursor)
 
 
 @router.get("/waiting", summary="Count the rounds that wait for one's site")
-def count_waiting(caller: SignedIn, session: ReadingSession) -> WaitingRounds:
+def count_waiting(caller: SignedIn, session: ReadingSession) -> rounds.WaitingRounds:
     """Return how many open rounds one's own site has not contributed to yet."""
-    return WaitingRounds(count=repository.count_waiting(session, caller.site_id))
+    return rounds.WaitingRounds(count=repository.count_waiting(session, caller.site_id))
 
 
 @router.get("/{round_id}", summary="Describe a round")
-def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> RoundResponse:
+def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> rounds.RoundResponse:
     """Return who takes part, who has contributed, who is missing, and the result."""
     return describe_round(service.get_round(session, caller, round_id))
 
@@ -87,38 +138,76 @@ def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> Ro
 @router.put("/{round_id}/terms", summary="Sign the terms of a round")
 def sign(
     caller: Uploader, session: WritingSession, round_id: RoundId, terms: Envelope
-) -> RoundResponse:
+) -> rounds.RoundResponse:
     """Keep what the site that started a round has signed: its base, method, options and sites.
 
     The pool compares it with the round, and each site checks the signature before it contributes.
     The rounds that follow have the same terms.
     """
-    return service.keep_terms(session, caller, round_id, terms)
+    found = repository.lock_round(session, service.get_round(session, caller, round_id).id)
+    service.require_starter(caller, found, "sign its terms")
+    service.require_contributions_taken(found)
+    expected = rounds.RoundTerms.of(describe_round(found))
+    try:
+        signed = rounds.RoundTerms.from_envelope(terms)
+    except ValueError as error:
+        raise errors.RefusedError(str(error), code="terms_refused") from error
+    if found.number > 1 or terms.body() != expected.to_bytes():
+        raise errors.RefusedError(
+            f"signed were not the terms of round {round_id}", code="terms_refused"
+        )
+    found.terms = terms.model_dump(mode="json")
+    record_act(session, caller, "round.sign", round_id, digest=signed.digest)
+    session.flush()
+    return describe_round(found)
 
 
 @router.post("/{round_id}/close", summary="Stop waiting")
-def close(caller: Uploader, session: WritingSession, round_id: RoundId) -> RoundResponse:
+def close(caller: Uploader, session: WritingSession, round_id: RoundId) -> rounds.RoundResponse:
     """Move the deadline to this moment. For the site that started the round, and admins."""
-    return service.close_round(session, caller, round_id)
+    found = repository.lock_round(session, service.get_round(session, caller, round_id).id)
+    service.require_starter(caller, found, "close it early")
+    if state_of(found) == "open":
+        if not has_enough(found):
+            raise errors.ConflictError(
+                f"round {round_id} has {len(found.contributions)} contributions, expected at "
+                f"least {service.describe_floor(found)}",
+                code="round_open",
+                hint=f"Wait for another, or end it: `poolctl rounds cancel {round_id}`",
+            )
+        found.deadline = now_utc()
+        record_act(session, caller, "round.close", round_id, missing=sorted(missing_sites(found)))
+        session.flush()
+    return describe_round(found)
 
 
 @router.post("/{round_id}/cancel", summary="Cancel a round")
-def cancel(caller: Uploader, session: WritingSession, round_id: RoundId) -> RoundResponse:
-    """End a round without a result. For the site that started the round, and admins."""
-    return service.cancel_round(session, caller, round_id)
+def cancel(caller: Uploader, session: WritingSession, round_id: RoundId) -> rounds.RoundResponse:
+    """End a round without a result. For the site that started the round, and admins.
+
+    Its contributions are kept.
+    """
+    found = service.get_round(session, caller, round_id)
+    service.require_starter(caller, found, "cancel it")
+    if repository.end_round(session, found.id, repository.CANCELLED, caller.name):
+        record_act(session, caller, "round.cancel", round_id)
+    found = repository.lock_round(session, found.id)
+    if found.state == repository.FINISHED:
+        raise errors.RoundClosedError(f"round {round_id} is finished and cannot be cancelled")
+    return describe_round(found)
 
 
 @router.post(
     "/{round_id}/contributions",
     status_code=201,
     summary="Announce a contribution",
-    responses=document_errors(TooLargeError, StorageFullError) | _UNDER_WAY,
+    responses=document_errors(errors.TooLargeError, errors.StorageFullError) | _UNDER_WAY,
 )
 def contribute(
     caller: Uploader,
     parts: Parts,
     round_id: RoundId,
-    request: ContributionRequest,
+    request: rounds.ContributionRequest,
     response: Response,
 ) -> UploadResponse:
     """Begin to send a contribution; its parts go where those of any upload go.
@@ -126,39 +215,83 @@ def contribute(
     A site has one contribution, and may take it back to send another. The same file announced
     again gives the upload that is under way, or is complete at once. Nobody can download it.
     """
-    answer, is_new = announce_contribution(parts, caller, round_id, request)
+    with parts.database.read() as session:
+        found = service.get_round(session, caller, round_id)
+    caller.require_upload_to(request.site)
+    if not service.takes_part(found, request.site):
+        raise errors.NotAllowedError(
+            f"site {request.site!r} was not asked to take part in round {found.key}"
+        )
+    destination = Contributions(parts, found, check_sum_of_servers(parts, found, request))
+    with note_lateness(parts, found, request.site):
+        upload, is_new = announce_upload(destination, caller, request)
     if not is_new:
         response.status_code = 200
-    return answer
+    return describe_upload(parts, upload)
 
 
 @router.post(
     "/{round_id}/contributions/uploads/{upload_id}/complete",
     status_code=201,
     summary="Complete a contribution",
-    responses=document_errors(StorageFullError),
+    responses=document_errors(errors.StorageFullError),
 )
 async def complete_sent_contribution(
     caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, upload_id: UploadId
 ) -> UploadResponse:
     """Compare the file with the round's base and settings, then count it as the contribution."""
-    return await checks.run(caller.site, complete_contribution, parts, caller, round_id, upload_id)
+
+    def act() -> UploadResponse:
+        with parts.database.read() as session:
+            found = service.get_round(session, caller, round_id)
+            site = get_upload(session, caller, upload_id).site.name
+        with note_lateness(parts, found, site):
+            upload = complete_upload(Contributions(parts, found), caller, upload_id)
+        return describe_upload(parts, upload)
+
+    return await checks.run(caller.site, act)
 
 
 @router.delete("/{round_id}/contributions/{site}", summary="Take a contribution back")
-def take_back(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName) -> RoundResponse:
+def take_back(
+    caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName
+) -> rounds.RoundResponse:
     """Remove a contribution of one's own site, as long as the round is not finished.
 
     While the round is open, the site may contribute again.
     """
-    return take_back_contribution(parts, caller, round_id, site)
+    with parts.database.write() as session:
+        found = service.get_round(session, caller, round_id)
+        caller.require_upload_to(site)
+        current = repository.lock_round(session, found.id)
+        if current.state == repository.FINISHED:
+            raise errors.RoundClosedError(
+                f"round {round_id} is finished, and its result holds the contribution of {site!r}",
+                hint="Who has the result may withdraw it: `poolctl models withdraw`.",
+            )
+        contribution = next((e for e in current.contributions if e.site.name == site), None)
+        if contribution is None:
+            raise errors.MissingError(
+                f"site {site!r} has not contributed to round {round_id}",
+                code="contribution_not_found",
+                hint=f"`poolctl rounds info {round_id}` shows who has.",
+            )
+        digest = contribution.digest
+        session.delete(contribution)
+        record_act(session, caller, "round.take-back", round_id, site=site, digest=digest)
+        session.flush()
+        is_needed = repository.is_needed(session, digest)
+        described = describe_round(repository.lock_round(session, current.id))
+    if not is_needed:
+        parts.storage.remove_content(digest)
+    return described
 
 
 @router.get(
     "/{round_id}/reply",
     summary="Get the reply to one's own contribution",
     response_class=Response,
-    responses=document_errors(VersionWithdrawnError)
+    responses=document_errors(errors.VersionWithdrawnError)
     | {
         200: {
             "description": "The reply, a safetensors file.",
@@ -171,16 +304,32 @@ def take_back(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName)
 def reply(caller: Uploader, parts: Parts, round_id: RoundId) -> Response:
     """Return what a finished round has made for one's own site, as the method fedpac does.
 
-    No other site gets it, and no admin.
+    No other site gets it, and no admin. It lies in the state of the round, and goes with it: when
+    the result is withdrawn or deleted, there is no reply any more.
     """
-    content = read_reply(parts, caller, round_id)
+    with parts.database.read() as session:
+        found = service.get_round(session, caller, round_id)
+        own = next((each for each in found.contributions if each.site_id == caller.site_id), None)
+        state, result = found.state_digest, found.result_version_id
+        replies = find_round_method(found.method).aggregation.replies
+        if own is None or state is None or result is None or not replies:
+            raise errors.MissingError(
+                f"round {round_id} has no reply to site {caller.site!r}",
+                code="reply_not_found",
+                hint=f"`poolctl rounds info {round_id}` shows who has contributed and how it "
+                "ended.",
+            )
+        require_not_withdrawn(get_version(session, result))
+    with parts.storage.content_file(state) as path:
+        content = encode_reply(decode_optimiser_state(path.read_bytes()), own.digest)
+    assert content is not None, f"the state of round {round_id} has a reply to each contribution"
     headers = {"Cache-Control": "no-store"}
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
 @router.post("/{round_id}/finish", status_code=202, summary="Finish a round")
 def finish(
-    caller: Uploader, parts: Parts, round_id: RoundId, request: FinishRequest
+    caller: Uploader, parts: Parts, round_id: RoundId, request: rounds.FinishRequest
 ) -> MergeJobResponse:
     """Combine the contributions and publish the result with its lineage; the next round opens.
 

@@ -37,9 +37,10 @@ from pool_server.models.sharing import share_alike
 from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
 from pool_server.registry.access import CONSORTIUM
+from pool_server.registry.withdrawal_status import address_of
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
-from pool_server.rounds.repository import address_of, files_to_combine, missing_sites
+from pool_server.rounds.repository import files_to_combine, missing_sites
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.conditions import arrives_as_draft, require_description, take_description
@@ -56,13 +57,7 @@ from pool_server.wire.uploads import UploadRequest
 def request_finish(
     parts: ServerParts, caller: Caller, key: str, request: FinishRequest
 ) -> MergeJobResponse:
-    """Write down the merge that finishes a round, or find the one that does or did.
-
-    Raises
-    ------
-    ConflictError, RoundClosedError
-        The round cannot be finished now, or not any more.
-    """
+    """Write down the merge that finishes a round, or find the one that does or did."""
     caller.require_upload_to(caller.site)
 
     def ask(session: Session) -> MergeJobResponse:
@@ -100,15 +95,7 @@ def recipe_of(found: RoundRecord) -> Recipe:
 
 
 def finish_round(run: MergeRun) -> UploadRecord:
-    """Combine what has been contributed, publish the result, and end the round.
-
-    Raises
-    ------
-    MergeRefusedError
-        Whoever asked for it was shut out, or the contributions cannot be combined.
-    ConflictError, RoundClosedError
-        The round cannot be finished any more, or has other contributions now.
-    """
+    """Combine what has been contributed, publish the result, and end the round."""
     parts, job = run.parts, run.job
     asked = dict(job.request)
     recipe = Recipe.model_validate(asked.pop("recipe"))
@@ -152,13 +139,7 @@ def finish_round(run: MergeRun) -> UploadRecord:
 
 @dataclass(frozen=True)
 class StateOffer:
-    """The state of a server optimiser, made with the result of a round.
-
-    Attributes
-    ----------
-    site : str
-        Where the result is published; its quota is used.
-    """
+    """The state of a server optimiser, made with the result of a round; it counts for that site."""
 
     site: str
     digest: str
@@ -249,7 +230,7 @@ class Results(Destination[UploadRequest, CheckedModel]):
             return self._record_result(session, current)
         service.require_finishable(current)
         _require_unchanged(current, upload.recipe or {})
-        by = service.name_of(caller)
+        by = caller.name
         if not repository.end_round(session, current.id, repository.FINISHED, by):
             ended = repository.lock_round(session, current.id)
             if ended.state != repository.FINISHED:

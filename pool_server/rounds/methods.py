@@ -117,10 +117,7 @@ class RoundMethod:
     ) -> dict[str, Any]:
         """Compare a contribution with its round, and return what its participants may see of it.
 
-        Raises
-        ------
-        RefusedError, AggregatorError
-            The contribution does not fit.
+        Raises `RefusedError` or `AggregatorError` where it does not fit.
         """
         raise NotImplementedError
 

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import (
-    ColumnElement,
-    CursorResult,
-    Select,
-    and_,
-    exists,
-    false,
-    func,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from pool_server.database.records import (
@@ -31,29 +19,22 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
+from pool_server.http.parameters import describe
 from pool_server.people.usage import UNDER_WAY
 from pool_server.registry.access import DELETED
-from pool_server.registry.withdrawal_status import standing_options, warning_of
+from pool_server.registry.withdrawal_status import address_of, standing_options, warning_of
+from pool_server.wire import rounds
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.rounds import (
-    ParticipantState,
-    RoundContribution,
-    RoundParticipant,
-    RoundResponse,
-    RoundState,
-    SecureTerms,
-)
-from pool_server.wire.signatures.keys import Envelope
 
 OPEN, FINISHED, CANCELLED = "open", "finished", "cancelled"
 FEWEST_CONTRIBUTIONS = 2
 """The result of one contribution would show that contribution, whatever its site asks."""
 
 
-def whole_rounds() -> Select[RoundRecord]:
+def whole_rounds() -> sa.Select[RoundRecord]:
     """Select rounds with all that a response needs, in a fixed number of queries."""
     to_site = joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site)
-    return select(RoundRecord).options(
+    return sa.select(RoundRecord).options(
         joinedload(RoundRecord.site),
         joinedload(RoundRecord.base_version).options(to_site, *standing_options()),
         joinedload(RoundRecord.result_version).options(to_site),
@@ -78,47 +59,31 @@ def lock_round(session: Session, round_id: int) -> RoundRecord:
 
     SQLite lets one transaction write at a time anyway.
     """
-    session.execute(select(RoundRecord.id).where(RoundRecord.id == round_id).with_for_update())
+    session.execute(sa.select(RoundRecord.id).where(RoundRecord.id == round_id).with_for_update())
     return session.scalars(
         whole_rounds().where(RoundRecord.id == round_id).execution_options(populate_existing=True)
     ).one()
 
 
-def list_rounds(
-    session: Session, *, site_id: int | None, state: str | None, before_id: int | None, limit: int
-) -> Sequence[RoundRecord]:
-    """Return rounds newest first, one more than `limit` where there are more.
-
-    Parameters
-    ----------
-    site_id : int, optional
-        Only those that this site takes part in.
-    state : str, optional
-        As clients see it (`is_in_state`).
-    """
-    conditions: list[ColumnElement[bool]] = []
+def select_rounds(site_id: int | None, state: str | None) -> sa.Select[RoundRecord]:
+    """Select the rounds that a site takes part in, in a state as clients see it; None: all."""
+    query = whole_rounds()
     if site_id is not None:
-        taken_part = select(RoundParticipantRecord.round_id).where(
+        taken_part = sa.select(RoundParticipantRecord.round_id).where(
             RoundParticipantRecord.site_id == site_id
         )
-        conditions.append(RoundRecord.id.in_(taken_part))
-    if state is not None:
-        conditions.append(is_in_state(state, now_utc()))
-    if before_id is not None:
-        conditions.append(RoundRecord.id < before_id)
-    return session.scalars(
-        whole_rounds().where(*conditions).order_by(RoundRecord.id.desc()).limit(limit + 1)
-    ).all()
+        query = query.where(RoundRecord.id.in_(taken_part))
+    return query if state is None else query.where(is_in_state(state, now_utc()))
 
 
 def count_waiting(session: Session, site_id: int) -> int:
     """Return the number of open rounds that a site takes part in and has sent nothing to."""
-    has_sent = exists().where(
+    has_sent = sa.exists().where(
         RoundContributionRecord.round_id == RoundParticipantRecord.round_id,
         RoundContributionRecord.site_id == site_id,
     )
     waiting = (
-        select(func.count())
+        sa.select(sa.func.count())
         .select_from(RoundParticipantRecord)
         .join(RoundRecord, RoundRecord.id == RoundParticipantRecord.round_id)
         .where(RoundParticipantRecord.site_id == site_id, is_in_state(OPEN, now_utc()), ~has_sent)
@@ -126,21 +91,21 @@ def count_waiting(session: Session, site_id: int) -> int:
     return session.scalar(waiting) or 0
 
 
-def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
+def is_in_state(state: str, now: datetime) -> sa.ColumnElement[bool]:
     """Match rounds in a state as `state_of` returns it."""
     if state in {FINISHED, CANCELLED}:
         return RoundRecord.state == state
     if state == OPEN:
-        return and_(RoundRecord.state == OPEN, RoundRecord.deadline > now)
+        return sa.and_(RoundRecord.state == OPEN, RoundRecord.deadline > now)
     # As `has_enough`; that more than one other is needed makes FEWEST_CONTRIBUTIONS of it.
-    asked = func.max(RoundContributionRecord.least_others)
-    is_enough = func.coalesce(
-        select(func.count() > asked)
+    asked = sa.func.max(RoundContributionRecord.least_others)
+    is_enough = sa.func.coalesce(
+        sa.select(sa.func.count() > asked)
         .where(RoundContributionRecord.round_id == RoundRecord.id)
         .scalar_subquery(),
-        false(),
+        sa.false(),
     )
-    return and_(
+    return sa.and_(
         RoundRecord.state == OPEN,
         RoundRecord.deadline <= now,
         is_enough if state == "closed" else ~is_enough,
@@ -154,11 +119,11 @@ def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
         # Of an attempt to finish the round that did not come to its end.
         values |= {"state_digest": None, "state_size_bytes": None}
     result = session.execute(
-        update(RoundRecord)
+        sa.update(RoundRecord)
         .where(RoundRecord.id == round_id, RoundRecord.state == OPEN)
         .values(**values)
     )
-    assert isinstance(result, CursorResult)
+    assert isinstance(result, sa.CursorResult)
     return bool(result.rowcount == 1)
 
 
@@ -166,15 +131,15 @@ def is_needed(session: Session, digest: str) -> bool:
     """Return whether a version, a round, a secure session or an upload uses a file."""
     return bool(
         session.scalar(
-            select(
-                or_(
-                    exists().where(
+            sa.select(
+                sa.or_(
+                    sa.exists().where(
                         ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED
                     ),
-                    exists().where(RoundContributionRecord.digest == digest),
-                    exists().where(SecureFileRecord.digest == digest),
-                    exists().where(RoundRecord.state_digest == digest),
-                    exists().where(
+                    sa.exists().where(RoundContributionRecord.digest == digest),
+                    sa.exists().where(SecureFileRecord.digest == digest),
+                    sa.exists().where(RoundRecord.state_digest == digest),
+                    sa.exists().where(
                         UploadRecord.digest == digest, UploadRecord.state.in_(UNDER_WAY)
                     ),
                 )
@@ -186,7 +151,7 @@ def is_needed(session: Session, digest: str) -> bool:
 def size_of_session_file(session: Session, round_id: int, digest: str) -> int | None:
     """Return the size of a file of the secure sessions of a round, or None."""
     return session.scalar(
-        select(SecureFileRecord.size_bytes)
+        sa.select(SecureFileRecord.size_bytes)
         .join(SecureSessionRecord, SecureSessionRecord.id == SecureFileRecord.session_id)
         .where(SecureSessionRecord.round_id == round_id, SecureFileRecord.digest == digest)
         .limit(1)
@@ -196,7 +161,7 @@ def size_of_session_file(session: Session, round_id: int, digest: str) -> int | 
 def mark_late(session: Session, round_id: int, site_id: int) -> None:
     """Note that a site came too late; the first time counts."""
     session.execute(
-        update(RoundParticipantRecord)
+        sa.update(RoundParticipantRecord)
         .where(
             RoundParticipantRecord.round_id == round_id,
             RoundParticipantRecord.site_id == site_id,
@@ -235,71 +200,60 @@ def missing_sites(found: RoundRecord) -> set[str]:
     }
 
 
-def state_of(found: RoundRecord) -> RoundState:
+def state_of(found: RoundRecord) -> rounds.RoundState:
     """Return the state as clients see it, in which the deadline counts."""
     if found.state != OPEN:
-        return cast("RoundState", found.state)
+        return cast("rounds.RoundState", found.state)
     if now_utc() < found.deadline:
         return "open"
     return "closed" if has_enough(found) else "expired"
 
 
-def describe_round(found: RoundRecord) -> RoundResponse:
-    result = found.result_version
-    return RoundResponse(
+def describe_round(found: RoundRecord) -> rounds.RoundResponse:
+    result, base = found.result_version, found.base_version
+    return describe(
+        rounds.RoundResponse,
+        found,
         round_id=found.key,
         state=state_of(found),
         ready=is_ready(found),
         fewest_sites=fewest_sites(found),
-        least_others=found.least_others,
-        base=address_of(found.base_version),
-        base_digest=found.base_version.digest,
-        base_size_bytes=found.base_version.size_bytes,
-        base_warning=base_warning(found.base_version),
-        method=found.method,
-        method_version=found.method_version,
-        mode=found.mode,
-        options=found.options,
-        description=found.description,
-        number=found.number,
-        rounds_total=found.rounds_total,
+        base=address_of(base),
+        base_digest=base.digest,
+        base_size_bytes=base.size_bytes,
+        base_warning=base_warning(base),
         predecessor=None if found.predecessor is None else found.predecessor.key,
         successor=None if found.successor is None else found.successor.key,
-        created_at=found.created_at,
-        created_by=found.created_by,
-        deadline=found.deadline,
         participants=_describe_participants(found),
-        ended_at=found.ended_at,
-        ended_by=found.ended_by,
         result_address=str(result_address(found)),
         result=None if result is None else address_of(result),
         result_digest=None if result is None else result.digest,
         state_digest=None if result is None else found.state_digest,
-        secure=None if found.secure is None else SecureTerms.model_validate(found.secure),
-        terms=None if found.terms is None else Envelope.model_validate(found.terms),
     )
 
 
-def _describe_participants(found: RoundRecord) -> list[RoundParticipant]:
+def _describe_participants(found: RoundRecord) -> list[rounds.RoundParticipant]:
     contributions = {each.site_id: each for each in found.contributions}
     is_open = state_of(found) == "open"
 
-    def describe(participant: RoundParticipantRecord) -> RoundParticipant:
+    def describe_one(participant: RoundParticipantRecord) -> rounds.RoundParticipant:
         contribution = contributions.get(participant.site_id)
-        state: ParticipantState
+        state: rounds.ParticipantState
         if contribution is not None:
             state = "contributed"
         elif is_open:
             state = "waiting"
         else:
             state = "missing" if participant.late_at is None else "late"
-        return RoundParticipant(
+        return rounds.RoundParticipant(
             site=participant.site.name,
             state=state,
-            contribution=None if contribution is None else describe_contribution(contribution),
+            contribution=None
+            if contribution is None
+            else describe(rounds.RoundContribution, contribution),
         )
 
-    return sorted(map(describe, found.participants), key=lambda each: each.site)
+    return sorted(map(describe_one, found.participants), key=lambda each: each.site)
 
 
 def result_address(found: RoundRecord) -> ModelAddress:
@@ -310,19 +264,3 @@ def result_address(found: RoundRecord) -> ModelAddress:
 def files_to_combine(found: RoundRecord) -> list[RoundContributionRecord]:
     """Return the contributions to combine; of a secure round, the sum that all sites sent."""
     return found.contributions if found.secure is None else found.contributions[:1]
-
-
-def describe_contribution(contribution: RoundContributionRecord) -> RoundContribution:
-    return RoundContribution(
-        digest=contribution.digest,
-        size_bytes=contribution.size_bytes,
-        file_name=contribution.file_name,
-        summary=contribution.summary,
-        least_others=contribution.least_others,
-        created_at=contribution.created_at,
-        created_by=contribution.created_by,
-    )
-
-
-def address_of(version: ModelVersionRecord) -> str:
-    return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))

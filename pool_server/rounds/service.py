@@ -1,8 +1,8 @@
-"""Start rounds, list them, and call them off.
+"""The rules of rounds: who may start one, contribute to it, and finish it.
 
 How a round works:
 
-1. A site starts it (`start_round`): a base, a method, the sites, a deadline. They get an event.
+1. A site starts it (`endpoints.start`): a base, a method, the sites, a deadline. They get an event.
 2. Each site trains on its own data and sends a contribution (`rounds.contributing`), which is
    received as every file is and compared with the base in a limited child process.
 3. Once all have contributed, or the deadline has passed, any of them has the pool combine what is
@@ -18,73 +18,36 @@ board (`rounds.contributing`), so it is sent once and counts for each site.
 from __future__ import annotations
 
 import secrets
-from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from aggregators.methods.registry import METHODS, list_round_methods
+from pool_server import errors
 from pool_server.activity.events import NewEvent, write_events
-from pool_server.database.records import (
-    ModelVersionRecord,
-    RoundParticipantRecord,
-    RoundRecord,
-    SiteRecord,
-    now_utc,
-)
-from pool_server.errors import (
-    ConflictError,
-    MissingError,
-    NotAllowedError,
-    RefusedError,
-    RoundClosedError,
-    RoundRefusedError,
-)
+from pool_server.database import records
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.parameters import write_cursor
 from pool_server.people.sites import get_site
 from pool_server.registry.access import DELETED, require_right, rights_of_site
 from pool_server.registry.filters import ModelChoice
 from pool_server.registry.repository import lock_state
 from pool_server.registry.service import resolve_version
-from pool_server.registry.withdrawal_status import refusal_of, successors_of
+from pool_server.registry.withdrawal_status import address_of, refusal_of, successors_of
 from pool_server.rounds import repository
-from pool_server.rounds.methods import RoundMethod, find_round_method
-from pool_server.rounds.repository import (
-    address_of,
-    base_warning,
-    describe_round,
-    has_enough,
-    missing_sites,
-    state_of,
-)
-from pool_server.wire.rounds import (
-    RoundPage,
-    RoundRequest,
-    RoundResponse,
-    RoundState,
-    RoundTerms,
-    SecureTerms,
-)
-from pool_server.wire.signatures.keys import Envelope
+from pool_server.rounds.methods import RoundMethod
+from pool_server.rounds.repository import base_warning, missing_sites, state_of
+from pool_server.wire.rounds import RoundState, SecureTerms
 
 ASKED_EVENT = "round.asked"
-LONGEST = timedelta(days=366)
 FEWEST_SUMMED = 3
 
 
-def get_round(session: Session, caller: Caller, key: str) -> RoundRecord:
-    """Return a round that the caller's site takes part in, or any for an admin.
-
-    Raises
-    ------
-    MissingError
-        It does not exist, or belongs to other sites: both look the same.
-    """
+def get_round(session: Session, caller: Caller, key: str) -> records.RoundRecord:
+    """Return a round that the caller's site takes part in, or any for an admin."""
     found = repository.find_round(session, key)
     if found is None or not (caller.is_admin or takes_part(found, caller.site)):
-        raise MissingError(
+        raise errors.MissingError(
             f"the pool has no round {key} that site {caller.site!r} takes part in",
             code="round_not_found",
             hint="`poolctl rounds ls` lists your rounds.",
@@ -92,103 +55,23 @@ def get_round(session: Session, caller: Caller, key: str) -> RoundRecord:
     return found
 
 
-def takes_part(found: RoundRecord, site: str) -> bool:
+def takes_part(found: records.RoundRecord, site: str) -> bool:
     return any(each.site.name == site for each in found.participants)
-
-
-def list_rounds(
-    session: Session, caller: Caller, *, state: str | None, before_id: int | None, limit: int
-) -> RoundPage:
-    """Return one page of the caller's rounds, newest first; an admin sees all."""
-    found = repository.list_rounds(
-        session,
-        site_id=None if caller.is_admin else caller.site_id,
-        state=state,
-        before_id=before_id,
-        limit=limit,
-    )
-    page = found[:limit]
-    return RoundPage(
-        items=[describe_round(each) for each in page],
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
-    )
-
-
-def start_round(session: Session, caller: Caller, request: RoundRequest) -> RoundResponse:
-    """Start a round.
-
-    Raises
-    ------
-    RoundRefusedError
-        The method, mode, options, base or deadline is not possible, or a site may not use the base.
-    """
-    names = sorted(set(request.sites))
-    _require_own_site_among(caller, names)
-    method = find_round_method(request.method)
-    if len(names) < repository.FEWEST_CONTRIBUTIONS:
-        raise RoundRefusedError(
-            f"a round needs at least {repository.FEWEST_CONTRIBUTIONS} sites: the result of one "
-            "contribution would show it",
-            hint=f"`{method.alone}` does the same with data sets on one machine.",
-        )
-    if len(names) <= request.least_others:
-        raise RoundRefusedError(
-            f"each contribution is to be combined with {request.least_others} others, and the "
-            f"round has {len(names)} sites; expected {request.least_others + 1} or more"
-        )
-    base = _find_base(session, caller, request.base)
-    if request.secure is not None:
-        _require_summable(session, method, names, request.secure)
-    options = method.check_options(request.mode, request.options)
-    method.require_sites(len(names), options)
-    method.require_base(base)
-    rounds_total = method.rounds_to_hold(request.mode, request.rounds, base)
-    options = method.cover_rounds(options, rounds_total)
-    now = now_utc()
-    if not now < request.deadline <= now + LONGEST:
-        raise RoundRefusedError(
-            f"the deadline {request.deadline:%Y-%m-%d %H:%M %Z} is not between now and "
-            f"{LONGEST.days} days from now"
-        )
-    sites = [get_site(session, name) for name in names]
-    _require_usable_by_all(base, sites)
-    started = open_round(
-        session,
-        caller,
-        base,
-        sites,
-        site_id=caller.site_id,
-        token_id=caller.token_id,
-        created_by=name_of(caller),
-        method=request.method,
-        method_version=method.aggregation.version,
-        mode=request.mode,
-        options=options,
-        description=request.description,
-        number=1,
-        rounds_total=rounds_total,
-        deadline=request.deadline,
-        duration_s=int((request.deadline - now).total_seconds()) + 1,
-        least_others=request.least_others,
-        created_at=now,
-        secure=None if request.secure is None else request.secure.model_dump(mode="json"),
-    )
-    return describe_round(started)
 
 
 def open_round(
     session: Session,
     caller: Caller,
-    base: ModelVersionRecord,
-    sites: list[SiteRecord],
+    base: records.ModelVersionRecord,
+    sites: list[records.SiteRecord],
     **fields: Any,
-) -> RoundRecord:
+) -> records.RoundRecord:
     """Write a new round with its participants; `fields` name who started it."""
-    started = RoundRecord(
+    started = records.RoundRecord(
         key=secrets.token_hex(8),
         base_version_id=base.id,
         state=repository.OPEN,
-        participants=[RoundParticipantRecord(site_id=site.id) for site in sites],
+        participants=[records.RoundParticipantRecord(site_id=site.id) for site in sites],
         **fields,
     )
     session.add(started)
@@ -217,76 +100,16 @@ def open_round(
     return repository.lock_round(session, started.id)
 
 
-def keep_terms(session: Session, caller: Caller, key: str, terms: Envelope) -> RoundResponse:
-    """Keep the terms of a new round that its starter has signed; the sites check the signature.
-
-    Raises
-    ------
-    RefusedError
-        They are not those of the round.
-    """
-    found = repository.lock_round(session, get_round(session, caller, key).id)
-    require_starter(caller, found, "sign its terms")
-    require_contributions_taken(found)
-    expected = RoundTerms.of(describe_round(found))
-    try:
-        signed = RoundTerms.from_envelope(terms)
-    except ValueError as error:
-        raise RefusedError(str(error), code="terms_refused") from error
-    if found.number > 1 or terms.body() != expected.to_bytes():
-        raise RefusedError(f"signed were not the terms of round {key}", code="terms_refused")
-    found.terms = terms.model_dump(mode="json")
-    record_act(session, caller, "round.sign", key, digest=signed.digest)
-    session.flush()
-    return describe_round(found)
-
-
-def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:
-    """Move a round's deadline to this moment: who has not contributed is left out."""
-    found = repository.lock_round(session, get_round(session, caller, key).id)
-    require_starter(caller, found, "close it early")
-    if state_of(found) == "open":
-        if not has_enough(found):
-            raise ConflictError(
-                f"round {key} has {len(found.contributions)} contributions, expected at least "
-                f"{describe_floor(found)}",
-                code="round_open",
-                hint=f"Wait for another, or end it: `poolctl rounds cancel {key}`",
-            )
-        found.deadline = now_utc()
-        record_act(session, caller, "round.close", key, missing=sorted(missing_sites(found)))
-        session.flush()
-    return describe_round(found)
-
-
-def cancel_round(session: Session, caller: Caller, key: str) -> RoundResponse:
-    """Call a round off; its contributions are kept. Again is no error.
-
-    Raises
-    ------
-    RoundClosedError
-        It is finished.
-    """
-    found = get_round(session, caller, key)
-    require_starter(caller, found, "cancel it")
-    if repository.end_round(session, found.id, repository.CANCELLED, name_of(caller)):
-        record_act(session, caller, "round.cancel", key)
-    found = repository.lock_round(session, found.id)
-    if found.state == repository.FINISHED:
-        raise RoundClosedError(f"round {key} is finished and cannot be cancelled")
-    return describe_round(found)
-
-
-def require_starter(caller: Caller, found: RoundRecord, act: str) -> None:
+def require_starter(caller: Caller, found: records.RoundRecord, act: str) -> None:
     """Raise `NotAllowedError` unless the caller's site started the round, or it is an admin."""
     caller.require_upload_to(caller.site)
     if not caller.is_admin and caller.site_id != found.site_id:
-        raise NotAllowedError(
+        raise errors.NotAllowedError(
             f"round {found.key} was started by {found.site.name!r}; only they or an admin can {act}"
         )
 
 
-def require_contributions_taken(found: RoundRecord) -> None:
+def require_contributions_taken(found: records.RoundRecord) -> None:
     """Raise `RoundClosedError` when it is too late to contribute."""
     state = state_of(found)
     if state == "open":
@@ -298,34 +121,26 @@ def require_contributions_taken(found: RoundRecord) -> None:
         "cancelled": "it was cancelled",
     }
     following = f"`poolctl rounds info {found.successor.key}`" if found.successor else ""
-    raise RoundClosedError(
+    raise errors.RoundClosedError(
         f"round {found.key} takes no contributions any more: {reasons[state]}",
         hint=f"The next round is {following}." if following else "",
         details={"state": state},
     )
 
 
-def require_finishable(found: RoundRecord) -> None:
-    """Raise unless the contributions that are there may be combined now.
-
-    Raises
-    ------
-    RoundClosedError
-        It was cancelled, or too few sites contributed.
-    ConflictError
-        Sites are still waited for; names them.
-    """
+def require_finishable(found: records.RoundRecord) -> None:
+    """Raise unless the contributions that are there may be combined now."""
     state = state_of(found)
     if state == "cancelled":
-        raise RoundClosedError(f"round {found.key} was cancelled")
+        raise errors.RoundClosedError(f"round {found.key} was cancelled")
     if state == "expired":
-        raise RoundClosedError(
+        raise errors.RoundClosedError(
             f"round {found.key} expired: {len(found.contributions)} sites contributed before its "
             f"end, expected at least {describe_floor(found)}"
         )
     waiting = sorted(missing_sites(found))
     if state == "open" and waiting:
-        raise ConflictError(
+        raise errors.ConflictError(
             f"round {found.key} waits for {', '.join(waiting)} until "
             f"{found.deadline:%Y-%m-%d %H:%M} UTC",
             code="round_open",
@@ -334,7 +149,7 @@ def require_finishable(found: RoundRecord) -> None:
         )
 
 
-def describe_floor(found: RoundRecord) -> str:
+def describe_floor(found: records.RoundRecord) -> str:
     """Return how many contributions a round needs, and who asks for so many."""
     needed = repository.fewest_sites(found)
     if needed == repository.FEWEST_CONTRIBUTIONS:
@@ -344,13 +159,10 @@ def describe_floor(found: RoundRecord) -> str:
     return f"{needed}, as {', '.join(asking)} {verb} for those of {needed - 1} other sites"
 
 
-def require_usable_base(found: RoundRecord, *, despite_withdrawal: bool) -> None:
+def require_usable_base(found: records.RoundRecord, *, despite_withdrawal: bool) -> None:
     """Raise `ConflictError` if the base was withdrawn, or holds something that was.
 
-    Parameters
-    ----------
-    despite_withdrawal : bool
-        The caller goes on nevertheless, unless the base is not given out any more.
+    Unless the caller goes on nevertheless, and the base is still given out.
     """
     warning = base_warning(found.base_version)
     is_refused = refusal_of(found.base_version) is not None
@@ -361,51 +173,49 @@ def require_usable_base(found: RoundRecord, *, despite_withdrawal: bool) -> None
         hints.insert(0, f"Start a round on {successors[0]}, which replaces it.")
     if not is_refused:
         hints.append("With --despite-withdrawal the round goes on, and its result is flagged.")
-    raise ConflictError(
+    raise errors.ConflictError(
         f"the base {address_of(found.base_version)} of round {found.key} is {warning}",
         code="base_withdrawn",
         hint=" ".join(hints),
     )
 
 
-def name_of(caller: Caller) -> str:
-    return f"{caller.site}/{caller.token_name}"
-
-
-def _require_own_site_among(caller: Caller, names: list[str]) -> None:
+def require_own_site_among(caller: Caller, names: list[str]) -> None:
     caller.require_upload_to(caller.site)
     if not caller.is_admin and caller.site not in names:
-        raise NotAllowedError(
+        raise errors.NotAllowedError(
             f"site {caller.site!r} is not among the sites of the round ({', '.join(names)})",
             hint="Add your own site; only admins start rounds for others.",
         )
 
 
-def _require_summable(
+def require_summable(
     session: Session, method: RoundMethod, names: list[str], secure: SecureTerms
 ) -> None:
     """Raise `RoundRefusedError` unless a secure round can be held with these sites."""
     if reason := method.aggregation.not_summable:
         summable = [name for name in list_round_methods() if not METHODS[name].not_summable]
-        raise RoundRefusedError(
+        raise errors.RoundRefusedError(
             f"{method.name} {reason}", hint=f"Secure rounds can be held with {', '.join(summable)}."
         )
     if len(names) < FEWEST_SUMMED:
-        raise RoundRefusedError(
+        raise errors.RoundRefusedError(
             f"a secure round needs at least {FEWEST_SUMMED} sites, found {len(names)}: of two, "
             "each could subtract its own part"
         )
     for server in secure.servers:
         get_site(session, server)
     if both := sorted({*names} & {*secure.servers}):
-        raise RoundRefusedError(f"{', '.join(both)}: a lab cannot also be an aggregation server")
+        raise errors.RoundRefusedError(
+            f"{', '.join(both)}: a lab cannot also be an aggregation server"
+        )
 
 
-def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecord:
+def find_base(session: Session, caller: Caller, text: str) -> records.ModelVersionRecord:
     """Return the base of a new round, which the caller must have the right to merge."""
     address = ModelChoice.parse(text).address
     if address is None:
-        raise RoundRefusedError(
+        raise errors.RoundRefusedError(
             f"the base {text!r} is not an address", hint="Write it as SITE/NAME@VERSION."
         )
     base = resolve_version(session, caller, address.site, address.name, address.reference)
@@ -413,22 +223,24 @@ def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecor
     # A deletion looks for rounds that go on: it waits for this one, or was first.
     lock_state(session, base)
     if base.state == DELETED:
-        raise RoundRefusedError(f"the base {address_of(base)} was deleted just now")
+        raise errors.RoundRefusedError(f"the base {address_of(base)} was deleted just now")
     if warning := base_warning(base):
-        raise RoundRefusedError(
+        raise errors.RoundRefusedError(
             f"the base {address_of(base)} is {warning}",
             hint="`poolctl models info` names what replaces it, if anything does.",
         )
     return base
 
 
-def _require_usable_by_all(base: ModelVersionRecord, sites: list[SiteRecord]) -> None:
+def require_usable_by_all(
+    base: records.ModelVersionRecord, sites: list[records.SiteRecord]
+) -> None:
     """Raise `RoundRefusedError` unless each site may download the base and merge it."""
     needed = {"download", "merge"}
     without = [site.name for site in sites if not needed <= rights_of_site(site.id, base.model)]
     if without:
         model = f"{base.model.site.name}/{base.model.name}"
-        raise RoundRefusedError(
+        raise errors.RoundRefusedError(
             f"{', '.join(without)} may not download and merge the base {model}",
             hint=f"{base.model.site.name} grants both with `poolctl models share {model}`.",
             details={"sites": without},

@@ -7,26 +7,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from pool_server.database.engine import write_with_retry
-from pool_server.errors import StorageFullError, TooLargeError
+from pool_server.database.records import SecureSessionRecord
+from pool_server.errors import MissingError, StorageFullError, TooLargeError
 from pool_server.http.error_responses import document_errors
-from pool_server.http.file_response import CONTENT_RESPONSES
+from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import SignedIn, Uploader, needs
-from pool_server.http.parameters import Cursor, Limit, read_cursor
+from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import LookingSession, Parts, ReadingSession
 from pool_server.secure import files, service
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
+from pool_server.transfers.receiving import announce_upload, complete_upload
+from pool_server.transfers.service import describe_upload
+from pool_server.wire import secure
 from pool_server.wire.names import DIGEST_PATTERN
-from pool_server.wire.secure import (
-    RoundKey,
-    SecureFileRequest,
-    SecurePostList,
-    SecurePostRequest,
-    SecurePostResponse,
-    SecureSessionPage,
-    SecureSessionRequest,
-    SecureSessionResponse,
-)
 from pool_server.wire.uploads import UploadResponse
 
 router = APIRouter(prefix="/secure/sessions", tags=["secure"], dependencies=[needs("rounds")])
@@ -44,10 +38,12 @@ def _known(model: type[Any]) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model, "description": "It was there already."}}
 
 
-@router.post("", status_code=201, summary="Open a session", responses=_known(SecureSessionResponse))
+@router.post(
+    "", status_code=201, summary="Open a session", responses=_known(secure.SecureSessionResponse)
+)
 def open_session(
-    caller: Uploader, parts: Parts, request: SecureSessionRequest, response: Response
-) -> SecureSessionResponse:
+    caller: Uploader, parts: Parts, request: secure.SecureSessionRequest, response: Response
+) -> secure.SecureSessionResponse:
     """Open a session among sites that the caller's own is one of."""
     answer, is_new = write_with_retry(
         parts.database, lambda session: service.open_session(session, caller, request)
@@ -62,23 +58,23 @@ def list_sessions(
     caller: SignedIn,
     session: ReadingSession,
     round_id: Annotated[
-        RoundKey | None,
+        secure.RoundKey | None,
         Query(alias="round", description="Only of this round.", examples=["4f1d2c3b4a596877"]),
     ] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
-) -> SecureSessionPage:
+    before_id: BeforeId = None,
+) -> secure.SecureSessionPage:
     """Return the sessions that one's own site takes part in, newest first; all for admins."""
-    before_id = None if cursor is None else read_cursor(cursor)
-    return service.list_sessions(
-        session, caller, round_key=round_id, before_id=before_id, limit=limit
-    )
+    query = service.select_sessions(None if caller.is_admin else caller.site_id, round_id)
+    page, next_cursor = find_page(session, query, SecureSessionRecord.id, before_id, limit)
+    items = [service.summarise_session(each) for each in page]
+    return secure.SecureSessionPage(items=items, next_cursor=next_cursor)
 
 
 @router.get("/{session_id}", summary="Describe a session")
 def describe(
     caller: SignedIn, session: ReadingSession, session_id: SessionId
-) -> SecureSessionResponse:
+) -> secure.SecureSessionResponse:
     """Return the descriptor and the sites."""
     return service.describe_session(service.get_session(session, caller, session_id))
 
@@ -87,15 +83,15 @@ def describe(
     "/{session_id}/posts",
     status_code=201,
     summary="Post a message",
-    responses=_known(SecurePostResponse),
+    responses=_known(secure.SecurePostResponse),
 )
 def post(
     caller: Uploader,
     parts: Parts,
     session_id: SessionId,
-    request: SecurePostRequest,
+    request: secure.SecurePostRequest,
     response: Response,
-) -> SecurePostResponse:
+) -> secure.SecurePostResponse:
     """Add a signed message of one's own site; it cannot be changed or taken back."""
     answer, is_new = write_with_retry(
         parts.database, lambda session: service.post(session, caller, session_id, request)
@@ -113,9 +109,12 @@ def list_posts(
     after: Annotated[
         int, Query(ge=0, description="Number of the last message known.", examples=[0])
     ] = 0,
-) -> SecurePostList:
+) -> secure.SecurePostList:
     """Return up to 20 messages in the order of their arrival."""
-    return service.list_posts(session, caller, session_id, after)
+    found = service.get_session(session, caller, session_id)
+    numbers, more = service.find_page(session, found.id, after)
+    posts = service.find_posts(session, numbers)
+    return secure.SecurePostList(items=[service.describe_post(each) for each in posts], more=more)
 
 
 @router.post(
@@ -128,14 +127,15 @@ def announce(
     caller: Uploader,
     parts: Parts,
     session_id: SessionId,
-    request: SecureFileRequest,
+    request: secure.SecureFileRequest,
     response: Response,
 ) -> UploadResponse:
     """Begin to send a file; its parts go where those of any upload go."""
-    answer, is_new = files.announce_file(parts, caller, session_id, request)
+    destination = files.files_of(parts, caller, session_id)
+    upload, is_new = announce_upload(destination, caller, request)
     if not is_new:
         response.status_code = 200
-    return answer
+    return describe_upload(parts, upload)
 
 
 @router.post(
@@ -148,7 +148,12 @@ async def complete(
     caller: Uploader, parts: Parts, checks: Checks, session_id: SessionId, upload_id: UploadId
 ) -> UploadResponse:
     """Verify the digest; the sites of the session can then fetch the file."""
-    return await checks.run(caller.site, files.complete_file, parts, caller, session_id, upload_id)
+
+    def act() -> UploadResponse:
+        destination = files.files_of(parts, caller, session_id)
+        return describe_upload(parts, complete_upload(destination, caller, upload_id))
+
+    return await checks.run(caller.site, act)
 
 
 @router.head(
@@ -165,4 +170,9 @@ async def complete(
 )
 def download(caller: SignedIn, parts: Parts, session_id: SessionId, digest: FileDigest) -> Response:
     """Return the file's bytes, or the range asked for."""
-    return files.send_file(parts, caller, session_id, digest)
+    with parts.database.read() as session:
+        found = service.get_session(session, caller, session_id)
+        file = service.find_file(session, found.id, digest)
+    if file is None:
+        raise MissingError(f"session {session_id} has no file {digest}", code="file_not_found")
+    return send_content(parts, digest, file.size_bytes, f"{digest[:16]}.bin")

@@ -11,33 +11,18 @@ from pathlib import Path
 from typing import ClassVar
 
 from sqlalchemy.orm import Session
-from starlette.responses import Response
 
-from pool_server.database.records import (
-    SecureFileRecord,
-    SecureSessionRecord,
-    UploadRecord,
-    now_utc,
-)
-from pool_server.errors import ConflictError, MissingError
+from pool_server.database import records
+from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
-from pool_server.http.file_response import send_content
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import run_in_background
 from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
-from pool_server.transfers.receiving import (
-    Announcement,
-    Arrival,
-    Destination,
-    announce_upload,
-    complete_upload,
-)
-from pool_server.transfers.service import describe_upload
+from pool_server.transfers.receiving import Announcement, Arrival, Destination
 from pool_server.wire.secure import SecureFileRequest
-from pool_server.wire.uploads import UploadResponse
 
 MOST_FILES = 64
 """Files of one site in one session; the protocol has one or two."""
@@ -54,7 +39,7 @@ class SessionFiles(Destination[SecureFileRequest, None]):
     purpose: ClassVar[str] = "secure"
     action: ClassVar[str] = "secure.send"
 
-    session: SecureSessionRecord
+    session: records.SecureSessionRecord
 
     def fill_in(self, announced: Announcement[SecureFileRequest]) -> None:
         upload, offer = announced.upload, announced.offer
@@ -65,7 +50,9 @@ class SessionFiles(Destination[SecureFileRequest, None]):
     def admit(self, session: Session, announced: Announcement[SecureFileRequest]) -> bool:
         upload, offer = announced.upload, announced.offer
         service.require_participant(announced.caller, self.session, offer.site)
-        known = session.get(SecureFileRecord, (self.session.id, upload.site_id, upload.digest))
+        known = session.get(
+            records.SecureFileRecord, (self.session.id, upload.site_id, upload.digest)
+        )
         if known is not None:
             return self.parts.storage.has_content(known.digest)
         if service.count_files(session, self.session.id, upload.site_id) >= MOST_FILES:
@@ -76,10 +63,10 @@ class SessionFiles(Destination[SecureFileRequest, None]):
             )
         return False
 
-    def belongs(self, upload: UploadRecord) -> bool:
+    def belongs(self, upload: records.UploadRecord) -> bool:
         return super().belongs(upload) and upload.secure_session_id == self.session.id
 
-    def check(self, upload: UploadRecord, path: Path) -> None:
+    def check(self, upload: records.UploadRecord, path: Path) -> None:
         """Accept any bytes with the announced digest: only the receivers can read them."""
 
     def accept(self, session: Session, arrived: Arrival[None]) -> None:
@@ -89,11 +76,11 @@ class SessionFiles(Destination[SecureFileRequest, None]):
             raise ConflictError("the session of this file was deleted", code="session_not_found")
         service.lock_session(session, upload.secure_session_id)
         key = (upload.secure_session_id, upload.site_id, upload.digest)
-        if session.get(SecureFileRecord, key) is not None:
+        if session.get(records.SecureFileRecord, key) is not None:
             return
         require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
         session.add(
-            SecureFileRecord(
+            records.SecureFileRecord(
                 session_id=upload.secure_session_id,
                 site_id=upload.site_id,
                 digest=upload.digest,
@@ -113,45 +100,9 @@ class SessionFiles(Destination[SecureFileRequest, None]):
         session.flush()
 
 
-def announce_file(
-    parts: ServerParts, caller: Caller, key: str, request: SecureFileRequest
-) -> tuple[UploadResponse, bool]:
-    """Begin to receive a file, or find the upload under way, or find that the file is there.
-
-    Returns
-    -------
-    UploadResponse
-    bool
-        True when something new was made.
-
-    Raises
-    ------
-    ConflictError
-        The site has sent too many files.
-    """
-    upload, is_new = announce_upload(_files_of(parts, caller, key), caller, request)
-    return describe_upload(parts, upload), is_new
-
-
-def complete_file(parts: ServerParts, caller: Caller, key: str, upload_id: str) -> UploadResponse:
-    """Verify the digest of a file whose parts are all there, and give it to the session."""
-    upload = complete_upload(_files_of(parts, caller, key), caller, upload_id)
-    return describe_upload(parts, upload)
-
-
-def _files_of(parts: ServerParts, caller: Caller, key: str) -> SessionFiles:
+def files_of(parts: ServerParts, caller: Caller, key: str) -> SessionFiles:
     with parts.database.read() as session:
         return SessionFiles(parts, service.get_session(session, caller, key))
-
-
-def send_file(parts: ServerParts, caller: Caller, key: str, digest: str) -> Response:
-    """Return the answer with a file of a session."""
-    with parts.database.read() as session:
-        found = service.get_session(session, caller, key)
-        file = service.find_file(session, found.id, digest)
-    if file is None:
-        raise MissingError(f"session {key} has no file {digest}", code="file_not_found")
-    return send_content(parts, digest, file.size_bytes, f"{digest[:16]}.bin")
 
 
 def delete_ended_sessions(parts: ServerParts) -> int:
@@ -160,7 +111,7 @@ def delete_ended_sessions(parts: ServerParts) -> int:
         if not is_first:
             return 0
         with parts.database.write() as session:
-            digests = service.delete_ended(session, now_utc() - KEPT)
+            digests = service.delete_ended(session, records.now_utc() - KEPT)
         with parts.database.read() as session:
             unneeded = [each for each in sorted(digests) if not is_needed(session, each)]
         for digest in unneeded:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
@@ -27,20 +28,13 @@ from pool_server.database.records import (
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.parameters import write_cursor
+from pool_server.http.parameters import describe
 from pool_server.people.sites import get_site
 from pool_server.people.usage import require_room
 from pool_server.rounds import service as rounds
-from pool_server.wire.secure import (
-    MOST_ENVELOPE_CHARACTERS,
-    SecurePostList,
-    SecurePostRequest,
-    SecurePostResponse,
-    SecureSessionPage,
-    SecureSessionRequest,
-    SecureSessionResponse,
-    SecureSessionSummary,
-)
+from pool_server.wire import secure
+
+SummaryT = TypeVar("SummaryT", bound=secure.SecureSessionSummary)
 
 LONGEST = timedelta(days=366)
 MOST_SESSIONS = 100
@@ -48,18 +42,12 @@ MOST_SESSIONS = 100
 MOST_POSTS = 32
 """Messages of one site in one session; the protocol has about ten phases."""
 POSTS_AT_ONCE = 20
-CHARACTERS_AT_ONCE = 2 * MOST_ENVELOPE_CHARACTERS
+CHARACTERS_AT_ONCE = 2 * secure.MOST_ENVELOPE_CHARACTERS
 """Messages of one answer; it has at least one."""
 
 
 def get_session(session: Session, caller: Caller, key: str) -> SecureSessionRecord:
-    """Return a session that the caller's site takes part in, or any for an admin.
-
-    Raises
-    ------
-    MissingError
-        It does not exist, or belongs to other sites: both look the same.
-    """
+    """Return a session that the caller's site takes part in, or any for an admin."""
     found = find_session(session, key)
     if found is None or not (caller.is_admin or caller.site in sites_of(found)):
         raise MissingError(
@@ -71,23 +59,9 @@ def get_session(session: Session, caller: Caller, key: str) -> SecureSessionReco
 
 
 def open_session(
-    session: Session, caller: Caller, request: SecureSessionRequest
-) -> tuple[SecureSessionResponse, bool]:
-    """Open a session, or find the one with this descriptor.
-
-    Returns
-    -------
-    SecureSessionResponse
-    bool
-        True when it is new.
-
-    Raises
-    ------
-    ConflictError
-        The session is there with other sites, or the site has opened too many.
-    RefusedError
-        It would end in the past, or more than a year from now.
-    """
+    session: Session, caller: Caller, request: secure.SecureSessionRequest
+) -> tuple[secure.SecureSessionResponse, bool]:
+    """Open a session, or find the one with this descriptor; True when it is new."""
     names = sorted(set(request.sites))
     caller.require_upload_to(caller.site)
     if not caller.is_admin and caller.site not in names:
@@ -121,7 +95,7 @@ def open_session(
         descriptor=request.descriptor,
         site_id=caller.site_id,
         token_id=caller.token_id,
-        created_by=rounds.name_of(caller),
+        created_by=caller.name,
         ends_at=request.ends_at,
         round_id=None if held is None else held.id,
         participants=[
@@ -135,40 +109,10 @@ def open_session(
     return describe_session(get_session(session, caller, key)), True
 
 
-def list_sessions(
-    session: Session, caller: Caller, *, round_key: str | None, before_id: int | None, limit: int
-) -> SecureSessionPage:
-    """Return one page of the caller's sessions, newest first; an admin sees all."""
-    found = find_sessions(
-        session,
-        site_id=None if caller.is_admin else caller.site_id,
-        round_key=round_key,
-        before_id=before_id,
-        limit=limit,
-    )
-    page = found[:limit]
-    return SecureSessionPage(
-        items=[summarise_session(each) for each in page],
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
-    )
-
-
 def post(
-    session: Session, caller: Caller, key: str, request: SecurePostRequest
-) -> tuple[SecurePostResponse, bool]:
-    """Add a message; the same one again is no error.
-
-    Returns
-    -------
-    SecurePostResponse
-    bool
-        True when it is new.
-
-    Raises
-    ------
-    ConflictError
-        The sender has posted something else in this phase, or too much.
-    """
+    session: Session, caller: Caller, key: str, request: secure.SecurePostRequest
+) -> tuple[secure.SecurePostResponse, bool]:
+    """Add a message; the same one again is no error. True when it is new."""
     found = get_session(session, caller, key)
     require_participant(caller, found, request.sender)
     lock_session(session, found.id)
@@ -205,14 +149,6 @@ def post(
     return describe_post(added), True
 
 
-def list_posts(session: Session, caller: Caller, key: str, after: int) -> SecurePostList:
-    """Return the messages after a number, in the order of their arrival."""
-    found = get_session(session, caller, key)
-    numbers, more = find_page(session, found.id, after)
-    posts = find_posts(session, numbers)
-    return SecurePostList(items=[describe_post(each) for each in posts], more=more)
-
-
 def require_participant(caller: Caller, found: SecureSessionRecord, site: str) -> None:
     """Raise `NotAllowedError` unless the caller may act for a site that takes part."""
     caller.require_upload_to(site)
@@ -220,30 +156,22 @@ def require_participant(caller: Caller, found: SecureSessionRecord, site: str) -
         raise NotAllowedError(f"site {site!r} takes no part in session {found.key}")
 
 
-def describe_session(found: SecureSessionRecord) -> SecureSessionResponse:
-    summary = summarise_session(found).model_dump()
-    return SecureSessionResponse(descriptor=found.descriptor, **summary)
+def describe_session(found: SecureSessionRecord) -> secure.SecureSessionResponse:
+    return _describe(secure.SecureSessionResponse, found)
 
 
-def summarise_session(found: SecureSessionRecord) -> SecureSessionSummary:
-    return SecureSessionSummary(
-        session_id=found.key,
-        sites=sites_of(found),
-        ends_at=found.ends_at,
-        round_id=_round_key(found),
-        created_at=found.created_at,
-        created_by=found.created_by,
-    )
+def summarise_session(found: SecureSessionRecord) -> secure.SecureSessionSummary:
+    return _describe(secure.SecureSessionSummary, found)
 
 
-def describe_post(found: SecurePostRecord) -> SecurePostResponse:
-    return SecurePostResponse(
-        number=found.id,
-        phase=found.phase,
-        sender=found.site.name,
-        envelope=found.envelope,
-        posted_at=found.created_at,
-    )
+def _describe(kind: type[SummaryT], found: SecureSessionRecord) -> SummaryT:
+    own = {"session_id": found.key, "sites": sites_of(found), "round_id": _round_key(found)}
+    return describe(kind, found, **own)
+
+
+def describe_post(found: SecurePostRecord) -> secure.SecurePostResponse:
+    sender, at = found.site.name, found.created_at
+    return describe(secure.SecurePostResponse, found, number=found.id, sender=sender, posted_at=at)
 
 
 def sites_of(found: SecureSessionRecord) -> list[str]:
@@ -277,15 +205,8 @@ def lock_session(session: Session, session_id: int) -> None:
     )
 
 
-def find_sessions(
-    session: Session,
-    *,
-    site_id: int | None,
-    round_key: str | None,
-    before_id: int | None,
-    limit: int,
-) -> Sequence[SecureSessionRecord]:
-    """Return sessions newest first, one more than `limit` where there are more."""
+def select_sessions(site_id: int | None, round_key: str | None) -> Select[SecureSessionRecord]:
+    """Select the sessions that a site takes part in, of one round; None: all."""
     query = whole_sessions()
     if site_id is not None:
         taken_part = select(SecureParticipantRecord.session_id).where(
@@ -295,9 +216,7 @@ def find_sessions(
     if round_key is not None:
         rounds = select(RoundRecord.id).where(RoundRecord.key == round_key)
         query = query.where(SecureSessionRecord.round_id.in_(rounds))
-    if before_id is not None:
-        query = query.where(SecureSessionRecord.id < before_id)
-    return session.scalars(query.order_by(SecureSessionRecord.id.desc()).limit(limit + 1)).all()
+    return query
 
 
 def count_unended(session: Session, site_id: int, now: datetime) -> int:

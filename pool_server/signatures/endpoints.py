@@ -8,11 +8,13 @@ from fastapi import APIRouter, Path, Response
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import write_with_retry
+from pool_server.errors import MissingError
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.people.sites import get_site
-from pool_server.registry.service import resolve_version
+from pool_server.registry.service import VersionToRead, resolve_version
+from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures import keys, statements
 from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.signatures.signatures import (
@@ -58,8 +60,9 @@ def challenge(
     request: ChallengeRequest,
 ) -> ChallengeResponse:
     """Return a challenge: a signature of it with the key proves that the caller holds the key."""
-    role = parts.settings.key_role
-    return keys.challenge_key(session, caller, role, site, request.public_key)
+    caller.require_role(parts.settings.key_role, site)
+    get_site(session, site)
+    return keys.make_challenge(session, caller, site, keys.read_key(request.public_key))
 
 
 @router.post(
@@ -100,16 +103,21 @@ def revoke_key(
     dependencies=[needs("models:read")],
     summary="Get the signed statement of a version",
 )
-def get_statement(
-    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
-) -> StatementResponse:
+def get_statement(session: ReadingSession, version: VersionToRead) -> StatementResponse:
     """Return what the site signed of a version, and the key to check it with.
 
     Whether the key is to be trusted, the reader decides: `poolctl` remembers the keys that it met
     first, and refuses others.
     """
-    version = resolve_version(session, caller, site, name, reference)
-    return statements.get_statement(session, version)
+    found = keys.find_statement(session, version.id)
+    if found is None:
+        raise MissingError(
+            f"{subject_of(version)} is not signed",
+            code="statement_not_found",
+            hint=f"{version.model.site.name} can still do so: "
+            f"`poolctl keys sign {subject_of(version)}`.",
+        )
+    return statements.describe_statement(version, found)
 
 
 @router.put(

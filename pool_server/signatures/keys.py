@@ -13,7 +13,6 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, contains_eager, joinedload
@@ -29,6 +28,7 @@ from pool_server.database.records import (
 from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
+from pool_server.http.parameters import describe
 from pool_server.people.sites import get_site
 from pool_server.wire.signatures.keys import PublicKey, pae
 from pool_server.wire.signatures.signatures import (
@@ -50,32 +50,20 @@ COMPROMISED: Revocation = "compromised"
 
 def describe_key(key: SiteKeyRecord) -> KeyResponse:
     """Return a key, loaded with its site, as clients see it."""
-    return KeyResponse(
+    return describe(
+        KeyResponse,
+        key,
         site=key.site.name,
         key_id=key.id,
-        name=key.name,
-        public_key=key.public_key,
         origin=key.origin or None,
-        created_at=key.created_at,
-        created_by=key.created_by,
-        revoked_at=key.revoked_at,
-        revoked_as=cast("Revocation | None", key.revocation or None),
+        revoked_as=key.revocation or None,
     )
 
 
-def challenge_key(
-    session: Session, caller: Caller, role: Role, site: str, public_key: str
+def make_challenge(
+    session: Session, caller: Caller, site: str, key: PublicKey
 ) -> ChallengeResponse:
-    """Return what to sign with a key to register it.
-
-    Parameters
-    ----------
-    role : Role
-        What one must be at the site to register keys there.
-    """
-    caller.require_role(role, site)
-    get_site(session, site)
-    key = read_key(public_key)
+    """Return what to sign with a key to register it."""
     expires_at = now_utc().replace(microsecond=0) + CHALLENGE_LIFETIME
     start = f"{CHALLENGE_START} {site} {key.key_id} {int(expires_at.timestamp())}"
     return ChallengeResponse(
@@ -88,16 +76,7 @@ def register_key(
 ) -> tuple[KeyResponse, bool]:
     """Register a key of a site; the caller proves to hold its private half.
 
-    Returns
-    -------
-    KeyResponse
-    bool
-        True when the key was not there, or only as an imported one.
-
-    Raises
-    ------
-    KeyRefusedError
-        The proof is invalid, the key was revoked, or the site has too many.
+    True when the key was not there, or only as an imported one.
     """
     caller.require_role(role, site_name)
     site = get_site(session, site_name)
@@ -115,7 +94,7 @@ def register_key(
     if known is None:
         known = _add_key(session, caller, site, request.name, key)
     known.origin, known.name = "", request.name
-    known.created_at, known.created_by = now_utc(), f"{caller.site}/{caller.token_name}"
+    known.created_at, known.created_by = now_utc(), caller.name
     record_act(session, caller, "key.register", site.name, key_id=key.key_id, name=request.name)
     session.flush()
     write_event(
@@ -127,13 +106,7 @@ def register_key(
 def import_key(
     session: Session, caller: Caller, site: SiteRecord, foreign: ForeignKey, key: PublicKey
 ) -> SiteKeyRecord:
-    """Keep the key of a statement that was signed for another pool.
-
-    Raises
-    ------
-    KeyRefusedError
-        The site has too many keys.
-    """
+    """Keep the key of a statement that was signed for another pool."""
     lock_keys(session, site.id)
     known = find_key(session, site.id, key.key_id)
     if known is not None:
@@ -193,7 +166,7 @@ def _add_key(
         name=name,
         public_key=key.text,
         origin="",
-        created_by=f"{caller.site}/{caller.token_name}",
+        created_by=caller.name,
         revocation="",
     )
     session.add(record)

@@ -21,7 +21,7 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
-from pool_server.errors import ConflictError, MissingError, RefusedError, StatementRefusedError
+from pool_server.errors import ConflictError, RefusedError, StatementRefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.settings import PoolSettings
@@ -64,10 +64,7 @@ def facts_of_upload(upload: UploadRecord, kind: str = "") -> VersionFacts:
 def facts_of_version(version: ModelVersionRecord, origin: str | None = None) -> VersionFacts:
     """Return what the pool has of a version, which was loaded as a whole.
 
-    Parameters
-    ----------
-    origin : str, optional
-        ``SITE@POOL`` where an imported version was signed.
+    `origin` is ``SITE@POOL`` where an imported version was signed.
     """
     recipe = version.recipe
     return VersionFacts(
@@ -101,13 +98,7 @@ def require_signature(settings: PoolSettings, upload: UploadRecord) -> None:
 
 
 def require_signed(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:
-    """Raise unless a version may be shown to other sites as far as its signature goes.
-
-    Raises
-    ------
-    RefusedError
-        It has none, at a pool that demands signatures.
-    """
+    """Raise unless a version may be shown to other sites as far as its signature goes."""
     if settings.require_signatures and keys.find_statement(session, version.id) is None:
         site = version.model.site.name
         address = f"{site}/{version.model.name}@{version.number}"
@@ -170,13 +161,7 @@ def attach_if_fitting(
 def add_statement(
     session: Session, caller: Caller, version: ModelVersionRecord, signed: SignedStatement
 ) -> StatementResponse:
-    """Sign an existing version, or sign it again: after its key was revoked, or it was changed.
-
-    Raises
-    ------
-    ConflictError
-        Its statement still holds, by a valid key; the same statement again is accepted.
-    """
+    """Sign an existing version, or sign it again: after its key was revoked, or it was changed."""
     caller.require_upload_to(version.model.site.name)
     # One after the other, for the same reason as changes of the keys.
     keys.lock_keys(session, version.model.site_id)
@@ -198,20 +183,6 @@ def add_statement(
     attached = keys.find_statement(session, version.id)
     assert attached is not None
     return describe_statement(version, attached)
-
-
-def get_statement(session: Session, version: ModelVersionRecord) -> StatementResponse:
-    """Return what was signed of a version."""
-    found = keys.find_statement(session, version.id)
-    if found is None:
-        site = version.model.site.name
-        raise MissingError(
-            f"{site}/{version.model.name}@{version.number} is not signed",
-            code="statement_not_found",
-            hint=f"{site} can still do so: "
-            f"`poolctl keys sign {site}/{version.model.name}@{version.number}`.",
-        )
-    return describe_statement(version, found)
 
 
 def describe_statement(version: ModelVersionRecord, found: StatementRecord) -> StatementResponse:

@@ -35,13 +35,5 @@ STORAGES: dict[str, Callable[[PoolSettings], Storage]] = {"folder": open_folder,
 
 
 def open_storage(settings: PoolSettings) -> Storage:
-    """Open the storage that the settings name.
-
-    Raises
-    ------
-    StartError
-        They are incomplete or contradict each other.
-    StorageFailedError
-        The folder cannot be made.
-    """
+    """Open the storage that the settings name."""
     return STORAGES[settings.storage](settings)

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 import errno
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from pool_server.errors import (
-    ContentMissingError,
-    DigestMismatchError,
-    PartMismatchError,
-    StorageError,
-    StorageFailedError,
-    StorageFullError,
-    UploadClosedError,
-)
+from pool_server import errors
 from pool_server.settings import MIB
 
 Checksum = Literal["md5", "sha256"]
@@ -35,14 +28,8 @@ Checksum = Literal["md5", "sha256"]
 class PartAddress:
     """An address to which a client sends one part without the server in between.
 
-    Attributes
-    ----------
-    url : str
-        Good for this part, this size and this checksum only; to be kept secret.
-    headers : mapping
-        To be sent along as they are, or the storage refuses the part.
-    expires_at : datetime
-        Until when sending may begin.
+    It is good for this part, this size and this checksum only, and to be kept secret. Sending has
+    to begin before it expires, with these headers.
     """
 
     url: str
@@ -58,23 +45,12 @@ class PartWriter(Protocol):
     """
 
     def write(self, chunk: bytes) -> None:
-        """Append bytes.
-
-        Raises
-        ------
-        PartMismatchError
-            More bytes than the part has.
-        StorageFullError, StorageFailedError
-            The bytes cannot be kept.
-        """
+        """Append bytes; `PartMismatchError` if they are more than the part has."""
 
     def finish(self, digest: str | None = None) -> None:
         """Make the part count, after checking its size and, if given, its SHA-256.
 
-        Raises
-        ------
-        PartMismatchError
-            Fewer bytes than the part has, or other ones than `digest` says.
+        Raises `PartMismatchError` where it has fewer bytes, or other ones than `digest` says.
         """
 
     def discard(self) -> None:
@@ -109,10 +85,7 @@ class Storage(Protocol):
     def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:
         """Prepare for an upload in parts of `part_bytes`, the last one shorter; return its handle.
 
-        Raises
-        ------
-        StorageFullError
-            There is no room for a file of that size.
+        Raises `StorageFullError` where there is no room for a file of that size.
         """
 
     def part_checksum(self, handle: str) -> Checksum | None:
@@ -123,47 +96,29 @@ class Storage(Protocol):
     ) -> PartAddress:
         """Return where a client sends a part itself; only where `takes_parts`.
 
-        Parameters
-        ----------
-        checksum : str, optional
-            Of the part's bytes, by `part_checksum`, in hexadecimal.
-
-        Raises
-        ------
-        PartMismatchError
-            The checksum is required and missing, or is not of that kind.
+        `checksum` is that of the part's bytes, by `part_checksum`, in hexadecimal. Raises
+        `PartMismatchError` where it is required and missing, or not of that kind.
         """
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> PartWriter:
         """Open one part for writing: a client's, or one of a file that the server made.
 
-        Raises
-        ------
-        UploadClosedError
-            The upload was given up.
+        Raises `UploadClosedError` where the upload was given up.
         """
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
         """Return the sizes of the parts that are there, by part number.
 
-        Raises
-        ------
-        UploadClosedError
-            The upload was given up, by the server or by the admin of the storage.
+        Raises `UploadClosedError` where the upload was given up, by the server or by the admin of
+        the storage.
         """
 
     def assembled(self, handle: str, part_count: int, digest: str) -> AbstractContextManager[Path]:
         """Join the parts 1 to `part_count`, check the whole file's SHA-256, and give the file.
 
         The SHA-256 is that of the bytes that the storage gives back, computed here. The path is
-        to look at before the file is published, and lasts as long as the block.
-
-        Raises
-        ------
-        DigestMismatchError
-            The joined file has another digest.
-        UploadIncompleteError
-            A part is missing.
+        to look at before the file is published, and lasts as long as the block. Raises
+        `DigestMismatchError`, or `UploadIncompleteError` where a part is missing.
         """
 
     def publish(self, handle: str, digest: str) -> None:
@@ -181,29 +136,14 @@ class Storage(Protocol):
     def content_url(self, digest: str, file_name: str) -> str | None:
         """Return where a client fetches the file itself; None: through the server.
 
-        Raises
-        ------
-        ContentMissingError
-            No such file is published.
+        Raises `ContentMissingError` where no such file is published, as the two below.
         """
 
     def open_content(self, digest: str) -> BinaryIO:
-        """Open a published file for reading from any position.
-
-        Raises
-        ------
-        ContentMissingError
-            No such file is published.
-        """
+        """Open a published file for reading from any position."""
 
     def content_file(self, digest: str) -> AbstractContextManager[Path]:
-        """Give a published file as a local path, for programs that want one; not to be written.
-
-        Raises
-        ------
-        ContentMissingError
-            No such file is published.
-        """
+        """Give a published file as a local path, for programs that want one; not to be written."""
 
     def place_of(self, digest: str) -> str | None:
         """Say where a published file lies, or lay, for who mends the storage by hand.
@@ -280,15 +220,9 @@ class PartPlan:
         return (number - 1) * self.part_bytes
 
     def size_of(self, number: int) -> int:
-        """Return the size of a part.
-
-        Raises
-        ------
-        PartMismatchError
-            The file has no such part.
-        """
+        """Return the size of a part."""
         if not 1 <= number <= self.count:
-            raise PartMismatchError(
+            raise errors.PartMismatchError(
                 f"the upload has parts 1 to {self.count}, not {number}",
                 hint="`GET /api/v1/uploads/{id}` lists the parts that are wanted.",
             )
@@ -296,14 +230,7 @@ class PartPlan:
 
 
 class PartCheck:
-    """Counts and hashes the bytes of one part as they come.
-
-    Parameters
-    ----------
-    number : int
-    size_bytes : int
-        What the part has to have in the end.
-    """
+    """Counts and hashes the bytes of one part as they come, `size_bytes` in the end."""
 
     def __init__(self, number: int, size_bytes: int) -> None:
         self.number = number
@@ -312,13 +239,7 @@ class PartCheck:
         self._hash = hashlib.sha256()
 
     def take(self, chunk: bytes) -> None:
-        """Count bytes in, before they are kept.
-
-        Raises
-        ------
-        PartMismatchError
-            They are too many.
-        """
+        """Count bytes in, before they are kept."""
         self._taken_bytes += len(chunk)
         if self._taken_bytes > self.size_bytes:
             raise self._refusal(f"more than {self.size_bytes:,} bytes")
@@ -336,44 +257,89 @@ class PartCheck:
         """SHA-256 of the bytes so far."""
         return self._hash.hexdigest()
 
-    def _refusal(self, found: str, expected: str = "") -> PartMismatchError:
-        return PartMismatchError(
+    def _refusal(self, found: str, expected: str = "") -> errors.PartMismatchError:
+        return errors.PartMismatchError(
             f"part {self.number} has {found}, expected {expected or f'{self.size_bytes:,} bytes'}",
             hint="Send the part again.",
         )
 
 
+class CheckedWriter(ABC):
+    """A part writer that checks the bytes, and forgets them where they are refused."""
+
+    def __init__(self, check: PartCheck) -> None:
+        self._check = check
+        self._file: BinaryIO | None = None
+
+    @abstractmethod
+    def discard(self) -> None: ...
+
+    def _open_file(self) -> BinaryIO:
+        if self._file is None:
+            raise errors.StorageFailedError("the part is closed already")
+        return self._file
+
+    @contextmanager
+    def _discard_when_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except errors.PartMismatchError:
+            self.discard()
+            raise
+
+
 def require_digest(found: str, expected: str) -> None:
     """Raise `DigestMismatchError` for an assembled file with another SHA-256."""
     if found != expected:
-        raise DigestMismatchError(
+        raise errors.DigestMismatchError(
             f"the uploaded bytes have SHA-256 {found}, expected {expected}",
             hint="The file changed while it was sent, or was damaged on the way; upload it again.",
             details={"found": found, "expected": expected},
         )
 
 
-def content_missing(digest: str) -> ContentMissingError:
-    return ContentMissingError(
+def content_missing(digest: str) -> errors.ContentMissingError:
+    return errors.ContentMissingError(
         f"the file with digest {digest} is not in the pool's storage",
         hint="Tell the pool's admin: the storage has lost a file, or a backup of the "
         "database was put back without its files.",
     )
 
 
-def upload_given_up() -> UploadClosedError:
-    return UploadClosedError("the upload was given up meanwhile", hint="Announce the file again.")
+def upload_given_up() -> errors.UploadClosedError:
+    return errors.UploadClosedError(
+        "the upload was given up meanwhile", hint="Announce the file again."
+    )
 
 
-def disk_refusal(act: str, error: OSError) -> StorageError:
+def disk_refusal(act: str, error: OSError) -> errors.StorageError:
     """Return the error for a full disk, or for a broken one."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return no_room()
-    return StorageFailedError(f"cannot {act}: {error.strerror or error}")
+    return errors.StorageFailedError(f"cannot {act}: {error.strerror or error}")
 
 
-def no_room() -> StorageFullError:
-    return StorageFullError(
+def no_room() -> errors.StorageFullError:
+    return errors.StorageFullError(
         "the pool has no room for more files",
         hint="Ask the pool's admin to make room; the upload can go on afterwards.",
     )
+
+
+def store_parts(storage: Storage, handle: str, plan: PartPlan, source: BinaryIO) -> None:
+    """Put the parts of an open file that are still missing into a storage."""
+    received = storage.received_parts(handle)
+    for number in range(1, plan.count + 1):
+        left = plan.size_of(number)
+        if received.get(number) == left:
+            continue
+        writer = storage.open_part(handle, number, left)
+        try:
+            source.seek(plan.offset_of(number))
+            while left > 0:
+                chunk = source.read(min(MIB, left))
+                writer.write(chunk)
+                left -= len(chunk)
+            writer.finish()
+        finally:
+            writer.discard()

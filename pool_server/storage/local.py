@@ -30,21 +30,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from pool_server.errors import (
-    PartMismatchError,
-    StorageFailedError,
-    StorageFullError,
-    UploadIncompleteError,
-)
-from pool_server.storage.contract import (
-    Checksum,
-    PartAddress,
-    PartCheck,
-    content_missing,
-    disk_refusal,
-    require_digest,
-    upload_given_up,
-)
+from pool_server import errors
+from pool_server.storage import contract
 from pool_server.storage.scratch import write_all
 
 ASSEMBLED = "assembled"
@@ -74,7 +61,7 @@ class LocalStorage:
             free = shutil.disk_usage(self.uploads).free
             # The parts and the file that is assembled from them are there at the same time.
             if free < 2 * size_bytes:
-                raise StorageFullError(
+                raise errors.StorageFullError(
                     f"a file of {size_bytes:,} bytes needs {2 * size_bytes:,} bytes of room "
                     f"while it is uploaded; {free:,} are free",
                     hint="Ask the pool's admin to make room.",
@@ -83,7 +70,7 @@ class LocalStorage:
             flush_folder(self.uploads)
         return upload_id
 
-    def part_checksum(self, handle: str) -> Checksum | None:  # noqa: ARG002
+    def part_checksum(self, handle: str) -> contract.Checksum | None:  # noqa: ARG002
         return None
 
     def part_address(
@@ -92,8 +79,8 @@ class LocalStorage:
         number: int,  # noqa: ARG002
         size_bytes: int,  # noqa: ARG002
         checksum: str | None = None,  # noqa: ARG002
-    ) -> PartAddress:
-        raise StorageFailedError("a folder takes parts through the server only")
+    ) -> contract.PartAddress:
+        raise errors.StorageFailedError("a folder takes parts through the server only")
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> LocalPartWriter:
         folder = self._upload_folder(handle)
@@ -142,7 +129,7 @@ class LocalStorage:
         with translate_errors("assemble a file"):
             missing = [int(part.name) for part in parts if not part.exists()]
             if missing:
-                raise UploadIncompleteError(
+                raise errors.UploadIncompleteError(
                     f"parts are missing: {missing[:20]}",
                     hint="Send them, then complete the upload again.",
                     details={"missing": missing},
@@ -155,7 +142,7 @@ class LocalStorage:
                     joiner.end()
                     joiner = PartJoiner(folder, temporary)
                     found = joiner.finish(part_count)
-                require_digest(found or "of a part that went missing", digest)
+                contract.require_digest(found or "of a part that went missing", digest)
                 joiner.target.replace(target)
                 flush_folder(folder)
             finally:
@@ -192,7 +179,7 @@ class LocalStorage:
             try:
                 return self._blob(digest).open("rb", buffering=0)
             except FileNotFoundError as error:
-                raise content_missing(digest) from error
+                raise contract.content_missing(digest) from error
 
     @contextmanager
     def content_file(self, digest: str) -> Iterator[Path]:
@@ -246,26 +233,26 @@ class LocalStorage:
     def _upload_folder(self, handle: str) -> Path:
         # Handles and digests come from the database; a wrong one must still never be a path.
         if not _UPLOAD_ID.fullmatch(handle):
-            raise StorageFailedError(f"{handle!r} is no upload identifier")
+            raise errors.StorageFailedError(f"{handle!r} is no upload identifier")
         return self.uploads / handle
 
     def _blob(self, digest: str) -> Path:
         if not _DIGEST.fullmatch(digest):
-            raise StorageFailedError(f"{digest!r} is no SHA-256 digest")
+            raise errors.StorageFailedError(f"{digest!r} is no SHA-256 digest")
         return self.blobs / digest[:2] / digest
 
 
-class LocalPartWriter:
+class LocalPartWriter(contract.CheckedWriter):
     """Writes one part to a temporary file beside its final name."""
 
     def __init__(
         self, target: Path, number: int, size_bytes: int, when_kept: Callable[[], None]
     ) -> None:
+        super().__init__(contract.PartCheck(number, size_bytes))
         self._target = target
         self._when_kept = when_kept
-        self._check = PartCheck(number, size_bytes)
         self._temporary = temporary_name(target)
-        self._file: BinaryIO | None = self._temporary.open("xb", buffering=0)
+        self._file = self._temporary.open("xb", buffering=0)
 
     def write(self, chunk: bytes) -> None:
         file = self._open_file()
@@ -294,19 +281,6 @@ class LocalPartWriter:
             with suppress(OSError):
                 self._temporary.unlink(missing_ok=True)
 
-    def _open_file(self) -> BinaryIO:
-        if self._file is None:
-            raise StorageFailedError("the part is closed already")
-        return self._file
-
-    @contextmanager
-    def _discard_when_refused(self) -> Iterator[None]:
-        try:
-            yield
-        except PartMismatchError:
-            self.discard()
-            raise
-
 
 @contextmanager
 def translate_errors(act: str) -> Iterator[None]:
@@ -314,7 +288,7 @@ def translate_errors(act: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise disk_refusal(act, error) from error
+        raise contract.disk_refusal(act, error) from error
 
 
 @contextmanager
@@ -323,7 +297,7 @@ def treat_missing_as_given_up() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise upload_given_up() from error
+        raise contract.upload_given_up() from error
 
 
 def temporary_name(target: Path) -> Path:

@@ -34,22 +34,7 @@ from urllib.parse import quote
 
 from pool_server.errors import PartMismatchError, StorageFailedError, UploadIncompleteError
 from pool_server.settings import PoolSettings
-from pool_server.storage.contract import (
-    Checksum,
-    PartAddress,
-    PartCheck,
-    content_missing,
-    require_digest,
-    upload_given_up,
-)
-from pool_server.storage.s3_bucket import (
-    CHECKSUM_FIELDS,
-    CHECKSUM_HEADERS,
-    MultipartGoneError,
-    S3Bucket,
-    S3Connection,
-    encode_checksum,
-)
+from pool_server.storage import contract, s3_bucket
 from pool_server.storage.s3_objects import (
     ObjectReader,
     S3PartWriter,
@@ -79,11 +64,11 @@ class S3Storage:
     """Keeps model files in a bucket; see the module and the contract."""
 
     def __init__(self, settings: PoolSettings) -> None:
-        self.bucket = S3Bucket(S3Connection(settings))
+        self.bucket = s3_bucket.S3Bucket(s3_bucket.S3Connection(settings))
         self.places = S3Places.below(settings.s3_prefix)
         self.scratch = ScratchFolder(settings.scratch_folder)
         self._lifetime = ADDRESS_LIFETIME
-        self._checksum: Checksum | None = (
+        self._checksum: contract.Checksum | None = (
             None if settings.s3_part_checksum == "none" else settings.s3_part_checksum
         )
         self._can_write = False
@@ -104,12 +89,12 @@ class S3Storage:
         multipart_id = self.bucket.begin_multipart(self.places.blob(upload_id), checksum)
         return S3Upload(upload_id, size_bytes, part_bytes, multipart_id, checksum).handle()
 
-    def part_checksum(self, handle: str) -> Checksum | None:
+    def part_checksum(self, handle: str) -> contract.Checksum | None:
         return S3Upload.of(handle).checksum
 
     def part_address(
         self, handle: str, number: int, size_bytes: int, checksum: str | None = None
-    ) -> PartAddress:
+    ) -> contract.PartAddress:
         upload = S3Upload.of(handle)
         arguments: dict[str, object] = {}
         headers = {"Content-Length": str(size_bytes)}
@@ -120,8 +105,12 @@ class S3Storage:
                     f"its {upload.checksum} in hexadecimal",
                     hint="The upload's `part_checksum` says which one is wanted.",
                 )
-            arguments[CHECKSUM_FIELDS[upload.checksum]] = encode_checksum(checksum)
-            headers[CHECKSUM_HEADERS[upload.checksum]] = encode_checksum(checksum)
+            arguments[s3_bucket.CHECKSUM_FIELDS[upload.checksum]] = s3_bucket.encode_checksum(
+                checksum
+            )
+            headers[s3_bucket.CHECKSUM_HEADERS[upload.checksum]] = s3_bucket.encode_checksum(
+                checksum
+            )
         expires_at = datetime.now(UTC) + self._lifetime
         url = self.bucket.sign_url(
             "upload_part",
@@ -132,20 +121,19 @@ class S3Storage:
             ContentLength=size_bytes,
             **arguments,
         )
-        return PartAddress(url, headers, expires_at)
+        return contract.PartAddress(url, headers, expires_at)
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> S3PartWriter:
         upload = S3Upload.of(handle)
-        check = PartCheck(number, size_bytes)
-        return S3PartWriter(
-            self.bucket, self.places.blob(upload.upload_id), upload, check, self.scratch
-        )
+        key = self.places.blob(upload.upload_id)
+        check = contract.PartCheck(number, size_bytes)
+        return S3PartWriter(self.bucket, key, upload, check, self.scratch)
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
         upload = S3Upload.of(handle)
         try:
             parts = self.bucket.parts(self.places.blob(upload.upload_id), upload.multipart_id)
-        except MultipartGoneError:
+        except s3_bucket.MultipartGoneError:
             # Joined by a process that was killed before it came further, or given up.
             self._require_joined(upload)
             return upload.planned_parts()
@@ -160,12 +148,14 @@ class S3Storage:
         self._join(upload, part_count)
         size_bytes = self.bucket.size_of(key)
         if size_bytes != upload.size_bytes:
-            require_digest(f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes")
+            contract.require_digest(
+                f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes"
+            )
         with self.scratch.file(upload.size_bytes) as (path, file):
             found = fetch_and_hash(
                 self.bucket.connection, key, upload.size_bytes, upload.part_bytes, file
             )
-            require_digest(found, digest)
+            contract.require_digest(found, digest)
             yield path
 
     def publish(self, handle: str, digest: str) -> None:
@@ -281,12 +271,12 @@ class S3Storage:
                     details={"missing": missing},
                 )
             self.bucket.join(key, upload.multipart_id, parts)
-        except MultipartGoneError:
+        except s3_bucket.MultipartGoneError:
             self._require_joined(upload)
 
     def _require_joined(self, upload: S3Upload) -> None:
         if self.bucket.size_of(self.places.blob(upload.upload_id)) is None:
-            raise upload_given_up()
+            raise contract.upload_given_up()
 
     def _drop(self, upload_id: str, *, settled: bool) -> None:
         """Delete the file of an upload unless it is the published one, and what is said of it.
@@ -319,7 +309,7 @@ class S3Storage:
     def _require_published(self, digest: str) -> PublishedFile:
         known = self._find_published(digest)
         if known is None or not self._is_whole(known):
-            raise content_missing(digest)
+            raise contract.content_missing(digest)
         return known
 
     def _is_whole(self, known: PublishedFile) -> bool:

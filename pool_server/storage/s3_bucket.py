@@ -85,19 +85,10 @@ def _refuse_setting(name: str, found: str, expected: str) -> StartError:
 class S3Connection:
     """Clients for one bucket.
 
-    Attributes
-    ----------
-    client : botocore client
-        For the server's own requests. All values that boto3 could choose by itself and that
-        changed between its versions are set here.
-    check_client : botocore client
-        Fails soon.
-    signing_client : botocore client
-        Makes addresses for the sites, who may reach the S3 server under another one; sends
-        nothing.
-    bucket : str
-    encryption : mapping
-        Arguments of each request that makes an object.
+    `client` makes the server's own requests; all values that boto3 could choose by itself and that
+    changed between its versions are set here. `check_client` fails soon. `signing_client` makes
+    addresses for the sites, who may reach the S3 server under another one, and sends nothing.
+    `encryption` has the arguments of each request that makes an object.
     """
 
     def __init__(self, settings: PoolSettings) -> None:
@@ -172,12 +163,7 @@ def error_code(error: ClientError) -> str:
 def translate_errors(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator[None]:
     """Turn what boto3 and the network say into the server's own errors.
 
-    Parameters
-    ----------
-    act : str
-        What cannot be done if it fails.
-    hints : mapping
-        What to do about each status of an answer.
+    `act` is what cannot be done then; `hints` say what to do about each status of an answer.
     """
     try:
         yield

@@ -10,15 +10,21 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 import urllib3
 from botocore.exceptions import BotoCoreError
 
-from pool_server.errors import PartMismatchError, StorageFailedError
-from pool_server.storage.contract import Checksum, PartCheck, disk_refusal, upload_given_up
+from pool_server.errors import StorageFailedError
+from pool_server.storage.contract import (
+    CheckedWriter,
+    Checksum,
+    PartCheck,
+    disk_refusal,
+    upload_given_up,
+)
 from pool_server.storage.s3_bucket import (
     CHECKSUM_FIELDS,
     MultipartGoneError,
@@ -43,15 +49,10 @@ _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, Tim
 
 
 class ObjectReader(io.RawIOBase):
-    """An object as a file: seekable, unbuffered, read-only.
+    """An object as a file, up to `size_bytes`: seekable, unbuffered, read-only.
 
     A request is made at the first reading, and again after moving elsewhere; what lies between
     is not fetched. Each reading fills all that was asked for, up to the end.
-
-    Parameters
-    ----------
-    size_bytes : int
-        Where reading ends; the object's size, or less.
     """
 
     def __init__(self, connection: S3Connection, key: str, size_bytes: int) -> None:
@@ -187,19 +188,19 @@ def _in_order(fetch: Callable[[int, int], int], ranges: list[tuple[int, int]]) -
                 future.cancel()
 
 
-class S3PartWriter:
+class S3PartWriter(CheckedWriter):
     """Keeps a part on the disk until it is whole, and sends it then."""
 
     def __init__(
         self, bucket: S3Bucket, key: str, upload: S3Upload, check: PartCheck, scratch: ScratchFolder
     ) -> None:
+        super().__init__(check)
         self._bucket = bucket
         self._key = key
         self._upload = upload
-        self._check = check
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._opened = ExitStack()
-        self._file: BinaryIO | None = self._opened.enter_context(scratch.file(check.size_bytes))[1]
+        self._file = self._opened.enter_context(scratch.file(check.size_bytes))[1]
 
     def write(self, chunk: bytes) -> None:
         file = self._open_file()
@@ -239,19 +240,6 @@ class S3PartWriter:
         self._file = None
         self._opened.close()
 
-    def _open_file(self) -> BinaryIO:
-        if self._file is None:
-            raise StorageFailedError("the part is closed already")
-        return self._file
-
-    @contextmanager
-    def _discard_when_refused(self) -> Iterator[None]:
-        try:
-            yield
-        except PartMismatchError:
-            self.discard()
-            raise
-
 
 _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
@@ -259,14 +247,9 @@ _DIGEST = re.compile(r"^[0-9a-f]{64}$")
 
 @dataclass(frozen=True)
 class S3Upload:
-    """An upload as its handle describes it.
+    """An upload as its handle describes it, with the S3 server's word for it.
 
-    Attributes
-    ----------
-    multipart_id : str
-        The S3 server's word for it.
-    checksum : Checksum or None
-        What each part is checked by on arrival.
+    `checksum` is what each part is checked by on arrival.
     """
 
     upload_id: str
@@ -280,13 +263,7 @@ class S3Upload:
 
     @classmethod
     def of(cls, handle: str) -> S3Upload:
-        """Read a handle.
-
-        Raises
-        ------
-        StorageFailedError
-            It is not of this storage: the pool kept its files elsewhere when it was made.
-        """
+        """Read a handle."""
         try:
             return cls(**json.loads(handle))
         except (ValueError, TypeError) as error:
@@ -305,10 +282,7 @@ class S3Upload:
 class S3Places:
     """The keys of a pool's objects; what does not look as it should never becomes one.
 
-    Attributes
-    ----------
-    prefix : str
-        What all of them begin with: nothing, or something with a slash at the end.
+    All begin with `prefix`: nothing, or something with a slash at the end.
     """
 
     prefix: str

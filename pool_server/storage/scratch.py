@@ -31,13 +31,7 @@ class ScratchFolder:
 
     @contextmanager
     def file(self, size_bytes: int) -> Iterator[tuple[Path, BinaryIO]]:
-        """Give an empty file, open for reading and writing, that will grow to `size_bytes`.
-
-        Raises
-        ------
-        StorageFullError
-            There is no room for it.
-        """
+        """Give an empty file, open for reading and writing, that will grow to `size_bytes`."""
         free = shutil.disk_usage(self.folder).free
         if free < size_bytes:
             raise StorageFullError(

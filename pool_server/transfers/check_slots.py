@@ -26,15 +26,10 @@ T = TypeVar("T")
 class CheckSlots:
     """Work that takes a processor for seconds or minutes, in threads of its own.
 
-    Waiting for a slot takes no thread, so that short requests go on meanwhile. A free slot
-    goes to the site that has the fewest, and the last one never to a site that has all others.
-
-    Parameters
-    ----------
-    count : int
-        Slots; by default one for each processor, and at least `LEAST_AT_ONCE`.
-    longest_wait_s : float
-        A request that has waited for so long is refused, to be sent again.
+    Waiting for a slot takes no thread, so that short requests go on meanwhile; a request that has
+    waited for too long is refused, to be sent again. A free slot goes to the site that has the
+    fewest, and the last one never to a site that has all others. There is one for each processor,
+    and at least `LEAST_AT_ONCE`.
     """
 
     def __init__(self, count: int = 0, longest_wait_s: float = LONGEST_WAIT_S) -> None:
@@ -45,13 +40,7 @@ class CheckSlots:
         self._threads = anyio.CapacityLimiter(self._count)
 
     async def run(self, site: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `act` in a thread once there is a slot for `site`, and return what it returns.
-
-        Raises
-        ------
-        UploadBusyError
-            There was none for too long.
-        """
+        """Run `act` in a thread once there is a slot for `site`, and return what it returns."""
         async with self._slot(site):
             return await anyio.to_thread.run_sync(
                 lambda: act(*args, **kwargs), limiter=self._threads

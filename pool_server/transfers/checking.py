@@ -44,13 +44,7 @@ class CheckedModel:
 
 
 def run_check(path: Path, file_name: str, size_bytes: int, settings: PoolSettings) -> CheckedModel:
-    """Check a file in a process of its own.
-
-    Raises
-    ------
-    FormatRefusedError
-        The file is no well-formed model, or the check did not end well within its limits.
-    """
+    """Check a file in a process of its own."""
     answer = run_limited(
         "pool_server.transfers.checking",
         {"path": str(path), "name": file_name},

@@ -17,14 +17,7 @@ from pool_server.database.records import ModelRecord, SiteRecord, UploadRecord
 from pool_server.errors import NotAllowedError, RecipeRefusedError, RefusedError
 from pool_server.http.identity import Caller
 from pool_server.models.descriptions import require_labels
-from pool_server.registry.access import (
-    CONSORTIUM,
-    PRIVATE,
-    SITES,
-    may,
-    require_right,
-    rights_of_site,
-)
+from pool_server.registry import access
 from pool_server.registry.repository import find_original
 from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
@@ -37,13 +30,7 @@ if TYPE_CHECKING:
 
 
 def require_description(session: Session, site: SiteRecord, request: UploadRequest) -> None:
-    """Raise unless labels, card and terms are such as a version of the pool can have.
-
-    Raises
-    ------
-    TermsForbidError
-        The terms of the inputs forbid the merge that the file is said to be.
-    """
+    """Raise unless labels, card and terms are such as a version of the pool can have."""
     require_wording(request)
     require_terms(
         session,
@@ -94,13 +81,7 @@ def arrives_as_draft(settings: PoolSettings, caller: Caller, *, on_request: bool
 
 
 def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
-    """Read a recipe and make sure that it makes the file of that digest.
-
-    Raises
-    ------
-    RecipeRefusedError
-        It cannot be read, is that of another file, or leaves its output open.
-    """
+    """Read a recipe and make sure that it makes the file of that digest."""
     # Loads numpy, which a pool without uploads does not need.
     from aggregators.errors import RecipeError
     from aggregators.methods import parse_recipe
@@ -121,27 +102,18 @@ def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
     return recipe
 
 
-_WIDTH = (PRIVATE, SITES, CONSORTIUM)
+_WIDTH = (access.PRIVATE, access.SITES, access.CONSORTIUM)
 
 
 def require_merge_rights(caller: Caller, parents: Iterable[Sequence[ModelRecord]]) -> None:
     """Raise unless the caller may merge every parent that it may see in the pool.
 
-    Parents that it may not see are as those that the pool does not have.
-
-    Parameters
-    ----------
-    parents : iterable of sequences of ModelRecord
-        For each parent, the models that have it; one that may be merged is enough.
-
-    Raises
-    ------
-    NotAllowedError
-        Naming the parent.
+    Parents that it may not see are as those that the pool does not have. Of the models that have a
+    parent, one that may be merged is enough.
     """
     for homes in parents:
-        if not any(may(caller, model, "merge") for model in homes):
-            require_right(caller, homes[0], "merge")
+        if not any(access.may(caller, model, "merge") for model in homes):
+            access.require_right(caller, homes[0], "merge")
 
 
 def require_copy_right(
@@ -150,17 +122,12 @@ def require_copy_right(
     """Raise unless a file may become a model of a site, as far as that knows whose file it is.
 
     The site that published it first says so, also of copies. `version_id` is the new version.
-
-    Raises
-    ------
-    NotAllowedError
-        Naming the model, if the caller may see it.
     """
     keeper = find_keeper(session, caller, site_id, digest, version_id)
     if keeper is None:
         return
-    if "see" in rights_of_site(caller.site_id, keeper):
-        require_right(caller, keeper, "redistribute")
+    if "see" in access.rights_of_site(caller.site_id, keeper):
+        access.require_right(caller, keeper, "redistribute")
     raise NotAllowedError(
         f"site {caller.site!r} fetched this file from another site, which does not let it be "
         "handed on",
@@ -177,7 +144,7 @@ def find_keeper(
     original = find_original(session, site_id, digest, other_than=version_id)
     if original is None or original.model.site_id == site_id:
         return None
-    return None if may(caller, original.model, "redistribute") else original.model
+    return None if access.may(caller, original.model, "redistribute") else original.model
 
 
 def begins_as(
@@ -186,16 +153,11 @@ def begins_as(
     """Return who sees a new model when its uploader does not say it.
 
     What was made from models that other sites do not share with all is not shown to all by
-    default.
-
-    Parameters
-    ----------
-    sources : iterable of sequences of ModelRecord
-        For each file that it was made from, the models that have it.
+    default. `sources` are, for each file that it was made from, the models that have it.
     """
     for homes in sources:
-        if not any(m.site_id == site_id or m.visibility == CONSORTIUM for m in homes):
-            return PRIVATE
+        if not any(m.site_id == site_id or m.visibility == access.CONSORTIUM for m in homes):
+            return access.PRIVATE
     return default
 
 

@@ -8,6 +8,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from pool_server.errors import StorageFullError, TooLargeError
+from pool_server.http.audit import record_act
 from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import Uploader, needs
 from pool_server.http.parameters import Cursor, Limit, read_moment_cursor
@@ -16,15 +17,10 @@ from pool_server.transfers import service
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.parts import address_parts, receive_part
 from pool_server.transfers.receiving import announce_upload, complete_upload
+from pool_server.transfers.repository import CHECKING, COMPLETE
 from pool_server.transfers.versions import Versions, with_canonical_recipe
+from pool_server.wire import uploads
 from pool_server.wire.names import DIGEST_PATTERN, Name
-from pool_server.wire.uploads import (
-    OpenUploadPage,
-    PartAddressesRequest,
-    PartAddressList,
-    UploadRequest,
-    UploadResponse,
-)
 
 router = APIRouter(prefix="/uploads", tags=["uploads"], dependencies=[needs("models:write")])
 
@@ -45,14 +41,14 @@ UploadId = Annotated[
     responses=document_errors(TooLargeError, StorageFullError)
     | {
         200: {
-            "model": UploadResponse,
+            "model": uploads.UploadResponse,
             "description": "The upload is under way already, or the model has this file.",
         }
     },
 )
 def announce(
-    caller: Uploader, parts: Parts, request: UploadRequest, response: Response
-) -> UploadResponse:
+    caller: Uploader, parts: Parts, request: uploads.UploadRequest, response: Response
+) -> uploads.UploadResponse:
     """Begin an upload; the answer lists the parts, and where to send each.
 
     Announcing the same file for the same model again gives the upload that is under way, so that
@@ -78,7 +74,7 @@ def list_uploads(
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-) -> OpenUploadPage:
+) -> uploads.OpenUploadPage:
     """Return what is on its way to one's own site, newest first; admins of the pool see all.
 
     The number under way is limited for each site; abandoned ones can be aborted.
@@ -88,15 +84,17 @@ def list_uploads(
 
 
 @router.get("/{upload_id}", summary="Show the progress of an upload")
-def show(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadResponse:
+def show(caller: Uploader, parts: Parts, upload_id: UploadId) -> uploads.UploadResponse:
     """Return the state of an upload, and which parts have arrived."""
-    return service.show_upload(parts, caller, upload_id)
+    with parts.database.read() as session:
+        upload = service.get_upload(session, caller, upload_id)
+    return service.describe_upload(parts, upload)
 
 
 @router.post("/{upload_id}/parts", summary="Request the addresses of parts")
 def address(
-    caller: Uploader, parts: Parts, upload_id: UploadId, request: PartAddressesRequest
-) -> PartAddressList:
+    caller: Uploader, parts: Parts, upload_id: UploadId, request: uploads.PartAddressesRequest
+) -> uploads.PartAddressList:
     """Return the addresses of some parts: at this pool, or at its storage.
 
     Those of the storage are good for some minutes, for the part's size and checksum, and for
@@ -152,14 +150,14 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
 )
 async def complete(
     caller: Uploader, parts: Parts, checks: Checks, upload_id: UploadId
-) -> UploadResponse:
+) -> uploads.UploadResponse:
     """Verify digest and format, then make the file a version.
 
     The answer comes when the version is there, or when it is refused; until then nothing of it
     can be seen. Asking again after a lost answer returns the same one.
     """
 
-    def act() -> UploadResponse:
+    def act() -> uploads.UploadResponse:
         upload = complete_upload(Versions(parts), caller, upload_id)
         return service.describe_upload(parts, upload)
 
@@ -169,4 +167,12 @@ async def complete(
 @router.delete("/{upload_id}", status_code=204, summary="Abandon an upload")
 def abort(caller: Uploader, parts: Parts, upload_id: UploadId) -> None:
     """Forget an upload and the parts that arrived. A version that it became stays."""
-    service.abort_upload(parts, caller, upload_id)
+    with parts.database.write() as session:
+        upload = service.get_upload(session, caller, upload_id, lock=True)
+        if upload.state == CHECKING:
+            raise service.busy()
+        if upload.state != COMPLETE:
+            subject = service.subject_of(upload)
+            record_act(session, caller, "upload.abort", subject, digest=upload.digest)
+        session.delete(upload)
+    service.discard_quietly(parts, upload)

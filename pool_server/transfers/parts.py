@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 
 from pool_server.database.records import UploadRecord
 from pool_server.http.identity import Caller
@@ -13,38 +12,32 @@ from pool_server.http.session import ServerParts
 from pool_server.storage import PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.transfers.service import get_receiving_upload
-from pool_server.wire.uploads import (
-    OfferedPart,
-    PartAddressesRequest,
-    PartAddressList,
-    PartAddressResponse,
-)
+from pool_server.wire import uploads
 
 SHA256_DIGITS = 64
 # The network's small pieces are handed on in larger ones: each change of thread costs.
 BATCH_BYTES = 256 * 1024
-CHUNK_BYTES = 1024 * 1024
 
 
 def address_parts(
-    parts: ServerParts, caller: Caller, upload_id: str, request: PartAddressesRequest
-) -> PartAddressList:
+    parts: ServerParts, caller: Caller, upload_id: str, request: uploads.PartAddressesRequest
+) -> uploads.PartAddressList:
     """Return where some parts of an upload go."""
     upload = get_receiving_upload(parts, caller, upload_id)
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     find = _address_in_storage if parts.storage.takes_parts else _address_at_server
-    return PartAddressList(
+    return uploads.PartAddressList(
         items=[find(parts, upload, part, plan.size_of(part.number)) for part in request.parts]
     )
 
 
 def _address_in_storage(
-    parts: ServerParts, upload: UploadRecord, part: OfferedPart, size_bytes: int
-) -> PartAddressResponse:
+    parts: ServerParts, upload: UploadRecord, part: uploads.OfferedPart, size_bytes: int
+) -> uploads.PartAddressResponse:
     address = parts.storage.part_address(
         upload.storage_handle, part.number, size_bytes, part.checksum
     )
-    return PartAddressResponse(
+    return uploads.PartAddressResponse(
         number=part.number,
         url=address.url,
         headers=dict(address.headers),
@@ -53,12 +46,12 @@ def _address_in_storage(
 
 
 def _address_at_server(
-    _parts: ServerParts, upload: UploadRecord, part: OfferedPart, size_bytes: int
-) -> PartAddressResponse:
+    _parts: ServerParts, upload: UploadRecord, part: uploads.OfferedPart, size_bytes: int
+) -> uploads.PartAddressResponse:
     headers = {"Content-Length": str(size_bytes)}
     if part.checksum is not None and len(part.checksum) == SHA256_DIGITS:
         headers["X-Part-SHA256"] = part.checksum
-    return PartAddressResponse(
+    return uploads.PartAddressResponse(
         number=part.number, url=f"/api/v1/uploads/{upload.id}/parts/{part.number}", headers=headers
     )
 
@@ -70,11 +63,6 @@ async def receive_part(
 
     While a thread hashes and writes one batch, the next is received; memory stays at two
     batches. Whatever goes wrong, a client that vanishes included, leaves no part behind.
-
-    Raises
-    ------
-    PartMismatchError, StorageFullError, StorageFailedError
-        As the writer says.
     """
     writing: asyncio.Task[None] | None = None
     try:
@@ -106,24 +94,3 @@ async def in_batches(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             waiting, waiting_bytes = [], 0
     if waiting_bytes:
         yield b"".join(waiting)
-
-
-def store_parts(parts: ServerParts, upload: UploadRecord, file: Path) -> None:
-    """Put the parts of an announced file that are still missing into the storage."""
-    plan, handle = PartPlan(upload.size_bytes, upload.part_bytes), upload.storage_handle
-    received = parts.storage.received_parts(handle)
-    with file.open("rb") as source:
-        for number in range(1, plan.count + 1):
-            left = plan.size_of(number)
-            if received.get(number) == left:
-                continue
-            writer = parts.storage.open_part(handle, number, left)
-            try:
-                source.seek(plan.offset_of(number))
-                while left > 0:
-                    chunk = source.read(min(CHUNK_BYTES, left))
-                    writer.write(chunk)
-                    left -= len(chunk)
-                writer.finish()
-            finally:
-                writer.discard()

@@ -51,18 +51,6 @@ def add_version(
     """Add the next version of a model, which is made when it is not there yet.
 
     The same file again gives the version that it became the first time.
-
-    Raises
-    ------
-    ConflictError
-        The model is of another kind; it, or its version with this file, was deleted; the file was
-        withdrawn and is not given out any more; or the site has no room for it.
-    RefusedError
-        The model was made meanwhile, and more sites see it than the upload said.
-    NotAllowedError
-        The file is of another site, which does not let others hand it on.
-    StatementRefusedError, KeyRefusedError
-        The statement that came with the file does not hold, or not any more.
     """
     site = upload.site.name
     # Text that is not valid Unicode comes from the file; no listing could show it.

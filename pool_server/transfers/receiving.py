@@ -41,33 +41,16 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
+from pool_server import errors
 from pool_server.database.engine import wait_for_turn, write_with_retry
 from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
-from pool_server.errors import (
-    ConflictError,
-    MissingError,
-    PoolError,
-    RefusedError,
-    TooLargeError,
-    UploadClosedError,
-    UploadIncompleteError,
-)
 from pool_server.http.audit import record_act
-from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.people.sites import get_site
 from pool_server.people.usage import require_room
-from pool_server.storage.contract import PartPlan
-from pool_server.transfers import repository
-from pool_server.transfers.parts import store_parts
-from pool_server.transfers.service import (
-    discard_quietly,
-    get_upload,
-    lease_upload,
-    require_open,
-    subject_of,
-)
+from pool_server.storage.contract import PartPlan, store_parts
+from pool_server.transfers import repository, service
 
 MOST_NAMED_PARTS = 20
 
@@ -109,14 +92,8 @@ class Arrival(Generic[CheckedT]):
 class Destination(ABC, Generic[OfferT, CheckedT]):
     """A place that files are sent to: who may send them, how they are checked, what they become.
 
-    Size limit, quota, storage and leases are the same everywhere, and are looked after here.
-
-    Attributes
-    ----------
-    purpose : str
-        The `purpose` of the uploads that come here.
-    action : str
-        What the audit calls it.
+    Size limit, quota, storage and leases are the same everywhere, and are looked after here. The
+    audit calls a file of this `purpose` by the `action`.
     """
 
     parts: ServerParts
@@ -129,13 +106,7 @@ class Destination(ABC, Generic[OfferT, CheckedT]):
 
     @abstractmethod
     def admit(self, session: Session, announced: Announcement[OfferT]) -> bool:
-        """Raise unless the file may come; return True where it is here, and nothing need be sent.
-
-        Raises
-        ------
-        PoolError
-            A leaf that says why not.
-        """
+        """Raise unless the file may come; return True where it is here and nothing need be sent."""
 
     def accept_copy(
         self,
@@ -154,29 +125,13 @@ class Destination(ABC, Generic[OfferT, CheckedT]):
 
     @abstractmethod
     def check(self, upload: UploadRecord, path: Path) -> CheckedT:
-        """Look at the assembled file, in a limited child process.
-
-        Raises
-        ------
-        RefusedError
-            A leaf that says what was found and what was expected.
-        """
+        """Look at the assembled file, in a limited child process."""
 
     @abstractmethod
     def accept(self, session: Session, arrived: Arrival[CheckedT]) -> ModelVersionRecord | None:
-        """Make of a checked file what was announced, within a transaction.
+        """Make of a checked file what was announced, in a transaction; return the version, if any.
 
         Called again, also for a file that somebody else was faster with, it changes nothing.
-
-        Returns
-        -------
-        ModelVersionRecord or None
-            The version that the file is, if it is one.
-
-        Raises
-        ------
-        ConflictError, RefusedError
-            The file is refused for good.
         """
 
 
@@ -185,12 +140,7 @@ def announce_upload(
 ) -> tuple[UploadRecord, bool]:
     """Begin an upload, or find the one under way, or find that nothing need be sent.
 
-    Returns
-    -------
-    UploadRecord
-        Complete, where nothing need be sent.
-    bool
-        True when something new was made.
+    The record is complete where nothing need be sent; True when something new was made.
     """
     parts = destination.parts
     caller.require_upload_to(offer.site)
@@ -228,33 +178,26 @@ def complete_upload(
     The steps, each of which may be the last that this process lives to do: claim the upload;
     join the parts aside and verify the digest; check the file in another process; publish it
     under its digest; write what it became in one transaction; discard the parts.
-
-    Raises
-    ------
-    MissingError, UploadClosedError, UploadBusyError, UploadIncompleteError
-        It cannot be completed now.
-    DigestMismatchError, FormatRefusedError, ConflictError
-        The file is refused for good, as by any other refusal of the destination.
     """
     parts = destination.parts
     with parts.database.read() as session:
-        upload = get_upload(session, caller, upload_id)
+        upload = service.get_upload(session, caller, upload_id)
     _require_belonging(upload, destination)
     if upload.state == repository.COMPLETE:
         return upload
-    require_open(upload)
+    service.require_open(upload)
     if upload.state == repository.RECEIVING:
         _require_all_parts(parts, upload)
-    with lease_upload(parts, upload.id):
+    with service.lease_upload(parts, upload.id):
         try:
             completed = _check_and_accept(destination, caller, upload)
-        except (UploadClosedError, UploadIncompleteError):
+        except (errors.UploadClosedError, errors.UploadIncompleteError):
             # These are conflicts too, but say nothing against the file: it can be sent again.
             raise
-        except (RefusedError, ConflictError) as error:
+        except (errors.RefusedError, errors.ConflictError) as error:
             _refuse(parts, caller, upload, destination.action, error)
             raise
-    discard_quietly(parts, upload)
+    service.discard_quietly(parts, upload)
     return completed
 
 
@@ -266,20 +209,17 @@ def receive(
 ) -> UploadRecord:
     """Bring a file that the pool itself has made to its destination, by the same steps.
 
-    A process that is killed on the way leaves an upload that the next attempt goes on with.
-
-    Parameters
-    ----------
-    refresh_caller : callable
-        Returns the caller with the rights of that moment, or raises: storing a large file takes
-        long.
+    A process that is killed on the way leaves an upload that the next attempt goes on with. Storing
+    a large file takes long: `refresh_caller` returns the caller with the rights of that moment.
     """
     caller = refresh_caller()
     upload, _ = announce_upload(destination, caller, offer)
     if upload.state == repository.COMPLETE:
         return upload
     if upload.state == repository.RECEIVING:
-        store_parts(destination.parts, upload, file)
+        plan = PartPlan(upload.size_bytes, upload.part_bytes)
+        with file.open("rb") as source:
+            store_parts(destination.parts.storage, upload.storage_handle, plan, source)
         caller = refresh_caller()
     return complete_upload(destination, caller, upload.id)
 
@@ -317,7 +257,7 @@ def _new_upload(
 def _require_size(parts: ServerParts, upload: UploadRecord) -> None:
     largest = parts.settings.max_model_bytes
     if upload.size_bytes > largest:
-        raise TooLargeError(
+        raise errors.TooLargeError(
             f"{upload.file_name} has {upload.size_bytes:,} bytes; this pool takes models of up "
             f"to {largest:,}",
             hint="The pool's admin sets POOL_SERVER_MAX_MODEL_BYTES.",
@@ -341,7 +281,7 @@ def _find_resumable(
     if goes_on and upload.state == repository.RECEIVING:
         try:
             parts.storage.received_parts(upload.storage_handle)
-        except UploadClosedError:
+        except errors.UploadClosedError:
             goes_on = False
     if not goes_on:
         upload.state = repository.EXPIRED
@@ -356,7 +296,7 @@ def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> None:
     # Of several announcements at once, each counts those before it.
     wait_for_turn(session, f"uploads of site {upload.site_id}")
     if repository.count_open(session, upload.site) >= most:
-        raise ConflictError(
+        raise errors.ConflictError(
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
             code="too_many_uploads",
             hint="Complete some, or give them up: `poolctl uploads` lists them, "
@@ -371,7 +311,7 @@ def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> None:
 
 def _require_belonging(upload: UploadRecord, destination: Destination[Any, Any]) -> None:
     if not destination.belongs(upload):
-        raise MissingError(
+        raise errors.MissingError(
             f"upload {upload.id} was not announced here, but as a {upload.purpose} of "
             f"{upload.model_name}",
             code="upload_not_found",
@@ -390,7 +330,7 @@ def _require_all_parts(parts: ServerParts, upload: UploadRecord) -> None:
     ]
     if missing:
         named = ", ".join(str(number) for number in missing[:MOST_NAMED_PARTS])
-        raise UploadIncompleteError(
+        raise errors.UploadIncompleteError(
             f"{len(missing)} of {plan.count} parts are missing: {named}"
             + (" ..." if len(missing) > MOST_NAMED_PARTS else ""),
             hint="Send them, then complete the upload again.",
@@ -414,7 +354,7 @@ def _check_and_accept(
         if current is not None and current.state == repository.COMPLETE:
             return current
         if current is None or current.state not in repository.OPEN:
-            raise UploadClosedError("the upload was given up while it was checked")
+            raise errors.UploadClosedError("the upload was given up while it was checked")
         version = destination.accept(session, Arrival(caller, current, checked))
         current.state = repository.COMPLETE
         current.claim_expires_at = None
@@ -425,9 +365,9 @@ def _check_and_accept(
 
 
 def _refuse(
-    parts: ServerParts, caller: Caller, upload: UploadRecord, action: str, error: PoolError
+    parts: ServerParts, caller: Caller, upload: UploadRecord, action: str, error: errors.PoolError
 ) -> None:
-    code = entry_of(error).code
+    code = error.code
     with parts.database.write() as session:
         current = repository.find_upload(session, upload.id, lock=True)
         if current is not None and current.state in repository.OPEN:
@@ -438,10 +378,10 @@ def _refuse(
             session,
             caller,
             action,
-            subject_of(upload),
+            service.subject_of(upload),
             outcome="refused",
             code=code,
             digest=upload.digest,
         )
     parts.metrics.count_refused_upload(code)
-    discard_quietly(parts, upload)
+    service.discard_quietly(parts, upload)

@@ -56,12 +56,7 @@ def list_open(
 ) -> Sequence[tuple[UploadRecord, str]]:
     """Return uploads under way with who began each, newest first; one more than `limit`.
 
-    Parameters
-    ----------
-    site : str or None
-        Only those to this site.
-    before : (datetime, str) or None
-        Moment and identifier of the last one of the page before.
+    Only those to a `site`, and after the moment and identifier of the last one of the page before.
     """
     home = aliased(SiteRecord)
     conditions: list[ColumnElement[bool]] = [UploadRecord.state.in_(OPEN)]

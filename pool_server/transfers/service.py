@@ -11,18 +11,10 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from pool_server import errors
 from pool_server.database.records import UploadRecord, now_utc
-from pool_server.errors import (
-    MissingError,
-    PoolError,
-    StorageError,
-    TransactionError,
-    UploadBusyError,
-    UploadClosedError,
-)
-from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.http.parameters import write_moment_cursor
+from pool_server.http.parameters import describe, write_moment_cursor
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import keep_renewed, lease_end, run_in_background
 from pool_server.people.sites import get_site
@@ -31,15 +23,7 @@ from pool_server.storage import Checksum, PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
-from pool_server.wire.uploads import (
-    OpenState,
-    OpenUpload,
-    OpenUploadPage,
-    Purpose,
-    UploadPart,
-    UploadResponse,
-    UploadState,
-)
+from pool_server.wire import uploads
 
 log = logging.getLogger("pool_server.uploads")
 
@@ -50,15 +34,10 @@ def get_upload(
     """Return an upload that the caller may see: one of the own site, or any for an admin.
 
     With `lock` no other transaction changes it until this one ends.
-
-    Raises
-    ------
-    MissingError
-        It does not exist, or belongs to another site: both look the same.
     """
     upload = repository.find_upload(session, upload_id, lock=lock)
     if upload is None or not caller.may_upload_to(upload.site.name):
-        raise MissingError(
+        raise errors.MissingError(
             f"the pool has no upload {upload_id}",
             code="upload_not_found",
             hint="Announce the file again.",
@@ -87,19 +66,7 @@ def open_part(parts: ServerParts, caller: Caller, upload_id: str, number: int) -
     return parts.storage.open_part(upload.storage_handle, number, size_bytes)
 
 
-def abort_upload(parts: ServerParts, caller: Caller, upload_id: str) -> None:
-    """Forget an upload and its parts; a version that it became stays."""
-    with parts.database.write() as session:
-        upload = get_upload(session, caller, upload_id, lock=True)
-        if upload.state == repository.CHECKING:
-            raise busy()
-        if upload.state != repository.COMPLETE:
-            record_act(session, caller, "upload.abort", subject_of(upload), digest=upload.digest)
-        session.delete(upload)
-    discard_quietly(parts, upload)
-
-
-def describe_upload(parts: ServerParts, upload: UploadRecord) -> UploadResponse:
+def describe_upload(parts: ServerParts, upload: UploadRecord) -> uploads.UploadResponse:
     """Return an upload as clients see it, with the parts that the storage has."""
     version = None
     if upload.version_id is not None:
@@ -112,9 +79,9 @@ def describe_upload(parts: ServerParts, upload: UploadRecord) -> UploadResponse:
         received = parts.storage.received_parts(upload.storage_handle)
         checksum = parts.storage.part_checksum(upload.storage_handle) or checksum
 
-    def describe_part(number: int) -> UploadPart:
+    def describe_part(number: int) -> uploads.UploadPart:
         size_bytes = plan.size_of(number)
-        return UploadPart(
+        return uploads.UploadPart(
             number=number,
             offset=plan.offset_of(number),
             size_bytes=size_bytes,
@@ -124,9 +91,9 @@ def describe_upload(parts: ServerParts, upload: UploadRecord) -> UploadResponse:
             else f"/api/v1/uploads/{upload.id}/parts/{number}",
         )
 
-    return UploadResponse(
+    return uploads.UploadResponse(
         upload_id=upload.id,
-        state=cast("UploadState", upload.state),
+        state=cast("uploads.UploadState", upload.state),
         size_bytes=upload.size_bytes,
         digest=upload.digest,
         part_size_bytes=upload.part_bytes,
@@ -135,13 +102,6 @@ def describe_upload(parts: ServerParts, upload: UploadRecord) -> UploadResponse:
         expires_at=upload.expires_at,
         version=version,
     )
-
-
-def show_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadResponse:
-    """Return an upload's state."""
-    with parts.database.read() as session:
-        upload = get_upload(session, caller, upload_id)
-    return describe_upload(parts, upload)
 
 
 @contextmanager
@@ -162,7 +122,7 @@ def lease_upload(parts: ServerParts, upload_id: str) -> Iterator[None]:
             try:
                 with parts.database.write() as session:
                     repository.release(session, upload_id)
-            except TransactionError:
+            except errors.TransactionError:
                 log.exception("upload %s stays leased until its lease ends", upload_id)
             raise
 
@@ -176,7 +136,7 @@ def require_open(upload: UploadRecord) -> None:
         repository.EXPIRED: "this upload expired: no part came for too long",
         repository.REFUSED: f"this upload was refused: {refusal.get('message', '')}",
     }
-    raise UploadClosedError(
+    raise errors.UploadClosedError(
         reasons[upload.state],
         hint="Announce the file again." if upload.state != repository.COMPLETE else "",
         details=refusal,
@@ -189,7 +149,7 @@ def discard_quietly(parts: ServerParts, upload: UploadRecord) -> None:
         return  # nothing was ever to be sent
     try:
         parts.storage.discard(upload.storage_handle)
-    except PoolError:
+    except errors.PoolError:
         log.exception("upload %s could not be discarded", upload.id)
 
 
@@ -208,8 +168,8 @@ def subject_of(upload: UploadRecord) -> str:
     return f"{upload.site.name}/{upload.model_name}"
 
 
-def busy() -> UploadBusyError:
-    return UploadBusyError(
+def busy() -> errors.UploadBusyError:
+    return errors.UploadBusyError(
         "the upload is being checked at this moment", hint="Ask for it again in a moment."
     )
 
@@ -220,14 +180,8 @@ def list_uploads(
     site: str | None,
     before: tuple[datetime, str] | None,
     limit: int,
-) -> OpenUploadPage:
-    """Return uploads under way, newest first: to a site, or all that the caller may see.
-
-    Raises
-    ------
-    NotAllowedError
-        Another site's are not for the caller.
-    """
+) -> uploads.OpenUploadPage:
+    """Return uploads under way, newest first: to a site, or all that the caller may see."""
     if site is not None:
         caller.require_upload_to(site)
         get_site(session, site)
@@ -236,27 +190,21 @@ def list_uploads(
     found = repository.list_open(session, site, before, limit)
     page = found[:limit]
     last = page[-1][0] if page else None
-    return OpenUploadPage(
-        items=[_describe(upload, created_by) for upload, created_by in page],
+    return uploads.OpenUploadPage(
+        items=[
+            describe(
+                uploads.OpenUpload,
+                upload,
+                upload_id=upload.id,
+                site=upload.site.name,
+                name=upload.model_name,
+                created_by=created_by,
+            )
+            for upload, created_by in page
+        ],
         next_cursor=write_moment_cursor(last.created_at, last.id)
         if last is not None and len(found) > limit
         else None,
-    )
-
-
-def _describe(upload: UploadRecord, created_by: str) -> OpenUpload:
-    return OpenUpload(
-        upload_id=upload.id,
-        site=upload.site.name,
-        name=upload.model_name,
-        purpose=cast("Purpose", upload.purpose),
-        file_name=upload.file_name,
-        size_bytes=upload.size_bytes,
-        digest=upload.digest,
-        state=cast("OpenState", upload.state),
-        created_at=upload.created_at,
-        created_by=created_by,
-        expires_at=upload.expires_at,
     )
 
 
@@ -289,7 +237,7 @@ def _sweep(parts: ServerParts) -> int:
     for handle in stale:
         try:
             parts.storage.discard(handle)
-        except StorageError:
+        except errors.StorageError:
             # One that cannot be discarded, now or ever, is no reason to keep the others.
             sweep_log.exception("a stale upload could not be discarded; its files are swept later")
     with parts.database.read() as session:
@@ -311,7 +259,7 @@ def recover_uploads(parts: ServerParts) -> None:
         if not parts.database.is_shared:
             parts.storage.recover()
         sweep_uploads(parts)
-    except StorageError:
+    except errors.StorageError:
         # The server says of itself that it is not ready until the storage answers.
         sweep_log.exception("the storage does not answer; stale uploads are swept later")
 

@@ -25,34 +25,18 @@ from pool_server.registry.access import AVAILABLE, DELETED, PRIVATE, may, readab
 from pool_server.registry.repository import among, whole_versions
 from pool_server.signatures.statements import attach_if_fitting, check_upload, require_signature
 from pool_server.storage.scratch import ScratchFolder
+from pool_server.transfers import conditions
 from pool_server.transfers.checking import CheckedModel, run_check
-from pool_server.transfers.conditions import (
-    arrives_as_draft,
-    begins_as,
-    find_keeper,
-    read_recipe,
-    require_copy_right,
-    require_description,
-    require_merge_rights,
-    require_visibility,
-    take_description,
-)
 from pool_server.transfers.publishing import add_version, notify_curators, require_not_deleted
 from pool_server.transfers.receiving import Announcement, Arrival, Destination
 from pool_server.wire.uploads import UploadRequest
 
 
 def with_canonical_recipe(request: UploadRequest) -> UploadRequest:
-    """Return an announcement with its recipe as the pool writes recipes.
-
-    Raises
-    ------
-    RecipeRefusedError
-        It is not a recipe, or is that of another file.
-    """
+    """Return an announcement with its recipe as the pool writes recipes."""
     if request.recipe is None:
         return request
-    recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
+    recipe = json.loads(conditions.read_recipe(request.recipe, request.digest).to_json())
     return request.model_copy(update={"recipe": recipe})
 
 
@@ -66,7 +50,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
     def fill_in(self, announced: Announcement[UploadRequest]) -> None:
         upload, offer = announced.upload, announced.offer
         upload.model_name = offer.name
-        take_description(upload, offer)
+        conditions.take_description(upload, offer)
         upload.as_draft = self._arrives_as_draft(announced)
 
     def admit(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
@@ -74,7 +58,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         model = registry.find_model(session, offer.site, offer.name)
         known = None if model is None else registry.find_by_digest(session, model.id, offer.digest)
         require_not_deleted(model, known)
-        require_visibility(model, offer.visibility)
+        conditions.require_visibility(model, offer.visibility)
         if offer.recipe is None:
             # Of a file that the pool can make again, it is asked when it has been sent.
             require_bytes_not_withdrawn(session, offer.digest)
@@ -88,7 +72,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
             return upload.version_id is not None
         self._require_signed(upload)
         check_upload(session, upload)
-        require_description(session, upload.site, offer)
+        conditions.require_description(session, upload.site, offer)
         if offer.recipe is not None:
             require_good_standing(
                 session,
@@ -122,7 +106,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         return True
 
     def renew(self, upload: UploadRecord, announced: Announcement[UploadRequest]) -> None:
-        take_description(upload, announced.offer)
+        conditions.take_description(upload, announced.offer)
         upload.as_draft = announced.upload.as_draft
         # Shown to more than at first only where the uploader says so.
         if announced.offer.visibility is not None or announced.upload.visibility == PRIVATE:
@@ -144,26 +128,20 @@ class Versions(Destination[UploadRequest, CheckedModel]):
 
     def _arrives_as_draft(self, announced: Announcement[UploadRequest]) -> bool:
         settings, on_request = self.parts.settings, announced.offer.draft
-        return arrives_as_draft(settings, announced.caller, on_request=on_request)
+        return conditions.arrives_as_draft(settings, announced.caller, on_request=on_request)
 
     def _require_signed(self, upload: UploadRecord) -> None:
         require_signature(self.parts.settings, upload)
 
     def _settle_rights(self, session: Session, announced: Announcement[UploadRequest]) -> None:
-        """Note who is to see the new model.
-
-        Raises
-        ------
-        NotAllowedError
-            A parent may be seen but not merged, or the file itself seen but not handed on.
-        """
+        """Note who is to see the new model."""
         caller, upload, offer = announced.caller, announced.upload, announced.offer
         parents = _parents_of(offer)
         homes = registry.visible_homes(session, caller, {offer.digest, *parents})
         if offer.recipe is None:
-            require_copy_right(session, caller, upload.site_id, offer.digest)
-        require_merge_rights(caller, [homes[each] for each in parents if each in homes])
-        upload.visibility = offer.visibility or begins_as(
+            conditions.require_copy_right(session, caller, upload.site_id, offer.digest)
+        conditions.require_merge_rights(caller, [homes[each] for each in parents if each in homes])
+        upload.visibility = offer.visibility or conditions.begins_as(
             self.parts.settings.default_visibility, upload.site_id, homes.values()
         )
 
@@ -186,7 +164,9 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         offer = announced.offer
         if offer.recipe is None:
             return False
-        keeper = find_keeper(session, announced.caller, announced.upload.site_id, offer.digest)
+        keeper = conditions.find_keeper(
+            session, announced.caller, announced.upload.site_id, offer.digest
+        )
         if keeper is not None:
             return True
         return _parents_of(offer) != registry.followed_parents(session, offer.digest)
@@ -235,7 +215,7 @@ def remake(parts: ServerParts, upload: UploadRecord) -> bool:
     site to merge, or they are larger than the pool merges.
     """
     settings = parts.settings
-    recipe = read_recipe(dict(upload.recipe or {}), upload.digest)
+    recipe = conditions.read_recipe(dict(upload.recipe or {}), upload.digest)
     with parts.database.read() as session:
         inputs = _find_inputs(session, upload, recipe)
     size_bytes = sum(inputs.values())

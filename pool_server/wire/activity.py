@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Name, NextCursor
+from pool_server.wire.names import Name, Page
 
 LONGEST_WAIT_S = 20
 """So long a request for events may wait for one."""
@@ -66,8 +66,4 @@ class AuditEntry(BaseModel):
     request_id: str
 
 
-class AuditPage(BaseModel):
-    """One page of acts, newest first."""
-
-    items: list[AuditEntry]
-    next_cursor: NextCursor = None
+AuditPage = Page[AuditEntry]

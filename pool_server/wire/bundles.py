@@ -7,19 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from pool_server.wire import names
 from pool_server.wire.cards import CardText
 from pool_server.wire.data_use import Term
 from pool_server.wire.evaluations import DatasetName, Score, ShortText, SplitName
-from pool_server.wire.names import (
-    Description,
-    Digest,
-    FileName,
-    FiniteFloat,
-    LabelKey,
-    LabelValue,
-    Name,
-    RequestModel,
-)
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.signatures import KeyText, Origin
 from pool_server.wire.signatures.statements import Revocation
@@ -33,7 +24,7 @@ MOST_EVALUATIONS = 1000
 Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 
 
-class ExportRequest(RequestModel):
+class ExportRequest(names.RequestModel):
     """Ask whether models may leave the pool in a bundle."""
 
     addresses: list[Address] = Field(min_length=1, max_length=MOST_ADDRESSES)
@@ -46,14 +37,11 @@ class GrantedVersion(BaseModel):
     """A version that may be handed on."""
 
     address: str
-    digest: Digest
+    digest: names.Digest
     size_bytes: int
 
 
-class ExportResponse(BaseModel):
-    """The versions that may be passed on: parents stand before what was merged from them."""
-
-    items: list[GrantedVersion]
+ExportResponse = names.ItemList[GrantedVersion]
 
 
 class PortableStatement(BaseModel):
@@ -63,7 +51,7 @@ class PortableStatement(BaseModel):
 
     envelope: Envelope
     public_key: KeyText
-    key_name: Name
+    key_name: names.Name
     origin: Origin | None = Field(
         default=None, description="`SITE@POOL` where it was signed; absent: this site, this pool."
     )
@@ -81,15 +69,15 @@ class PortableEvaluation(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    site: Name
+    site: names.Name
     dataset: DatasetName
-    dataset_digest: Digest
+    dataset_digest: names.Digest
     split: SplitName = ""
     protocol: ShortText = ""
     images: int | None = Field(default=None, ge=0, le=2_000_000_000)
     faces: int | None = Field(default=None, ge=0, le=2_000_000_000)
     note: ShortText = ""
-    scores: dict[LabelKey, Score] = Field(min_length=1, max_length=64)
+    scores: dict[names.LabelKey, Score] = Field(min_length=1, max_length=64)
     created_at: datetime
 
 
@@ -98,20 +86,20 @@ class PortableVersion(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    site: Name
-    name: Name
+    site: names.Name
+    name: names.Name
     version: int = Field(ge=1, le=999_999_999)
-    digest: Digest
+    digest: names.Digest
     size_bytes: int = Field(ge=1)
-    file_name: FileName
+    file_name: names.FileName
     kind: str = Field(max_length=64)
-    description: Description = ""
-    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
-    metrics: dict[LabelKey, FiniteFloat] = Field(default_factory=dict, max_length=64)
+    description: names.Description = ""
+    labels: dict[names.LabelKey, names.LabelValue] = Field(default_factory=dict, max_length=64)
+    metrics: dict[names.LabelKey, names.FiniteFloat] = Field(default_factory=dict, max_length=64)
     terms: list[PortableTerm] = Field(default_factory=list, max_length=1000)
     card: CardText = ""
     recipe: dict[str, Any] | None = None
-    parents: list[Digest] = Field(default_factory=list, max_length=100_000)
+    parents: list[names.Digest] = Field(default_factory=list, max_length=100_000)
     created_at: datetime
     created_by: str = Field(max_length=200)
     statement: PortableStatement | None = None

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from pool_server.wire.evaluations import Score
-from pool_server.wire.names import Digest, FiniteFloat, Line, RequestModel
+from pool_server.wire.names import Digest, FiniteFloat, ItemList, Line, RequestModel
 from pool_server.wire.signatures.signatures import SignedStatement
 
 MOST_CARD_CHARACTERS = 200_000
@@ -55,30 +55,17 @@ class CardResponse(BaseModel):
 
 @dataclass(frozen=True)
 class Card:
-    """A card taken apart.
-
-    Attributes
-    ----------
-    front_matter : mapping
-        Empty without front matter. Only what JSON can hold; dates are text.
-    body : str
-        The Markdown behind it.
-    """
+    """A card taken apart: the front matter as JSON can hold it, and the Markdown behind it."""
 
     front_matter: Mapping[str, Any]
     body: str
 
 
 def read_card(text: str) -> Card:
-    """Take a card apart and make sure that its front matter is harmless.
+    """Take a card apart and make sure that its front matter is harmless, else raise `ValueError`.
 
     Nothing but plain values is made of the YAML: no tags, no anchors (which could blow a few
     lines up to gigabytes), nothing deeper or longer than any real card.
-
-    Raises
-    ------
-    ValueError
-        Saying what was found, with the line.
     """
     if len(text) > MOST_CARD_CHARACTERS:
         raise ValueError(
@@ -342,10 +329,7 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
     )
 
 
-class ReceiptPage(BaseModel):
-    """All receipts of a version, at most one of each mode."""
-
-    items: list[PrivacyReceipt]
+ReceiptPage = ItemList[PrivacyReceipt]
 
 
 def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:

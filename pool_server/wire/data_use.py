@@ -192,12 +192,7 @@ class Term(RequestModel):
         """Read ``CODE`` or ``CODE=DETAIL``; the shorthand (``GRU``) does as well as the code.
 
         A time limit may be given as the ontology does, as a number of months: so many from
-        `today`.
-
-        Raises
-        ------
-        ValueError
-            Saying what was found and what was expected.
+        `today`. Raises `ValueError` with what was found and what was expected.
         """
         word, _, detail = (part.strip() for part in text.partition("="))
         known = _BY_SHORTHAND.get(word.upper())

@@ -88,16 +88,9 @@ class IntendedUse(RequestModel):
 
 @dataclass(frozen=True)
 class TermProblem:
-    """Something that terms say against a plan.
+    """Something that the terms with these codes say against a plan.
 
-    Attributes
-    ----------
-    forbids : bool
-        False for what only people can judge.
-    message : str
-        Naming the inputs and terms.
-    codes : tuple of str
-        The terms that it follows from.
+    What does not forbid it, only people can judge.
     """
 
     forbids: bool
@@ -158,21 +151,10 @@ def check_merge(
     today: date,
     institution: Iterable[str] = (),
 ) -> list[TermProblem]:
-    """Return what the terms of its inputs say against a merge.
+    """Return what the terms of its inputs say against a merge; those that forbid first.
 
-    Parameters
-    ----------
-    inputs : sequence of TermsOf
-        Only inputs whose terms are known.
-    use : IntendedUse, optional
-        What the result is for; without it only the terms among themselves are looked at.
-    institution : iterable of str
-        Names of the site that merges; empty where they are not known.
-
-    Returns
-    -------
-    list of TermProblem
-        Those that forbid first.
+    Only inputs whose terms are known are given. Without a `use` only the terms among themselves are
+    looked at; `institution` are names of the site that merges, if known.
     """
     problems = _contradictions(inputs)
     problems += _time_limits(inputs, today)

@@ -81,14 +81,9 @@ def place_words(steps: Sequence[int | str]) -> str:
 
 
 def problem_words(problem: Mapping[str, Any], *, with_value: bool = True) -> str:
-    """Return what pydantic found wrong with one value.
+    """Return what pydantic found wrong with one value, of `ValidationError.errors`.
 
-    Parameters
-    ----------
-    problem : mapping
-        One of `ValidationError.errors`.
-    with_value : bool
-        Say what was found; not where it may be a secret in the wrong place.
+    What was found is not said where it may be a secret in the wrong place.
     """
     found = f"found {str(problem['input'])[:_MOST_CHARACTERS]!r}" if with_value else ""
     wanted = PATTERN_WORDS.get(str(problem.get("ctx", {}).get("pattern", "")))

@@ -11,34 +11,25 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import (
-    UNSHOWN,
-    Digest,
-    FiniteFloat,
-    LabelKey,
-    Line,
-    Name,
-    NextCursor,
-    RequestModel,
-)
+from pool_server.wire import names
 
-DATASET_PATTERN = rf"^[^/\\{UNSHOWN}]*[^/\\{UNSHOWN} ]$"
-SPLIT_PATTERN = rf"^[^/\\{UNSHOWN}]*$"
+DATASET_PATTERN = rf"^[^/\\{names.UNSHOWN}]*[^/\\{names.UNSHOWN} ]$"
+SPLIT_PATTERN = rf"^[^/\\{names.UNSHOWN}]*$"
 # A name, never a path: what lies where at a site is nobody else's business.
 DatasetName = Annotated[
     str, StringConstraints(min_length=1, max_length=128, pattern=DATASET_PATTERN)
 ]
-ShortText = Annotated[Line, StringConstraints(max_length=128)]
+ShortText = Annotated[names.Line, StringConstraints(max_length=128)]
 SplitName = Annotated[str, StringConstraints(max_length=64, pattern=SPLIT_PATTERN)]
 MOST_SCORES = 64
 
 
-class Score(RequestModel):
+class Score(names.RequestModel):
     """A number, with its 95 % interval where one was measured."""
 
-    value: FiniteFloat
-    low: FiniteFloat | None = None
-    high: FiniteFloat | None = None
+    value: names.FiniteFloat
+    low: names.FiniteFloat | None = None
+    high: names.FiniteFloat | None = None
 
     @model_validator(mode="after")
     def _interval_is_whole(self) -> Score:
@@ -49,15 +40,15 @@ class Score(RequestModel):
         return self
 
 
-class EvaluationRequest(RequestModel):
+class EvaluationRequest(names.RequestModel):
     """Post how one model did on one data set."""
 
     model: str = Field(max_length=300, description="Address, or `sha256:DIGEST`.")
-    site: Name | None = Field(
+    site: names.Name | None = Field(
         default=None, description="Who measured; one's own site when left out."
     )
     dataset: DatasetName = Field(description="What the site calls its data: a name, never a path.")
-    dataset_digest: Digest = Field(
+    dataset_digest: names.Digest = Field(
         description="Tells equal data from different ones and reveals neither "
         "(`poolctl dataset stats`)."
     )
@@ -68,17 +59,17 @@ class EvaluationRequest(RequestModel):
     images: int | None = Field(default=None, ge=0, le=2_000_000_000)
     faces: int | None = Field(default=None, ge=0, le=2_000_000_000)
     note: ShortText = ""
-    scores: dict[LabelKey, Score] = Field(min_length=1, max_length=MOST_SCORES)
+    scores: dict[names.LabelKey, Score] = Field(min_length=1, max_length=MOST_SCORES)
 
 
 class EvaluationResponse(BaseModel):
     """The scores that one site measured."""
 
     evaluation_id: int
-    digest: Digest = Field(description="SHA-256 of the model's file.")
-    site: Name = Field(description="Who measured.")
+    digest: names.Digest = Field(description="SHA-256 of the model's file.")
+    site: names.Name = Field(description="Who measured.")
     dataset: str
-    dataset_digest: Digest
+    dataset_digest: names.Digest
     split: str
     protocol: str
     images: int | None
@@ -89,19 +80,15 @@ class EvaluationResponse(BaseModel):
     created_by: str
 
 
-class EvaluationPage(BaseModel):
-    """One page of the evaluations of a version, newest first."""
-
-    items: list[EvaluationResponse]
-    next_cursor: NextCursor = None
+EvaluationPage = names.Page[EvaluationResponse]
 
 
 class MatrixCell(BaseModel):
     """One score of one model, on one data set of one site."""
 
-    site: Name
+    site: names.Name
     dataset: str
-    dataset_digest: Digest
+    dataset_digest: names.Digest
     split: str
     protocol: str
     images: int | None
@@ -115,9 +102,9 @@ class MatrixRow(BaseModel):
     """All sites' scores of one version."""
 
     address: str
-    digest: Digest
+    digest: names.Digest
     kind: str
-    own_site: Name = Field(description="The site that the model is of.")
+    own_site: names.Name = Field(description="The site that the model is of.")
     cells: list[MatrixCell]
 
 
@@ -125,6 +112,6 @@ class EvaluationMatrix(BaseModel):
     """Models x sites for one score: a page of models, newest first."""
 
     score: str
-    sites: list[Name] = Field(description="Sites that have a cell on this page, by name.")
+    sites: list[names.Name] = Field(description="Sites that have a cell on this page, by name.")
     rows: list[MatrixRow]
-    next_cursor: NextCursor = None
+    next_cursor: names.NextCursor = None

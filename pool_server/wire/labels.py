@@ -57,117 +57,60 @@ DATA_COUNTS = frozenset({"images", "boxes", "subjects"})
 
 YES_NO = ("yes", "no", "mixed")
 
-CORE_LABELS: tuple[CoreLabel, ...] = (
-    CoreLabel(
-        key="population",
-        type="choice",
-        values=("infant", "child", "adolescent", "adult", "older-adult", "mixed", "synthetic"),
-        description="Whose faces the model was trained on; `synthetic` faces are drawn.",
-        example="infant",
+_ROWS: tuple[tuple[str, LabelType, str | tuple[str, ...], str, str], ...] = (
+    (
+        "population", "choice",
+        ("infant", "child", "adolescent", "adult", "older-adult", "mixed", "synthetic"),
+        "Whose faces the model was trained on; `synthetic` faces are drawn.", "infant",
     ),
-    CoreLabel(
-        key="condition",
-        type="text",
-        description="Diagnosis or group, where the faces are of patients; `healthy` otherwise.",
-        example="healthy",
+    (
+        "condition", "text", "",
+        "Diagnosis or group, where the faces are of patients; `healthy` otherwise.", "healthy",
     ),
-    CoreLabel(
-        key="age_min_months",
-        type="number",
-        unit="months",
-        description="Age of the youngest person.",
-        example="4",
+    ("age_min_months", "number", "months", "Age of the youngest person.", "4"),
+    ("age_max_months", "number", "months", "Age of the oldest person.", "18"),
+    (
+        "dataset_type", "choice",
+        ("laboratory", "clinic", "home", "field", "public", "synthetic", "mixed"),
+        "Where the images come from; `public` is a collection that anyone may get.", "laboratory",
     ),
-    CoreLabel(
-        key="age_max_months",
-        type="number",
-        unit="months",
-        description="Age of the oldest person.",
-        example="18",
+    ("images", "count", "images", "Images it was trained on; merges can weigh by it.", "1111"),
+    ("boxes", "count", "faces", "Faces marked in those images.", "1180"),
+    ("subjects", "count", "persons", "Different persons in those images.", "42"),
+    ("parts", "count", "landmarks", "Landmarks of a face.", "68"),
+    (
+        "orientation", "choice",
+        ("frontal", "left", "right", "rotated-left", "rotated-right", "up", "down", "mixed"),
+        "Where the faces look, as the camera sees it.", "frontal",
     ),
-    CoreLabel(
-        key="dataset_type",
-        type="choice",
-        values=("laboratory", "clinic", "home", "field", "public", "synthetic", "mixed"),
-        description="Where the images come from; `public` is a collection that anyone may get.",
-        example="laboratory",
+    (
+        "orientations", "count", "detectors",
+        "Orientations that a detector has one part of its own for.", "5",
     ),
-    CoreLabel(
-        key="images",
-        type="count",
-        unit="images",
-        description="Images the model was trained on; merges can weigh by it.",
-        example="1111",
+    ("camera", "text", "", "Make and model of the camera, or its kind.", "Basler acA640-750um"),
+    (
+        "frame_rate_hz", "number", "images a second",
+        "Of the videos that the images were taken from.", "250",
     ),
-    CoreLabel(
-        key="boxes",
-        type="count",
-        unit="faces",
-        description="Faces marked in those images.",
-        example="1180",
+    (
+        "lighting", "choice", ("visible", "infrared", "mixed"),
+        "What light the camera sees.", "infrared",
     ),
+    ("air_puff_hose", "choice", YES_NO, "Whether the hose of an air puff is in view.", "yes"),
+    ("glasses", "choice", YES_NO, "Whether the persons wear glasses.", "no"),
+)  # fmt: skip
+"""Key, type, the values of a choice or the unit of a number, description, example."""
+
+CORE_LABELS = tuple(
     CoreLabel(
-        key="subjects",
-        type="count",
-        unit="persons",
-        description="Different persons in those images.",
-        example="42",
-    ),
-    CoreLabel(
-        key="parts",
-        type="count",
-        unit="landmarks",
-        description="Landmarks of a face.",
-        example="68",
-    ),
-    CoreLabel(
-        key="orientation",
-        type="choice",
-        values=("frontal", "left", "right", "rotated-left", "rotated-right", "up", "down", "mixed"),
-        description="Where the faces look, as the camera sees it.",
-        example="frontal",
-    ),
-    CoreLabel(
-        key="orientations",
-        type="count",
-        unit="detectors",
-        description="Orientations that a detector has one part of its own for.",
-        example="5",
-    ),
-    CoreLabel(
-        key="camera",
-        type="text",
-        description="Make and model of the camera, or its kind.",
-        example="Basler acA640-750um",
-    ),
-    CoreLabel(
-        key="frame_rate_hz",
-        type="number",
-        unit="images a second",
-        description="Of the videos that the images were taken from.",
-        example="250",
-    ),
-    CoreLabel(
-        key="lighting",
-        type="choice",
-        values=("visible", "infrared", "mixed"),
-        description="What light the camera sees.",
-        example="infrared",
-    ),
-    CoreLabel(
-        key="air_puff_hose",
-        type="choice",
-        values=YES_NO,
-        description="Whether the hose of an air puff is in view.",
-        example="yes",
-    ),
-    CoreLabel(
-        key="glasses",
-        type="choice",
-        values=YES_NO,
-        description="Whether the persons wear glasses.",
-        example="no",
-    ),
+        key=key,
+        type=kind,
+        values=of if isinstance(of, tuple) else (),
+        unit=of if isinstance(of, str) else "",
+        description=text,
+        example=example,
+    )
+    for key, kind, of, text, example in _ROWS
 )
 
 

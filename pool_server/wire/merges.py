@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pool_server.wire.names import FileName, Name
+from pool_server.wire.names import FileName, Name, Page
 from pool_server.wire.signatures.statements import canonical_json
 from pool_server.wire.uploads import VersionDescription
 
@@ -77,11 +77,7 @@ class FitResponse(BaseModel):
     problem: str = Field(default="", description="What differs, where no method can.")
 
 
-class MergeJobPage(BaseModel):
-    """One page of merges, newest first."""
-
-    items: list[MergeJobResponse]
-    next_cursor: str | None = None
+MergeJobPage = Page[MergeJobResponse]
 
 
 def recipe_digest(document: Mapping[str, Any]) -> str:

@@ -7,18 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, computed_field
 
+from pool_server.wire import names
 from pool_server.wire.data_use import TermResponse
-from pool_server.wire.names import (
-    Description,
-    Digest,
-    FileName,
-    FiniteFloat,
-    LabelKey,
-    LabelValue,
-    Name,
-    NextCursor,
-    RequestModel,
-)
 from pool_server.wire.signatures.signatures import SignedStatement
 from pool_server.wire.signatures.statements import SignatureSummary
 from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag, WithdrawalReason
@@ -37,16 +27,16 @@ Rights = Annotated[
 ]
 
 
-class ListedSite(RequestModel):
+class ListedSite(names.RequestModel):
     """A site that a model is shared with, and what it may do."""
 
-    site: Name
+    site: names.Name
     rights: Rights | None = Field(
         default=None, description="Null: those of the whole audience, as `rights` gives them."
     )
 
 
-class SharingRequest(RequestModel):
+class SharingRequest(names.RequestModel):
     """Share a model in this way, whatever was before."""
 
     visibility: Visibility = Field(
@@ -82,14 +72,16 @@ StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
 class ModelVersionResponse(BaseModel):
     """One version of one model: its file never changes."""
 
-    site: Name
-    name: Name
+    site: names.Name
+    name: names.Name
     version: int = Field(ge=1, description="Counted from 1 within the model.")
     kind: str = Field(description="`hog-svm`, `ert` or `network`.")
     format: str = Field(description="File format, recognised from the content.")
-    digest: Digest = Field(description="SHA-256 of the file.")
+    digest: names.Digest = Field(description="SHA-256 of the file.")
     size_bytes: int = Field(ge=0)
-    file_name: FileName = Field(description="Name under which the file was uploaded; a suggestion.")
+    file_name: names.FileName = Field(
+        description="Name under which the file was uploaded; a suggestion."
+    )
     description: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -118,7 +110,7 @@ class ModelVersionResponse(BaseModel):
     created_at: datetime
     created_by: str = Field(description="Site and name of the token that uploaded it.")
     has_recipe: bool = Field(description="True for a merged model.")
-    parent_digests: list[Digest] = Field(default_factory=list)
+    parent_digests: list[names.Digest] = Field(default_factory=list)
     signed_by: SignatureSummary | None = Field(
         default=None, description="The key that its site signed it with; null where it did not."
     )
@@ -140,11 +132,7 @@ class ModelVersionResponse(BaseModel):
         return f"pool://{self.site}/{self.name}@{self.version}"
 
 
-class ModelPage(BaseModel):
-    """One page of a listing, newest first."""
-
-    items: list[ModelVersionResponse]
-    next_cursor: NextCursor = None
+ModelPage = names.Page[ModelVersionResponse]
 
 
 CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM = "contribution", "optimiser-state", "secure-sum"
@@ -159,7 +147,7 @@ ROUND_FILES = {
 class LineageNode(BaseModel):
     """One model in a family tree: in the pool, or known by its digest only."""
 
-    digest: Digest
+    digest: names.Digest
     addresses: list[str] = Field(description="Where the pool has it; empty when it has not.")
     kind: str | None = Field(
         default=None,
@@ -180,8 +168,8 @@ class LineageNode(BaseModel):
 class LineageEdge(BaseModel):
     """`child` was made from `parent`."""
 
-    parent: Digest
-    child: Digest
+    parent: names.Digest
+    child: names.Digest
     weight: float = Field(description="The parent's weight as the recipe gives it.")
     method: str
 
@@ -189,18 +177,18 @@ class LineageEdge(BaseModel):
 class LineageResponse(BaseModel):
     """Ancestors and descendants of a version, with the recipe that made it."""
 
-    root: Digest
+    root: names.Digest
     nodes: list[LineageNode]
     edges: list[LineageEdge]
     recipe: dict[str, Any] | None = None
 
 
-class ModelDescription(RequestModel):
+class ModelDescription(names.RequestModel):
     """An uploader's description of a model."""
 
-    description: Description = ""
-    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
-    metrics: dict[LabelKey, FiniteFloat] = Field(default_factory=dict, max_length=64)
+    description: names.Description = ""
+    labels: dict[names.LabelKey, names.LabelValue] = Field(default_factory=dict, max_length=64)
+    metrics: dict[names.LabelKey, names.FiniteFloat] = Field(default_factory=dict, max_length=64)
 
 
 class FacetCount(BaseModel):
@@ -244,13 +232,13 @@ class DescriptionRequest(ModelDescription):
     )
 
 
-class QuarantineRequest(RequestModel):
+class QuarantineRequest(names.RequestModel):
     """Take a version out of sight until it has been looked into."""
 
     reason: Reason
 
 
-class AliasRequest(RequestModel):
+class AliasRequest(names.RequestModel):
     """Let an alias mean a version, from now on."""
 
     version: str = Field(
@@ -262,7 +250,7 @@ class DeletionResponse(BaseModel):
     """The versions that were deleted, and files made from them."""
 
     deleted: list[str] = Field(description="Addresses; they are never used again.")
-    descendants: list[Digest] = Field(
+    descendants: list[names.Digest] = Field(
         description="Files made from what was deleted. They stay; their family tree keeps the "
         "digests of what is gone."
     )

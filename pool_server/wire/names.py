@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -36,6 +36,21 @@ NextCursor = Annotated[
     str | None, Field(description="Give it back as `cursor` for the next page; absent on the last.")
 ]
 
+ItemT = TypeVar("ItemT")
+
+
+class ItemList(BaseModel, Generic[ItemT]):
+    """All items of a listing."""
+
+    items: list[ItemT]
+
+
+class Page(ItemList[ItemT], Generic[ItemT]):
+    """One page of a listing, newest first."""
+
+    next_cursor: NextCursor = None
+
+
 _ADDRESS = re.compile(
     r"^(?:pool://)?(?P<site>[a-z0-9][a-z0-9._-]{0,63})/(?P<name>[a-z0-9][a-z0-9._-]{0,63})"
     r"(?:@(?P<reference>[0-9]{1,9}|sha256:[0-9a-f]{64}|[a-z][a-z0-9._-]{0,63}))?$"
@@ -56,13 +71,7 @@ class ModelAddress:
 
     @classmethod
     def parse(cls, text: str) -> ModelAddress:
-        """Read an address; the scheme may be left out.
-
-        Raises
-        ------
-        ValueError
-            Naming what is wrong with `text` and what an address looks like.
-        """
+        """Read an address; the scheme may be left out. `ValueError` says what one looks like."""
         match = _ADDRESS.fullmatch(text)
         if match is None:
             raise ValueError(

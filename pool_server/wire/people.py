@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import UNSHOWN, Name, RequestModel
+from pool_server.wire.names import UNSHOWN, ItemList, Name, RequestModel
 from pool_server.wire.sites import Role, Scope, ShortText
 
 TokenKind = Literal["program", "feed"]
@@ -81,10 +81,7 @@ class TokenResponse(BaseModel):
     revoked_at: datetime | None
 
 
-class TokenList(BaseModel):
-    """Tokens of the sites that one looks after, newest first."""
-
-    items: list[TokenResponse]
+TokenList = ItemList[TokenResponse]
 
 
 class TokenCreatedResponse(TokenResponse):
@@ -114,10 +111,7 @@ class UserResponse(BaseModel):
     disabled_at: datetime | None
 
 
-class UserList(BaseModel):
-    """Users of the sites that one looks after, by site and name."""
-
-    items: list[UserResponse]
+UserList = ItemList[UserResponse]
 
 
 class UserChangeRequest(RequestModel):
@@ -167,10 +161,7 @@ class InvitationResponse(BaseModel):
     revoked_at: datetime | None
 
 
-class InvitationList(BaseModel):
-    """Invitations to the sites that one looks after, newest first."""
-
-    items: list[InvitationResponse]
+InvitationList = ItemList[InvitationResponse]
 
 
 class InvitationCreatedResponse(InvitationResponse):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pool_server.wire.names import Description, Digest, FileName, Name, NextCursor, RequestModel
+from pool_server.wire.names import Description, Digest, FileName, Name, Page, RequestModel
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import DespiteWithdrawal
 
@@ -193,13 +193,7 @@ class RoundTerms(BaseModel):
 
     @classmethod
     def of(cls, found: RoundResponse, first: RoundResponse | None = None) -> RoundTerms:
-        """Return the terms that a round shows.
-
-        Parameters
-        ----------
-        first : RoundResponse, optional
-            The first round of its series; the round itself where left out.
-        """
+        """Return the terms a round shows; `first` is the first round of its series, if another."""
         first = first or found
         return cls(
             started_by=found.created_by.partition("/")[0],
@@ -240,11 +234,7 @@ class WaitingRounds(BaseModel):
     count: int
 
 
-class RoundPage(BaseModel):
-    """One page of rounds, newest first."""
-
-    items: list[RoundResponse]
-    next_cursor: NextCursor = None
+RoundPage = Page[RoundResponse]
 
 
 class ContributionRequest(RequestModel):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
-from pool_server.wire.names import Digest
+from pool_server.wire.names import Digest, ItemList
 
 
 class ScoreMeaning(NamedTuple):
@@ -54,7 +54,4 @@ class EvaluationSummary(BaseModel):
     sites: int = Field(ge=1, description="Sites that measured.")
 
 
-class EvaluationSummaryList(BaseModel):
-    """Scores of those files that somebody measured."""
-
-    items: list[EvaluationSummary]
+EvaluationSummaryList = ItemList[EvaluationSummary]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name, NextCursor, RequestModel
+from pool_server.wire.names import Digest, Name, Page, RequestModel
 from pool_server.wire.rounds import ROUND_KEY_PATTERN
 
 MOST_DESCRIPTOR_CHARACTERS = 1 << 20
@@ -55,11 +55,7 @@ class SecureSessionResponse(SecureSessionSummary):
     descriptor: str
 
 
-class SecureSessionPage(BaseModel):
-    """One page of sessions, newest first."""
-
-    items: list[SecureSessionSummary]
-    next_cursor: NextCursor = None
+SecureSessionPage = Page[SecureSessionSummary]
 
 
 class SecurePostRequest(RequestModel):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Line, Name, RequestModel
+from pool_server.wire.names import ItemList, Line, Name, RequestModel
 
 Role = Literal["viewer", "contributor", "curator", "admin"]
 # Each may do all that the one before it may.
@@ -82,10 +82,7 @@ class SiteResponse(BaseModel):
     suspended: bool = False
 
 
-class SiteList(BaseModel):
-    """All sites by name."""
-
-    items: list[SiteResponse]
+SiteList = ItemList[SiteResponse]
 
 
 class SiteUsage(BaseModel):
@@ -106,10 +103,7 @@ class SiteUsage(BaseModel):
     last_used_at: datetime | None = Field(description="When any token was last used.")
 
 
-class UsageResponse(BaseModel):
-    """Usage of the sites that one looks after, by name."""
-
-    items: list[SiteUsage]
+UsageResponse = ItemList[SiteUsage]
 
 
 class IdentityResponse(BaseModel):

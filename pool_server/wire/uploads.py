@@ -11,7 +11,7 @@ from pool_server.wire.cards import CardText
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import ModelDescription, ModelVersionResponse, Visibility
-from pool_server.wire.names import Digest, FileName, Name, NextCursor, RequestModel
+from pool_server.wire.names import Digest, FileName, ItemList, Name, Page, RequestModel
 from pool_server.wire.signatures.signatures import SignedStatement
 
 MOST_TERMS = 32
@@ -133,10 +133,7 @@ class PartAddressResponse(BaseModel):
     )
 
 
-class PartAddressList(BaseModel):
-    """Addresses of the parts that were asked for, in the same order."""
-
-    items: list[PartAddressResponse]
+PartAddressList = ItemList[PartAddressResponse]
 
 
 Purpose = Literal["version", "contribution", "result", "state", "secure"]
@@ -159,8 +156,4 @@ class OpenUpload(BaseModel):
     expires_at: datetime = Field(description="Cleared away then, unless it is gone on with.")
 
 
-class OpenUploadPage(BaseModel):
-    """One page of uploads under way, newest first."""
-
-    items: list[OpenUpload]
-    next_cursor: NextCursor = None
+OpenUploadPage = Page[OpenUpload]

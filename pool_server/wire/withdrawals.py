@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name, NextCursor, RequestModel
+from pool_server.wire.names import Digest, ItemList, Name, Page, RequestModel
 
 WithdrawalReason = Literal[
     "consent-withdrawn", "licence", "security", "quality", "data-error", "other"
@@ -146,11 +146,7 @@ class SuccessorResponse(BaseModel):
     )
 
 
-class WithdrawalPage(BaseModel):
-    """One page of withdrawals, newest first."""
-
-    items: list[Withdrawal]
-    next_cursor: NextCursor = None
+WithdrawalPage = Page[Withdrawal]
 
 
 class CheckRequest(RequestModel):
@@ -172,7 +168,4 @@ class CheckedFile(BaseModel):
     successors: list[str]
 
 
-class CheckResponse(BaseModel):
-    """The files that were withdrawn, or hold something that was."""
-
-    items: list[CheckedFile]
+CheckResponse = ItemList[CheckedFile]

@@ -18,8 +18,13 @@ from sqlalchemy.orm import Session
 
 from pool_server.app import create_first_admin, set_up_database
 from pool_server.database.engine import Database, open_engine, write_with_retry
-from pool_server.database.records import AuditRecord, Record, SiteRecord, TokenRecord
-from pool_server.database.records.models import is_index_of_search
+from pool_server.database.records import (
+    AuditRecord,
+    Record,
+    SiteRecord,
+    TokenRecord,
+    is_index_of_search,
+)
 from pool_server.database.schema import (
     SchemaChange,
     find_revision,

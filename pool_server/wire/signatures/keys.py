@@ -30,13 +30,7 @@ _SMALL_ORDER = frozenset(
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The half of a key that a site publishes, to verify its signatures with.
-
-    Attributes
-    ----------
-    raw : bytes
-        The 32 bytes of RFC 8032.
-    """
+    """The half of a key that a site publishes, to verify signatures with: 32 bytes (RFC 8032)."""
 
     raw: bytes
 
@@ -44,10 +38,8 @@ class PublicKey:
     def from_text(cls, text: str) -> PublicKey:
         """Read what `text` gives.
 
-        Raises
-        ------
-        ValueError
-            It is not a key, or one of the few under which anybody's signature can be valid.
+        Raises `ValueError` where it is no key, or one of the few under which anybody's signature
+        can be valid.
         """
         try:
             raw = base64.b64decode(text, validate=True)
@@ -93,14 +85,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """The half of a key that signs; it never leaves the site.
-
-    Attributes
-    ----------
-    seed : bytes
-        The 32 secret bytes of RFC 8032.
-    public : PublicKey
-    """
+    """The half of a key that signs (32 secret bytes of RFC 8032); it never leaves the site."""
 
     seed: bytes = field(repr=False)
     public: PublicKey
@@ -122,13 +107,7 @@ class PrivateKey:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> PrivateKey:
-        """Read what `to_pem` gives.
-
-        Raises
-        ------
-        ValueError
-            It is not an unencrypted Ed25519 key.
-        """
+        """Read what `to_pem` gives; `ValueError` if it is not an unencrypted Ed25519 key."""
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -203,13 +182,7 @@ class Envelope(BaseModel):
     signatures: tuple[EnvelopeSignature, ...] = Field(min_length=1, max_length=_MOST_SIGNATURES)
 
     def body(self) -> bytes:
-        """Return the payload's bytes.
-
-        Raises
-        ------
-        ValueError
-            They are not written in base64, of either alphabet.
-        """
+        """The payload's bytes; `ValueError` if they are not in base64, of either alphabet."""
         return _decode(self.payload)
 
     def key_ids(self) -> tuple[str, ...]:
@@ -217,13 +190,7 @@ class Envelope(BaseModel):
         return tuple(each.keyid for each in self.signatures if each.keyid)
 
     def signed_by(self, keys: Iterable[PublicKey]) -> PublicKey | None:
-        """Return the first of `keys` that truly signed the payload; None if none did.
-
-        Raises
-        ------
-        ValueError
-            The payload cannot be decoded.
-        """
+        """Return the first of `keys` that truly signed the payload; None if none did."""
         message = pae(self.payloadType, self.body())
         signatures = [_decode(each.sig) for each in self.signatures]
         for key in keys:
@@ -239,13 +206,7 @@ def pae(payload_type: str, body: bytes) -> bytes:
 
 
 def seal(payload_type: str, body: bytes, *keys: PrivateKey) -> Envelope:
-    """Sign a payload with one key or several.
-
-    Raises
-    ------
-    ValueError
-        It is larger than envelopes here may be.
-    """
+    """Sign a payload with one key or several; `ValueError` if it is too large for an envelope."""
     if len(body) > MOST_PAYLOAD_BYTES:
         raise ValueError(
             f"{len(body):,} bytes are too many to be signed in one envelope; "

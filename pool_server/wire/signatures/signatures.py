@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire.names import Digest, Name, RequestModel
+from pool_server.wire.names import Digest, ItemList, Name, RequestModel
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
@@ -73,10 +73,7 @@ class KeyResponse(BaseModel):
     revoked_as: Revocation | None = None
 
 
-class KeyList(BaseModel):
-    """All keys of a site, oldest first."""
-
-    items: list[KeyResponse]
+KeyList = ItemList[KeyResponse]
 
 
 class ForeignKey(BaseModel):

@@ -29,15 +29,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from pool_server.wire.names import (
-    Description,
-    Digest,
-    FileName,
-    FiniteFloat,
-    LabelKey,
-    LabelValue,
-    Name,
-)
+from pool_server.wire import names
 from pool_server.wire.signatures.keys import Envelope, PrivateKey, PublicKey, seal
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -63,32 +55,34 @@ class ModelPredicate(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    site: Name
-    name: Name
+    site: names.Name
+    name: names.Name
     kind: str = Field(default="", max_length=64, description="`hog-svm`, `ert` or `network`.")
     size_bytes: int = Field(ge=1)
-    description: Description = ""
-    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
-    metrics: dict[LabelKey, FiniteFloat] = Field(default_factory=dict)
+    description: names.Description = ""
+    labels: dict[names.LabelKey, names.LabelValue] = Field(default_factory=dict)
+    metrics: dict[names.LabelKey, names.FiniteFloat] = Field(default_factory=dict)
     terms: tuple[StatedTerm, ...] = ()
-    card_digest: Digest | None = Field(default=None, description="SHA-256 of the card's text.")
-    recipe_digest: Digest | None = Field(
+    card_digest: names.Digest | None = Field(
+        default=None, description="SHA-256 of the card's text."
+    )
+    recipe_digest: names.Digest | None = Field(
         default=None, description="SHA-256 of the recipe's canonical JSON, without names."
     )
-    parents: tuple[Digest, ...] = Field(default=(), description="Inputs of the recipe.")
+    parents: tuple[names.Digest, ...] = Field(default=(), description="Inputs of the recipe.")
     signed_at: AwareDatetime
 
 
 class _SubjectDigest(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    sha256: Digest
+    sha256: names.Digest
 
 
 class _Subject(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    name: FileName
+    name: names.FileName
     digest: _SubjectDigest
 
 
@@ -109,13 +103,7 @@ class Statement(BaseModel):
 
     @classmethod
     def parse(cls, body: bytes) -> Statement:
-        """Read what `to_bytes` gives, or another program wrote.
-
-        Raises
-        ------
-        ValueError
-            Names the first field that is wrong.
-        """
+        """Read what `to_bytes` or another program wrote; `ValueError` names a wrong field."""
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:
@@ -140,7 +128,7 @@ class Statement(BaseModel):
 class SignatureSummary(BaseModel):
     """With which key a version is signed; whether it truly is, the reader checks."""
 
-    key_id: Digest = Field(description="SHA-256 of the raw public key: the fingerprint.")
+    key_id: names.Digest = Field(description="SHA-256 of the raw public key: the fingerprint.")
     origin: str | None = Field(
         default=None,
         description="`SITE@POOL` where the version was imported from another pool, and its key "
@@ -152,25 +140,14 @@ class SignatureSummary(BaseModel):
 
 
 def sign_statement(statement: Statement, key: PrivateKey) -> Envelope:
-    """Put a statement into an envelope.
-
-    Raises
-    ------
-    ValueError
-        It is too large.
-    """
+    """Put a statement into an envelope."""
     return seal(PAYLOAD_TYPE, statement.to_bytes(), key)
 
 
 def open_statement(envelope: Envelope, key: PublicKey) -> Statement:
-    """Return the statement that `key` signed.
+    """Return the statement that `key` signed, else raise `ValueError`.
 
     Nothing of the payload is read before the signature is found good.
-
-    Raises
-    ------
-    ValueError
-        The signature is not that of `key`, the type is another, or the payload no statement.
     """
     if envelope.signed_by([key]) is None:
         raise ValueError(f"the signature is not one of key {key.key_id[:16]}...")

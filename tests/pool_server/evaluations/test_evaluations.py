@@ -191,7 +191,7 @@ def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
             caller = Caller("t", "test", site.id, "lab", "viewer", None)
             for limit in (1, 4):
                 statements.clear()
-                found = show_matrix(session, caller, MatrixQuery("recall", limit=limit))
+                found = show_matrix(session, caller, MatrixQuery(score="recall", limit=limit))
                 assert len(found.rows) == limit
                 counts.append(len(statements))
         parts.database.close()
