@@ -236,7 +236,9 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         "files": written,
         "posted": posted,
     }
-    text = gaze_tables(models) if on_gaze else [*verdicts(models), *score_tables(models)]
+    text: list[str | TableText] = (
+        gaze_tables(models) if on_gaze else [*verdicts(models), *score_tables(models)]
+    )
     text += [f"written {path}" for path in written]
     text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
     return Reply(data, text, words_per_model)
