@@ -302,6 +302,7 @@ def test_the_journey_by_keyboard_alone(filled: PoolDriver, open_page: Open) -> N
     page.wait_for_url("**/models/web-a/by-keyboard@1")
     tab_to(page, "a[href$='/withdraw']")
     page.keyboard.press("Enter")
+    page.wait_for_url("**/withdraw")
     tab_to(page, "#reason")
     page.keyboard.type("It is worse")
     tab_to(page, "#explanation")
