@@ -83,7 +83,7 @@ app = single()
     "dataset synth-eyes eyes/ --person-count 30",
     "dataset synth-eyes siteB/ --person-count 5 --first-person 5 --both-eyes",
     "dataset synth-eyes equal/ --appearance-skew 0 --gaze-skew 0 --amount-ratio 1",
-    "dataset synth-eyes desk/ --camera webcam",
+    "dataset synth-eyes desk/ --style webcam",
 )
 def synth_eyes(
     invocation: Invocation,
@@ -110,7 +110,7 @@ def synth_eyes(
     glasses_share: Annotated[
         float, Option("Share of persons who wear glasses.", min=0, max=1)
     ] = 0.25,
-    camera: Annotated[
+    style: Annotated[
         Literal["studio", "webcam"],
         Option("webcam: blurred and coarse, uneven light, turned heads, inexact patches."),
     ] = "studio",
@@ -131,7 +131,7 @@ def synth_eyes(
         sessions=_range(sessions),
         both_eyes=both_eyes,
         glasses=glasses_share,
-        camera=camera,
+        camera=style,
         seed=seed,
         first_person=first_person,
         skews=Skews(appearance_skew, gaze_skew, eyeball_skew, amount_ratio),

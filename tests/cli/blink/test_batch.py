@@ -96,7 +96,7 @@ def test_a_conclusion_under_several_criteria(study: tuple[Path, Outcome], poolct
         "mean >= baseline mean + 3 SD",
     ]
     assert "over sessions" in shown.data["conclusion"]
-    for suffix in ("csv", "json", "png"):
+    for suffix in ("csv", "json"):
         assert (folder / f"criteria.{suffix}").is_file()
     assert poolctl(*compare, "--criteria", "fec:many").code == 2
 

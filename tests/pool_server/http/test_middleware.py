@@ -21,7 +21,8 @@ def test_every_answer_has_the_security_headers(pool: PoolDriver, path: str) -> N
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
     # With none at all, browsers do not say either which site sent a form of a page.
-    assert headers["referrer-policy"] == ("same-origin" if path == "/" else "no-referrer")
+    is_page = path in ("/", "/nowhere")
+    assert headers["referrer-policy"] == ("same-origin" if is_page else "no-referrer")
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "access-control-allow-origin" not in headers
     assert "server" not in headers

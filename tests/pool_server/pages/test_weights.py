@@ -49,8 +49,11 @@ def statements() -> Iterator[list[str]]:
     """Gather what any database of this process is asked meanwhile."""
     found: list[str] = []
 
+    # The pool looks for merges to do meanwhile, whatever a page asks.
+    others = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "SAVEPOINT", "SELECT merge_jobs.id \n")
+
     def keep(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "SAVEPOINT")):
+        if not statement.startswith(others):
             found.append(statement)
 
     event.listen(Engine, "before_cursor_execute", keep)
