@@ -78,7 +78,7 @@ def test_ctrl_c_stops_the_worker(training_faces: FaceDataset, tmp_path: Path) ->
 def test_the_worker_dies_with_its_parent(training_faces: FaceDataset, tmp_path: Path) -> None:
     script = """
         import sys
-        from site_agent.datasets import read_imglab_xml
+        from site_agent.datasets.imglab_xml import read_imglab_xml
         from site_agent.training import ErtSettings, train_ert
         settings = ErtSettings(num_trees_per_cascade_level=500, oversampling_amount=200)
         tell = lambda fraction, text: print(text, flush=True)
