@@ -67,11 +67,6 @@ def swift() -> S3Server:
     return shared_swift()
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one process more than cores: a third of the time tests wait for other processes."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_configure(config: pytest.Config) -> None:
     begin_run()
 

@@ -88,7 +88,7 @@ def test_a_site_that_sends_nonsense_is_left_out_and_named(
     with live_federation(tmp_path, 3) as federation:
         federation.start("server", "site-0", "site-1")
         federation.start("site-2", **hostile(tmp_path / "hostile", *kinds))
-        words = federation.submission("fedavg", len(kinds), "--round-limit-s", 20)
+        words = federation.submission("fedavg", len(kinds), "--round-limit-s", 40)
         done = run_process(*words)
         assert done.code == 0, done.err
     rounds = done.data["rounds"]
