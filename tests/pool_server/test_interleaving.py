@@ -27,7 +27,7 @@ from pool_server.models import aliases, curation
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.people import tokens
 from pool_server.registry.repository import hold_families, lock_model
-from pool_server.registry.service import get_model, resolve_version
+from pool_server.registry.service import get_model, resolve_version, version_to_change
 from pool_server.signatures.keys import revoke_key
 from pool_server.wire.models import QuarantineRequest
 from pool_server.wire.signatures.keys import PrivateKey
@@ -83,9 +83,8 @@ def test_a_release_and_a_quarantine_by_the_pool(pool: PoolDriver) -> None:
     curator, at = pool.member(SITE, "curator"), f"{MODELS}/met-doubted/versions/1"
 
     def quarantine(session: Session) -> None:
-        curation.quarantine(
-            ADMIN, session, SITE, "met-doubted", "1", QuarantineRequest(reason="doubtful")
-        )
+        version = version_to_change(ADMIN, session, SITE, "met-doubted", "1")
+        curation.quarantine(ADMIN, session, version, QuarantineRequest(reason="doubtful"))
 
     [released] = overtaken(pool, quarantine, lambda: curator.post(f"{at}/release"))
     assert error_of(released) == (403, "not_allowed")
@@ -98,7 +97,8 @@ def test_a_withdrawal_and_a_deletion(pool: PoolDriver) -> None:
     at = f"{MODELS}/met-deleted/versions/1"
 
     def delete(session: Session) -> None:
-        curation.delete_version(ADMIN, session, SITE, "met-deleted", "1")
+        version = version_to_change(ADMIN, session, SITE, "met-deleted", "1")
+        curation.delete_version(ADMIN, session, version)
 
     [withdrawn] = overtaken(
         pool, delete, lambda: home.post(f"{at}/withdraw", json={"reason": "quality"})
@@ -137,7 +137,8 @@ def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     }
 
     def delete(session: Session) -> None:
-        curation.delete_version(ADMIN, session, SITE, "met-base", "1")
+        version = version_to_change(ADMIN, session, SITE, "met-base", "1")
+        curation.delete_version(ADMIN, session, version)
 
     [started] = overtaken(pool, delete, lambda: home.post("/api/v1/rounds", json=request))
     assert started.status_code in {404, 422}, started.text
@@ -152,7 +153,8 @@ def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
     best = f"{MODELS}/met-named/aliases/best"
 
     def delete(session: Session) -> None:
-        curation.delete_version(ADMIN, session, SITE, "met-named", "3")
+        version = version_to_change(ADMIN, session, SITE, "met-named", "3")
+        curation.delete_version(ADMIN, session, version)
 
     [named] = overtaken(pool, delete, lambda: home.put(best, json={"version": "3"}))
     assert named.status_code in {404, 409}, named.text
@@ -270,7 +272,8 @@ def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> N
     def withdraw(session: Session) -> None:
         token_id = session.scalars(select(TokenRecord.id)).first()
         caller = replace(ADMIN, token_id=str(token_id))
-        withdrawals.withdraw(caller, session, SITE, "met-fetched", "1", refused)
+        version = version_to_change(caller, session, SITE, "met-fetched", "1")
+        withdrawals.withdraw(caller, session, version, refused)
 
     [fetched] = overtaken(pool, withdraw, lambda: foreign.get(path))
     assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
