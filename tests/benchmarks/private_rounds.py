@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--secure", action="store_true")
+    parser.add_argument("--row", type=int, action="append", help="only this row")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     settings = RenderSettings(
@@ -101,7 +102,7 @@ def main() -> None:
     print("| unit | epsilon | error (deg) | sd | noise / change | accounted "
           "| attack | members found at 1 % | at most | AUC |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    for row in _ROWS:
+    for row in [_ROWS[number] for number in asked.row or range(len(_ROWS))]:
         if asked.secure and row.get("dp_unit") != "person":
             continue
         errors, scores = [], Scores()

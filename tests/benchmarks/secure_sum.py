@@ -29,6 +29,7 @@ from pool_server.settings import PoolSettings
 from site_agent import PoolClient
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.resources.rounds import Rounds
+from site_agent.rounds.finishing import finish_round
 from site_agent.secure.trial import (
     CountingRelay,
     PartyTraffic,
@@ -40,7 +41,7 @@ from site_agent.secure.trial import (
 SERVE = (sys.executable, "-m", "cli", "secure", "serve")
 
 
-def network_of(values: np.ndarray) -> StateDict:  # type: ignore[type-arg]
+def network_of(values: np.ndarray) -> StateDict:
     return StateDict({"vector": values}, {"vector": TensorInfo("F32", values.shape)})
 
 
@@ -79,10 +80,9 @@ def plain_round(
             write_network_contribution(made, path)
             rounds: Rounds = client.rounds
             rounds.send_contribution(held.round_id, path, name)
-        found = clients[0].rounds.finish(held.round_id, starter.address(f"{names[0]}/result"))
-        assert found.result is not None
+        result = finish_round(clients[0], held.round_id, upload_to=f"{names[0]}/result").version
         for client in clients:
-            client.download(found.result)
+            client.download(result.address)
         seconds = time.monotonic() - started_s
     return [
         PartyTraffic(name, relay.sent_bytes, relay.received_bytes, seconds)
