@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def make_ensemble(seed: int) -> ForestEnsemble:
 def make_network(seed: int, *, hidden: int = 4, architecture: str = "small") -> StateDict:
     """Make a state dict with a counter and entries of three floating-point types."""
     random = np.random.default_rng(seed)
-    tensors = {
+    tensors: dict[str, Any] = {
         "body.weight": random.normal(size=(hidden, 3)).astype(np.float32),
         "body.scale": random.normal(size=(hidden,)).astype(np.float16),
         "head.weight": random.normal(size=(2, hidden)),

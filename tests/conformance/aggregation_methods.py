@@ -35,9 +35,9 @@ class AggregationMethodLaws:
     """Subclasses are called ``Test...`` and set the attributes."""
 
     method_name: ClassVar[str]
-    make_model: ClassVar[Callable[[int], Model]]
+    make_model: ClassVar[Callable[..., Model]]
     """A sample sub-model by seed; all can be merged with one another without warnings."""
-    make_alike: ClassVar[Callable[[int], Model]]
+    make_alike: ClassVar[Callable[..., Model]]
     """As `make_model`, but with equal initial shapes where the kind of model has one."""
     make_incompatible: ClassVar[Callable[[], tuple[Model, str]]]
     """A model that cannot be merged with the samples, and the first field that differs."""
@@ -73,7 +73,7 @@ class AggregationMethodLaws:
         weighted = [(self.make_model(seed), weight) for seed, weight in enumerate((0.1, 3.0, 0.7))]
         for options in self.all_options():
             results = {
-                self.merged_bytes(*zip(*order, strict=True), options)
+                self.merged_bytes([model for model, _ in order], [x for _, x in order], options)
                 for order in itertools.permutations(weighted)
             }
             assert len(results) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ _DIGEST = "ab" * 32
 
 def _network(seed: int) -> StateDict:
     generator = np.random.default_rng(seed)
-    tensors = {
+    tensors: dict[str, Any] = {
         "b.weight": generator.normal(size=(3, 2)).astype(np.float32),
         "a.bias": generator.normal(size=4).astype(np.float64),
         "bn.num_batches_tracked": np.array(seed, dtype=np.int64),

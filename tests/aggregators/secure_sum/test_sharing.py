@@ -223,7 +223,7 @@ def test_alterations_pass_with_the_probability_of_the_field() -> None:
     chi = rng.integers(0, p, (trials, 3)).astype(np.uint64)
     sums = rng.integers(0, p, (trials, 3)).astype(np.uint64)
     altered = (sums + rng.integers(1, p, (trials, 3)).astype(np.uint64)) % np.uint64(p)
-    found = _undetected(chi, sums, altered, np.uint64(p))
+    found = _undetected(chi, sums, altered, np.uint64(p))  # type: ignore[call-arg]
     expected = trials / p
     assert abs(found - expected) < 3 * sqrt(expected), found
 

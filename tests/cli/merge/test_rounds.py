@@ -113,8 +113,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
         again = poolctl(*words, "--json").data
         assert (again["digest"], again["sent_bytes"]) == (done["digest"], 0)
         assert not again["computed"]
-    shown = poolctl("rounds", "ls").out
-    assert "2 of 2" in shown
+    assert "2 of 2" in poolctl("rounds", "ls").out
     first = poolctl("rounds", "finish", key, "--name", "refined", "--json").data
     assert first["version"]["site"] == "site-b"
     assert (first["left_out"], first["ended_here"]) == ([], True)

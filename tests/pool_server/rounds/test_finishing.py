@@ -293,7 +293,7 @@ def test_what_is_taken_back_while_the_pool_combines_is_in_no_result(
     key = start_round(pool, base[1])["round_id"]
     contribute_all(pool, key, base[0])
     client = pool.member(SITES[0])
-    step = running.merge_by_recipe
+    step = running.merge_by_recipe  # type: ignore[attr-defined]
 
     def combine_slowly(*words: Any, **named: Any) -> Any:
         made = step(*words, **named)

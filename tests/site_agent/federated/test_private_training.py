@@ -251,5 +251,6 @@ def test_gradients_of_samples_add_up_however_a_module_is_laid_out() -> None:
     watched(x).square().sum().backward()
     for each in module.parameters():
         assert each.grad is not None
-        assert torch.allclose(each.grad_sample.sum(0), each.grad, rtol=1e-4, atol=1e-3)
+        by_sample = each.grad_sample  # type: ignore[attr-defined]
+        assert torch.allclose(by_sample.sum(0), each.grad, rtol=1e-4, atol=1e-3)
     watched.to_standard_module()

@@ -225,7 +225,7 @@ def verify(
     results = ((server, messages.get(("result", server), {}).values()) for server in servers)
     signed_by = [(server, each["body"]) for server, signed in results for each in signed]
     stated = [(server, (x["sum"], x["weight"], sorted(x["labs"]))) for server, x in signed_by]
-    return Verified(labs, *made, tuple(server for server, x in stated if x != (*made, labs)))
+    return Verified(labs, made[0], made[1], tuple(each for each, x in stated if x != (*made, labs)))
 
 
 def find_roster(  # noqa: PLR0917

@@ -6,12 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.training.progress_lines import (
-    HogSvmProgressReader,
-    duration_words,
-    read_ert_progress,
-    split_lines,
-)
+from site_agent.training.progress_lines import HogSvmProgressReader, read_ert_progress, split_lines
+from site_agent.wording import duration_words
 
 PRINTED = (
     "Fitting trees...\n"

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import BusyError, StudyFolderError
-from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch
-from site_agent.eyeblink.batch.record import read_record
+from site_agent.eyeblink.batch.batch import run_batch
+from site_agent.eyeblink.batch.record import SessionOutcome, read_record
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
