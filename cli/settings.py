@@ -23,9 +23,9 @@ _COMMANDS = {
     "refine": "cli.merge.refine:REFINEMENT_SETTINGS",
     "study landmarks": "cli.vision.study:LANDMARK_SETTINGS",
     "study detectors": "cli.vision.study:DETECTOR_SETTINGS",
-    "study gaze": "cli.vision.study_gaze:GAZE_SETTINGS",
-    "study cross-encoder": "cli.vision.study_cross_encoder:CROSS_ENCODER_SETTINGS",
-    "study split": "cli.vision.study_split:SPLIT_SETTINGS",
+    "study gaze": "cli.vision.study_eyes:GAZE_SETTINGS",
+    "study cross-encoder": "cli.vision.study_eyes:CROSS_ENCODER_SETTINGS",
+    "study split": "cli.vision.study_eyes:SPLIT_SETTINGS",
     "blink": "cli.blink.batch:ANALYSIS_SETTINGS",
 }
 

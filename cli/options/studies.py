@@ -19,16 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Where a study is kept."""
+    """Where a study is kept, and how its runs are done."""
 
     output: Annotated[Path, Option("Folder of the study.", "FOLDER")]
     dry_run: DryRunOption = False
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How the runs of a study are done."""
-
     workers: Annotated[
         int, Option("Number of parallel runs; 0: as many as suit the machine.", min=0)
     ] = 0
@@ -61,7 +55,7 @@ def repeat_words(
 
 @contextmanager
 def conducted(
-    invocation: Invocation, study: StudyOptions, runs: RunOptions, repeat: Sequence[str]
+    invocation: Invocation, study: StudyOptions, repeat: Sequence[str]
 ) -> Iterator[Conduct]:
     """Yield how the study is conducted: with progress, and a line for each finished run."""
     from site_agent.studies.runs import Conduct
@@ -72,8 +66,8 @@ def conducted(
     ):
         yield Conduct(
             progress,
-            runs.workers,
-            runs.redo,
+            study.workers,
+            study.redo,
             repeat,
             lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)"),
         )
@@ -88,7 +82,7 @@ def plan_reply(
     return Reply({"runs": runs}, text, [run.key for run in runs])
 
 
-def study_reply(done: StudyResults, study: StudyOptions, **facts: Any) -> Reply:
+def study_reply(done: StudyResults, study: StudyOptions) -> Reply:
     """Return the tables of a study, which are in its first file, and the files written."""
     if done.failed:
         lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
@@ -100,5 +94,8 @@ def study_reply(done: StudyResults, study: StudyOptions, **facts: Any) -> Reply:
     tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
     text = [*markdown_parts(tables), *(f"written {path}" for path in done.files)]
     counts = {"done": len(done.results) - done.kept, "kept": done.kept}
-    shown = {"folder": study.output, "runs": counts, **facts, "files": done.files}
+    shown = {
+        "folder": study.output, "runs": counts, "findings": done.findings,
+        "results": done.results, "files": done.files,
+    }  # fmt: skip
     return Reply(shown, text, [str(study.output)])

@@ -13,8 +13,8 @@ from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
-from cli.options.studies import RunOptions, StudyOptions, kept_when_interrupted
-from cli.vision import study_cross_encoder, study_egocentric, study_gaze, study_split
+from cli.options.studies import StudyOptions, kept_when_interrupted
+from cli.vision import study_egocentric, study_eyes
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -77,7 +77,6 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             int,
             Option("Seed of the split, the orders, the starting shapes and the intervals.", min=0),
         ] = 0,
-        runs: RunOptions,
         images: ImagesOption = None,
         **settings: Any,
     ) -> Reply:
@@ -107,8 +106,8 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
                 *arguments,
                 test_reading=reading,
                 repeat=repeat,
-                workers=runs.workers,
-                redo=runs.redo,
+                workers=place.workers,
+                redo=place.redo,
                 on_outcome=lambda outcome: _note_outcome(invocation, outcome),
                 progress=report,
             )
@@ -142,17 +141,17 @@ _add_study(
 )
 
 
-command(app, "gaze", *study_gaze.GAZE_EXAMPLES, parameters=study_gaze.GAZE_SETTINGS.parameters())(
-    study_gaze.study_gaze
-)
 command(app, "egocentric", *study_egocentric.EXAMPLES)(study_egocentric.study_egocentric)
-command(app, "privacy", *study_gaze.PRIVACY_EXAMPLES)(study_gaze.study_privacy)
-command(
-    app,
-    "cross-encoder",
-    *study_cross_encoder.EXAMPLES,
-    parameters=study_cross_encoder.CROSS_ENCODER_SETTINGS.parameters(),
-)(study_cross_encoder.study_cross_encoder)
+command(app, "privacy", *study_eyes.PRIVACY_EXAMPLES)(study_eyes.study_privacy)
+for _name, _options, _examples, _function in (
+    ("gaze", study_eyes.GAZE_SETTINGS, study_eyes.GAZE_EXAMPLES, study_eyes.study_gaze),
+    (
+        "cross-encoder", study_eyes.CROSS_ENCODER_SETTINGS, study_eyes.CROSS_ENCODER_EXAMPLES,
+        study_eyes.study_cross_encoder,
+    ),
+    ("split", study_eyes.SPLIT_SETTINGS, study_eyes.SPLIT_EXAMPLES, study_eyes.study_split),
+):  # fmt: skip
+    command(app, _name, *_examples, parameters=_options.parameters())(_function)
 
 
 def _parts(
@@ -228,8 +227,3 @@ def _table_text(table: StudyTable) -> TableText:
         rows.append([f"{table.name}-{line.row.name}", *cells, against, size])
     names = [name.replace("_", " ") for name in table.headline]
     return TableText(["dataset", *names, "against best alone", "MB"], rows)
-
-
-command(app, "split", *study_split.EXAMPLES, parameters=study_split.SPLIT_SETTINGS.parameters())(
-    study_split.study_split
-)

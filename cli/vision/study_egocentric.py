@@ -10,7 +10,6 @@ from cli.frame.options import Argument, Option
 from cli.frame.output import Invocation, Reply
 from cli.options.data import part_words
 from cli.options.studies import (
-    RunOptions,
     StudyOptions,
     conducted,
     data_or_drawn,
@@ -41,7 +40,6 @@ def study_egocentric(
     seeds: Annotated[
         int, Option("Repetitions with other persons and starts; 0: the default.", min=0)
     ] = 0,
-    runs: RunOptions,
 ) -> Reply:
     """Compare personalised methods: does a network of one's own for each person help?
 
@@ -68,6 +66,6 @@ def study_egocentric(
         return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
     more = ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
     repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
-    with conducted(invocation, study, runs, repeat) as conduct:
+    with conducted(invocation, study, repeat) as conduct:
         done = egocentric.conduct_egocentric_study(study.output, data, settings, conduct)
-    return study_reply(done, study, findings=done.findings)
+    return study_reply(done, study)

@@ -339,7 +339,7 @@ class RepresentationTask(GazeTask):
     @staticmethod
     def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
         """Return the frames with both eyes; raise `InvalidInputError` where there are none."""
-        return require_both_eyes(dataset, persons)
+        return require_both_eyes(dataset.read(persons), dataset.path)
 
     @classmethod
     def _score_constant(

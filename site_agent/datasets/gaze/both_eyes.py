@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
-from site_agent.datasets.gaze.records import GazeDataset, GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 
 PATCHES_OF_A_PAIR = 4
@@ -26,16 +25,15 @@ def both_eyes(samples: GazeSamples) -> GazeSamples:
     return samples[np.stack([first[same], second[same]], axis=1).ravel()]
 
 
-def require_both_eyes(dataset: GazeDataset, persons: Sequence[str] | None = None) -> GazeSamples:
-    """Read the frames of persons, or of all, that have both eyes."""
-    samples = dataset.read(persons)
+def require_both_eyes(samples: GazeSamples, source: object) -> GazeSamples:
+    """Return the samples of frames with both eyes; each person of `source` has to have pairs."""
     found = both_eyes(samples)
     sessions = zip(found.person.tolist(), found.session.tolist(), strict=True)
     counts = Counter(sessions).items()
     paired = {person for (person, _), count in counts if count >= PATCHES_OF_A_PAIR}
     if lacking := sorted(set(samples.person.tolist()) - paired):
         raise InvalidInputError(
-            f"{dataset.path}: no session of {', '.join(lacking)} has two frames with both eyes; "
+            f"{source}: no session of {', '.join(lacking)} has two frames with both eyes; "
             "representations are learned from such pairs",
             hint="Choose the persons who have some ('poolctl dataset stats' counts them).",
         )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +17,8 @@ from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.few_shot import draw_shots, few_shot_error
 from site_agent.federated.plan import make_plan
 from site_agent.runs.progress import Progress
-from site_agent.studies.cross_encoder.settings import FEDERATED, CrossEncoderStudySettings, Run
-from site_agent.studies.gaze.one_run import StudySamples, load_samples, spread_over_sessions
+from site_agent.studies.cross_encoder.settings import FEDERATED
+from site_agent.studies.eyes import StudyJob, StudySamples, spread_over_sessions
 from site_agent.training.cross_encoder.gaze_head import (
     Features,
     component_features,
@@ -39,16 +36,7 @@ _SUPERVISED_RATE, _SUPERVISED_BATCH = 0.001, 16
 _SHIFT_PX, _LIGHT = 1, 0.4
 
 
-@dataclass(frozen=True)
-class RunJob:
-    """A run with all that it takes; `samples` is the file of `write_samples`."""
-
-    run: Run
-    samples: Path
-    settings: CrossEncoderStudySettings
-
-
-def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
+def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     """Return the errors of the heads of a run.
 
     Returns
@@ -57,7 +45,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         Plain data: ``errors``, the mean angle in degrees by person, number of shots and draw;
         without the numbers that a person has too few samples for.
     """
-    samples = _load_once(job.samples)
+    samples = job.read_samples()
     describe = None if job.run.method == "supervised" else _features(job, samples, progress)
     errors: dict[str, dict[str, list[float]]] = {}
     for done, name in enumerate(job.run.test):
@@ -70,7 +58,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
 
 
 def _person_errors(
-    job: RunJob, own: GazeSamples, describe: Features | None
+    job: StudyJob, own: GazeSamples, describe: Features | None
 ) -> dict[str, list[float]]:
     settings = job.settings
     held = held_out_sessions(own, settings.test_share)
@@ -91,7 +79,7 @@ def _person_errors(
     return errors
 
 
-def _features(job: RunJob, samples: StudySamples, progress: Progress) -> Features:
+def _features(job: StudyJob, samples: StudySamples, progress: Progress) -> Features:
     """Return how a method describes patches; all but the mean gaze know the head pose, too."""
     from site_agent.networks import new_network, to_module
 
@@ -111,7 +99,7 @@ def _features(job: RunJob, samples: StudySamples, progress: Progress) -> Feature
     return encoder_features(module)
 
 
-def _sites(job: RunJob, samples: StudySamples) -> StudySamples:
+def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
     """Return the samples of each site; the left and the right eye of a frame are neighbours."""
     found = {}
     for name in job.run.train:
@@ -121,7 +109,7 @@ def _sites(job: RunJob, samples: StudySamples) -> StudySamples:
     return found
 
 
-def _train_in_rounds(job: RunJob, samples: StudySamples, progress: Progress) -> nn.Module:
+def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
     """Return the encoder of rounds in which each person is a site."""
     from site_agent.federated.in_process import run_rounds
     from site_agent.networks import new_network, to_module
@@ -144,7 +132,7 @@ def _train_in_rounds(job: RunJob, samples: StudySamples, progress: Progress) -> 
     return to_module(network)
 
 
-def _train_in_one_place(job: RunJob, samples: StudySamples, progress: Progress) -> nn.Module:
+def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
     import torch
 
     from site_agent.networks import new_network, to_module
@@ -166,7 +154,7 @@ def _train_in_one_place(job: RunJob, samples: StudySamples, progress: Progress) 
     return module.eval()
 
 
-def _supervised_error(job: RunJob, shots: GazeSamples, test: GazeSamples, draw: int) -> float:
+def _supervised_error(job: StudyJob, shots: GazeSamples, test: GazeSamples, draw: int) -> float:
     """Return the error of a network of the same layers that learns from the shots alone."""
     import torch
 
@@ -185,8 +173,3 @@ def _supervised_error(job: RunJob, shots: GazeSamples, test: GazeSamples, draw: 
             )  # fmt: skip
     found = predict_gaze(module, test.patches, test.head)
     return float(angular_errors_deg(found, test.gaze).mean())
-
-
-@lru_cache(maxsize=1)
-def _load_once(path: Path) -> StudySamples:
-    return load_samples(path)

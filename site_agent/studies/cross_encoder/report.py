@@ -8,7 +8,6 @@ Student's, as in studies of gaze networks: resampling six persons would give too
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.whole_file import write_whole
 from site_agent.pictures.plot_style import (
     LEGEND_PT,
     REFERENCE,
@@ -33,6 +31,7 @@ from site_agent.studies.cross_encoder.settings import (
     Run,
 )
 from site_agent.studies.gaze.results import estimate
+from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table, columns_of
 
 _DEGREES = ".2f"
@@ -60,6 +59,14 @@ DRAWS = Table(
         *columns_of(("method", "seed", "person", "shots", "draw")),
         *columns_of(("error_deg",), _DEGREES),
     ),
+)
+_NOTES = (
+    "Errors are mean angles in degrees on the test sessions of left-out persons, averaged over "
+    "draws of shots and then over persons; low and high are the ends of 95 % intervals over "
+    "persons, of whom those of one seed share an encoder. Differences are of each method less the "
+    "federated cross-encoder, person by person; on persons worse, the method has the larger error. "
+    "PCA-12 sees the patches of all sites in one place. All heads but the mean gaze know the head "
+    "pose, too."
 )
 _APART = 0.03
 """Between the intervals of two methods, of the number of shots, so that none hides another."""
@@ -102,8 +109,8 @@ class Score:
 
 def write_report(
     folder: Path, runs: Sequence[Run], results: Results, repeat: Sequence[str]
-) -> tuple[list[Path], str]:
-    """Write the table and the curve; return their files, the table first, and the verdict."""
+) -> tuple[list[Path], list[str]]:
+    """Write the tables and the curve; return their files, and the verdict."""
     scores = score_methods(runs, results)
     verdict = find_verdict(scores)
     rows: list[list[object]] = [
@@ -113,17 +120,20 @@ def write_report(
         ]
         for each in scores
     ]  # fmt: skip
-    markdown = folder / "table.md"
-    write_whole(markdown, _markdown(rows, verdict, repeat))
-    files = [
-        markdown,
-        FEW_SHOT.write_csv(folder / FEW_SHOT.file_name, rows),
-        DRAWS.write_csv(folder / DRAWS.file_name, _draw_rows(runs, results)),
-    ]
+    tables = [(FEW_SHOT, rows), (DRAWS, _draw_rows(runs, results))]
+    files = write_tables(
+        folder,
+        "Study of cross-encoders",
+        tables,
+        [verdict],
+        _NOTES,
+        repeat=repeat,
+        only_csv=[DRAWS],
+    )
     if scores:
         files.append(folder / "few_shot.png")
         _draw_curves(files[-1], scores)
-    return files, verdict
+    return files, [verdict]
 
 
 def score_methods(runs: Sequence[Run], results: Results) -> list[Score]:
@@ -232,19 +242,3 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
         draw_grid(axes)
     figure.legend(fontsize=LEGEND_PT, ncols=4, loc="outside lower center")
     save_png(figure, path)
-
-
-def _markdown(rows: Sequence[Sequence[object]], verdict: str, repeat: Sequence[str]) -> str:
-    lines = [
-        verdict, "",
-        "# Study of cross-encoders", "",
-        *FEW_SHOT.markdown(rows), "",
-        "Errors are mean angles in degrees on the test sessions of left-out persons, averaged over",
-        "draws of shots and then over persons; low and high are the ends of 95 % intervals over",
-        "persons, of whom those of one seed share an encoder. Differences are of each",
-        "method less the federated cross-encoder, person by person; on persons worse, the method",
-        "has the larger error. PCA-12 sees the patches of all sites in one place. All heads but",
-        "the mean gaze know the head pose, too.", "",
-        "To repeat it:", "", "```bash", shlex.join(repeat), "```",
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"

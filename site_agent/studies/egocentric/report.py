@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aggregators.whole_file import write_whole
 from site_agent.evaluation.bootstrap import bootstrap_intervals
 from site_agent.evaluation.plots import plot_scores_over_passes, titled_axes
 from site_agent.pictures.plot_style import LEGEND_PT, line_style, save_png
 from site_agent.studies.egocentric.protocol import EYES, PLAIN, Run
+from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table, columns_of
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -45,6 +44,15 @@ SWEEPS = Table(
     "sweeps", (*columns_of(("option", "value")), *columns_of(("score", "low", "high"), _NUMBER))
 )
 
+_NOTES = (
+    "Scores are means over persons and seeds: of clips the F1 of coverage (larger is better), of "
+    "eyes the angular error in degrees (smaller is better). Intervals are 95 %, of paired "
+    "differences over persons and seeds. The learning rate of each method is the best of the same "
+    "candidates on validation samples of other persons, and the best personalised method is "
+    "chosen by validation. In worlds of drawn clips all methods begin with a network that other "
+    "persons, who all look alike, have trained. The paper's F1 are per cent."
+)
+
 
 def write_report(
     folder: Path, runs: Sequence[Run], results: Results, repeat: Sequence[str]
@@ -60,13 +68,11 @@ def write_report(
         for pair in each.items()
     ]
     findings = [line for world in worlds for line in _find(world, runs, results)]
-    shown = [(METHODS, rows), *([(SWEEPS, sweeps)] if sweeps else [])]
-    write_whole(folder / "table.md", _markdown(shown, findings, repeat))
-    files = [folder / "table.md"]
-    files += [
-        table.write_csv(folder / table.file_name, content)
-        for table, content in (*shown, (PERSONS, persons))
-    ]
+    tables = [(METHODS, rows), (SWEEPS, sweeps), (PERSONS, persons)]
+    files = write_tables(
+        folder, "Study of personalised rounds", tables, findings, _NOTES, repeat=repeat,
+        only_csv=[PERSONS],
+    )  # fmt: skip
     for world in worlds:
         files.append(_draw_rounds(folder, world, runs, results))
     if sweeps:
@@ -223,23 +229,3 @@ def _draw_sweeps(folder: Path, rows: Sequence[Sequence[Any]]) -> Path:
     path = folder / "sweeps.png"
     save_png(figure, path)
     return path
-
-
-def _markdown(
-    tables: Sequence[tuple[Table, Sequence[Sequence[Any]]]],
-    findings: Sequence[str],
-    repeat: Sequence[str],
-) -> str:
-    lines = ["# Study of personalised rounds", "", *(f"- {finding}" for finding in findings), ""]
-    for table, rows in tables:
-        lines += [f"## {table.name.capitalize()}", "", *table.markdown(rows), ""]
-    lines += [
-        "Scores are means over persons and seeds: of clips the F1 of coverage (larger is better),",
-        "of eyes the angular error in degrees (smaller is better). Intervals are 95 %, of paired",
-        "differences over persons and seeds. The learning rate of each method is the best of the",
-        "same candidates on validation samples of other persons, and the best personalised method",
-        "is chosen by validation. In worlds of drawn clips all methods begin with a network that",
-        "other persons, who all look alike, have trained. The paper's F1 are per cent.", "",
-        "To repeat it:", "", "```bash", shlex.join(repeat), "```",
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"

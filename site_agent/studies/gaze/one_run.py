@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +12,13 @@ from numpy.typing import NDArray
 from aggregators.methods.registry import find_method
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from site_agent.datasets.gaze import GazeDataset, GazeSamples, angular_errors_deg, join_samples
+from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.runs.progress import Progress
+from site_agent.studies.eyes import StudyJob, StudySamples
 from site_agent.studies.gaze.protocol import Run, held_out_sessions
-from site_agent.studies.gaze.settings import FEDERATED, DrawnSettings, GazeStudySettings
+from site_agent.studies.gaze.settings import FEDERATED, GazeStudySettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,16 +32,7 @@ _NOISE_FACTOR = 10.0
 _TRIM = 0.3
 
 
-@dataclass(frozen=True)
-class RunJob:
-    """A run with all that it takes; `samples` is the file of `write_samples`."""
-
-    run: Run
-    samples: Path
-    settings: GazeStudySettings
-
-
-def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
+def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     """Train and test the network of a run.
 
     Returns
@@ -53,7 +43,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         samples), ``samples`` (numbers tested), ``curve`` (round, error on training and on test
         samples) and ``failed`` (why training ended early, else empty).
     """
-    samples = _load_once(job.samples)
+    samples = job.read_samples()
     train = samples_to_train_on(samples, job.run, job.settings)
     test = samples_to_test(samples, job.run)
     everything = join_samples(list(train.values()))
@@ -95,7 +85,7 @@ def is_secure(run: Run, settings: GazeStudySettings) -> bool:
 
 
 def _train(
-    job: RunJob, sites: Mapping[str, GazeSamples], everything: GazeSamples
+    job: StudyJob, sites: Mapping[str, GazeSamples], everything: GazeSamples
 ) -> Iterator[nn.Module]:
     """Yield the network after each round."""
     if job.run.method in ("individual", "data-centre"):
@@ -103,7 +93,7 @@ def _train(
     return _train_in_rounds(job, sites)
 
 
-def _train_in_one_place(job: RunJob, samples: GazeSamples) -> Iterator[nn.Module]:
+def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> Iterator[nn.Module]:
     import torch
 
     from site_agent.networks import new_network, to_module
@@ -125,7 +115,7 @@ def _train_in_one_place(job: RunJob, samples: GazeSamples) -> Iterator[nn.Module
             yield module
 
 
-def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[nn.Module]:
+def _train_in_rounds(job: StudyJob, sites: Mapping[str, GazeSamples]) -> Iterator[nn.Module]:
     from site_agent.federated.in_process import run_rounds
     from site_agent.networks import new_network, to_module
 
@@ -143,7 +133,7 @@ def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[
         yield to_module(held.model.network)
 
 
-def federation_plan(job: RunJob) -> FederationPlan:
+def federation_plan(job: StudyJob) -> FederationPlan:
     """Return the plan of a federated run."""
     run, training = job.run, job.run.training
     options: dict[str, Any] = _local_training(job).shared()
@@ -182,7 +172,7 @@ def attack_contribution(
     return replace(contribution, network=StateDict(tensors, dict(contribution.network.infos)))
 
 
-def _local_training(job: RunJob) -> LocalTraining:
+def _local_training(job: StudyJob) -> LocalTraining:
     training = job.run.training
     return LocalTraining(
         epochs=training.epochs,
@@ -207,83 +197,8 @@ def _some(samples: GazeSamples) -> GazeSamples:
     return samples[::step]
 
 
-@lru_cache(maxsize=1)
-def _load_once(path: Path) -> StudySamples:
-    return load_samples(path)
-
-
-# The samples are read or drawn once, and kept in one file for the workers.
 _GREY_LEVELS = 255
 _NOISE_STREAM = 0x2015E
-
-
-StudySamples = Mapping[str, GazeSamples]
-"""All samples of a study, by person."""
-
-
-def draw_samples(settings: GazeStudySettings, progress: Progress) -> StudySamples:
-    """Draw persons and their eyes; `first_seed` of the settings chooses them."""
-    drawn = draw_persons(settings.drawn, settings.first_seed, progress)
-    return {name: spread_over_sessions(own, settings.most_frames) for name, own in drawn.items()}
-
-
-def draw_persons(
-    drawn: DrawnSettings, seed: int, progress: Progress, *, both_eyes: bool = False
-) -> StudySamples:
-    """Draw persons and their eyes: one eye of each frame, or both."""
-    from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
-    from site_agent.datasets.synthetic.eye_patches.persons import Skews
-
-    rendering = RenderSettings(
-        persons=drawn.drawn_persons,
-        frames_per_person=drawn.frames,
-        both_eyes=both_eyes,
-        seed=seed,
-        skews=Skews(amount=drawn.amount),
-    )
-    persons = {}
-    for number in rendering.numbers:
-        progress(number / drawn.drawn_persons, f"drawing person {number}")
-        samples = render_person(rendering, number)
-        persons[str(samples.person[0])] = samples
-    return persons
-
-
-def read_samples(
-    dataset: GazeDataset, settings: GazeStudySettings, progress: Progress
-) -> StudySamples:
-    """Read the samples of all persons."""
-    persons = {}
-    for number, name in enumerate(dataset.persons):
-        progress(number / len(dataset.persons), f"reading person {name}")
-        persons[name] = spread_over_sessions(dataset.read_person(name), settings.most_frames)
-    return persons
-
-
-def spread_over_sessions(samples: GazeSamples, most: int) -> GazeSamples:
-    """Return at most `most` samples of a person at equal distances, so of all sessions; 0: all."""
-    if not most or len(samples) <= most:
-        return samples
-    order = np.argsort(samples.session, kind="stable")
-    picks = np.linspace(0, len(order) - 1, most).round().astype(int)
-    return samples[np.sort(order[picks])]
-
-
-def write_samples(samples: StudySamples, path: Path) -> None:
-    """Write samples for `load_samples`."""
-    columns = vars(join_samples(list(samples.values())))
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as stream:
-        np.savez(stream, **columns)
-    partial.replace(path)
-
-
-def load_samples(path: Path) -> StudySamples:
-    """Return the samples that `write_samples` wrote."""
-    with np.load(path) as content:
-        everything = GazeSamples(**{name: content[name] for name in content.files})
-    names = dict.fromkeys(everything.person.tolist())
-    return {name: everything[everything.person == name] for name in names}
 
 
 def samples_to_train_on(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from aggregators.whole_file import write_whole
+from site_agent.studies import written
 from site_agent.studies.gaze.pictures import draw_pictures
 from site_agent.studies.gaze.protocol import Run
 from site_agent.studies.gaze.results import (
@@ -78,7 +77,13 @@ CANDIDATES = Table(
         Column("best"),
     ),
 )
-_IN_MARKDOWN = {SCORES.name, NOISE.name, HOSTILE.name}
+_TITLE = "Study of gaze networks"
+_NOTES = (
+    "Errors are mean angles in degrees, averaged over persons and then over seeds; intervals are "
+    "half widths of 95 % intervals over seeds. The constant mean always predicts the mean gaze of "
+    "the same training samples. Worst and best person, range and standard deviation are of the "
+    "persons' means over seeds. The price is the error without attackers against FedAvg's."
+)
 Rows = list[list[object]]
 _CLEAN = "none"
 _STANDS = 1.2
@@ -105,13 +110,11 @@ def write_tables(
         (NOISE, _noise_rows(runs, results)),
         (HOSTILE, _hostile_rows(runs, results)),
     ]
-    tables = [(table, rows) for table, rows in tables if rows]
     findings = list(_findings(scores, runs, results))
-    shown = [pair for pair in tables if pair[0].name in _IN_MARKDOWN]
-    markdown = folder / "table.md"
-    write_whole(markdown, _markdown(shown, findings, repeat))
-    written = [table.write_csv(folder / table.file_name, rows) for table, rows in tables]
-    return [markdown, *written], findings
+    long = [PERSONS, MATRIX]
+    return written.write_tables(
+        folder, _TITLE, tables, findings, _NOTES, repeat=repeat, only_csv=long
+    ), findings
 
 
 def write_tuning(
@@ -143,9 +146,8 @@ def write_tuning(
         for key, error in means.items()
     ]
     findings = [f"{method}: best {facts[key]}" for method, key in best.items()]
-    file = folder / "table.md"
-    write_whole(file, _markdown([(CANDIDATES, rows)], findings, repeat))
-    return [file, CANDIDATES.write_csv(folder / CANDIDATES.file_name, rows)], findings
+    tables = [(CANDIDATES, rows)]
+    return written.write_tables(folder, _TITLE, tables, findings, _NOTES, repeat=repeat), findings
 
 
 def _methods_rows(scores: Sequence[MethodScores]) -> Rows:
@@ -229,20 +231,3 @@ def _find(scores: Sequence[MethodScores], protocol: str, method: str) -> MethodS
 def _percent(value: Estimate) -> str:
     interval = f" ± {value.half:.1f}" if math.isfinite(value.half) else ""
     return f"{value.mean:+.1f} %{interval}"
-
-
-def _markdown(
-    tables: Sequence[tuple[Table, Rows]], findings: Sequence[str], repeat: Sequence[str]
-) -> str:
-    lines = ["# Study of gaze networks", ""]
-    for table, rows in tables:
-        lines += [f"## {table.name.capitalize()}", "", *table.markdown(rows), ""]
-    lines += [
-        "Errors are mean angles in degrees, averaged over persons and then over seeds; intervals",
-        "are half widths of 95 % intervals over seeds. The constant mean always predicts the mean",
-        "gaze of the same training samples. Worst and best person, range and standard deviation",
-        "are of the persons' means over seeds. The price is the error without attackers against",
-        "FedAvg's.", "", *(f"- {finding}" for finding in findings), "",
-        "To repeat it:", "", "```bash", shlex.join(repeat), "```",
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"

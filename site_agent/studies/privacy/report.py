@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from aggregators.whole_file import write_whole
 from site_agent.attacks import LEAKS
 from site_agent.datasets.gaze import PATCH_SHAPE
 from site_agent.studies.privacy.persons import StudyPersons
+from site_agent.studies.written import write_tables
 from site_agent.tables import Table, columns_of
 
 Results = Mapping[int, Mapping[str, Any]]
@@ -37,26 +36,17 @@ def write_report(
 ) -> list[Path]:
     """Write all tables and the sheet; return their files, ``table.md`` first."""
     victims = len(everyone.victims)
-    lines = ["# What federated training reveals", "", _verdict(results), ""]
-    lines += [
-        f"{victims} victims, {len(results)} seeds; means over seeds. Re-identified: of "
-        f"{victims}, by chance 1. An AUC is 0.5 by chance. MAE and KL of `none` are those of the "
-        "mean distribution of public persons.",
-        "",
-    ]
-    files = [folder / "table.md"]
-    for table, rows in make_tables(results):
-        lines += [f"## {_TITLES[table.name]}", "", *table.markdown(rows), ""]
-        files.append(table.write_csv(folder / table.file_name, rows))
-    lines += [
-        "Membership: the attack with the highest mean AUC; 95 % intervals are the means of those "
-        "of the seeds, by resampling persons. Pictures of the first seed: `pictures.png`.",
-        "",
-        "To repeat it:",
-        "",
-        f"    {shlex.join(repeat)}",
-    ]
-    write_whole(files[0], "\n".join(lines) + "\n")
+    notes = (
+        f"{victims} victims, {len(results)} seeds; means over seeds. Re-identified: of {victims}, "
+        "by chance 1. An AUC is 0.5 by chance. MAE and KL of `none` are those of the mean "
+        "distribution of public persons. Membership: the attack with the highest mean AUC; 95 % "
+        "intervals are the means of those of the seeds, by resampling persons. Pictures of the "
+        "first seed: `pictures.png`."
+    )
+    files = write_tables(
+        folder, "What federated training reveals", make_tables(results), [_verdict(results)],
+        notes, repeat=repeat,
+    )  # fmt: skip
     files.append(folder / "pictures.png")
     _draw_sheet(files[-1], everyone, pictures)
     return files
@@ -85,7 +75,9 @@ def make_tables(results: Results) -> list[tuple[Table, Rows]]:
         "controls": _controls_table(results),
     }
     return [
-        (Table(name, columns_of(header)), rows) for name, (header, *rows) in found.items() if rows
+        (Table(name, columns_of(header), _TITLES[name]), rows)
+        for name, (header, *rows) in found.items()
+        if rows
     ]
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,27 +23,17 @@ from site_agent.split.cuts import split_network
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.plan import SplitPlan
-from site_agent.studies.gaze.one_run import StudySamples, load_samples
+from site_agent.studies.eyes import StudyJob, StudySamples
 from site_agent.studies.split.settings import INVERSION, SplitRun, SplitStudySettings
 from site_agent.training.gaze.loop import repeatable, to_tensors
 
 _MOST_VICTIM_EYES = 60
 
 
-@dataclass(frozen=True)
-class SplitJob:
-    """A run with all that it takes; `samples` is the file of `write_samples`."""
-
-    run: SplitRun
-    samples: Path
-    settings: SplitStudySettings
-    sheets: Path
-
-
-def do_run(job: SplitJob, progress: Progress) -> dict[str, Any]:
+def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     """Do a run, and return its scores: plain data."""
     progress(0.0, job.run.method)
-    people = _load_once(job.samples)
+    people = job.read_samples()
     sites = {name: people[name] for name in job.run.train}
     test = join_samples([people[name] for name in job.run.test])
     if job.run.method == INVERSION:
@@ -93,11 +80,20 @@ def _trained(base: StateDict, sites: StudySamples, plan: SplitPlan) -> StateDict
     return held.network
 
 
+def _trained_or_none(base: StateDict, sites: StudySamples, plan: SplitPlan) -> StateDict | None:
+    try:
+        return _trained(base, sites, plan)
+    except TrainingFailedError:
+        return None
+
+
 def _attack(
-    job: SplitJob, shadows: StudySamples, test: GazeSamples, progress: Progress
+    job: StudyJob, shadows: StudySamples, test: GazeSamples, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Train with each noise, and attack the smashed data of persons who did not train."""
     run, settings = job.run, job.settings
+    sheets = job.folder / "sheets"
+    sheets.mkdir(exist_ok=True)
     base = new_network(settings.architecture, run.seed)
     tries = InversionSettings(
         passes=settings.passes, releases=settings.rounds * settings.epochs, seed=run.seed
@@ -107,24 +103,25 @@ def _attack(
     for number, level in enumerate(settings.levels):
         progress(number / len(settings.levels), f"noise {level:g}")
         plan = settings.plan("v1", run.seed, level)
-        network, learned = quiet, True
+        network: StateDict | None = quiet
         if level:
-            try:
-                network = _trained(base, shadows, plan)
-            except TrainingFailedError:  # the noise is too much; the attack is on the first part
-                network, learned = base, False
+            # Under strong noise SGD diverges; Adam's steps do not grow with the noise.
+            plans = [settings.plan("v1", run.seed, level, by_adam=each) for each in (False, True)]
+            network = next(
+                filter(None, (_trained_or_none(base, shadows, each) for each in plans)), None
+            )
         noise, cut = SmashedNoise(plan.noise, level), plan.found_cut
         attacked = attack_smashed_data(
-            split_network(network, cut).client, cut, join_samples([*shadows.values()]),
+            split_network(network or base, cut).client, cut, join_samples([*shadows.values()]),
             test[:: max(1, len(test) // _MOST_VICTIM_EYES)], noise, settings=tries,
             estimate=lambda pictures, head: predict_gaze(fixed, pictures, head),
         )  # fmt: skip
-        write_whole(job.sheets / f"noise-{level:g}_seed{run.seed}.png", sheet_of(attacked))
+        write_whole(sheets / f"noise-{level:g}_seed{run.seed}.png", sheet_of(attacked))
         ratio = attacked.signal_to_noise_db
         yield {
             "level": level,
             "error_deg": _error(_noisy_predictions(network, plan, test, run.seed), test)
-            if learned
+            if network
             else None,
             "signal_to_noise_db": None if math.isinf(ratio) else ratio,
             "attackers": {name: each.facts() for name, each in attacked.results.items()},
@@ -145,8 +142,3 @@ def _noisy_predictions(
         smashed = module.run_stages(cut.front_stages(module.stages), data.patches, data.head)
         found = module.run_stages(module.stages[cut.front :], alter(smashed), data.head)
     return found.numpy().astype(np.float64)
-
-
-@lru_cache(maxsize=1)
-def _load_once(path: Path) -> StudySamples:
-    return load_samples(path)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aggregators.whole_file import write_whole
 from site_agent.pictures.plot_style import (
     LEGEND_PT,
     REFERENCE,
@@ -20,6 +17,7 @@ from site_agent.pictures.plot_style import (
     save_png,
 )
 from site_agent.studies.split.settings import INVERSION, METHODS, SplitRun
+from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -52,29 +50,33 @@ INVERSIONS = Table(
     ),
     "What smashed data show",
 )
-_WIDTH = 79
+_NOTES = (
+    "Gain: 0 is as good as the mean eye, 1 is the eye itself. Under noise, errors are of V1 with "
+    "this noise on the victims, trained by SGD, or by Adam where SGD diverges. Pictures of what "
+    "the attackers made are in `sheets`."
+)
 _SCORES = ("gain", "mse", "ssim", "gaze_error_deg", "persons_found", "chance")
 
 
 def write_report(
     folder: Path, runs: Sequence[SplitRun], results: Results, repeat: Sequence[str]
-) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+) -> tuple[list[Path], list[str]]:
     """Write the tables and the plot; return their files, the table first, and the findings."""
     errors, shown = error_rows(runs, results), inversion_rows(runs, results)
-    findings = (*_accuracy(errors), *_leaks(shown))
-    files = [folder / "table.md"]
-    lines = [line for found in findings for line in textwrap.wrap(found, _WIDTH)]
-    lines += ["", "# Split training", ""]
-    for table, rows in ((ERRORS, errors), (INVERSIONS, shown)):
-        if rows:
-            lines += [f"## {table.title}", "", *table.markdown(rows), ""]
-            files.append(table.write_csv(folder / table.file_name, rows))
+    findings = [*_accuracy(errors), *_leaks(shown)]
+    files = write_tables(
+        folder,
+        "Split training",
+        [(ERRORS, errors), (INVERSIONS, shown)],
+        findings,
+        _NOTES,
+        repeat=repeat,
+    )
     if shown:
         files.append(folder / "inversion.png")
         _draw(files[-1], errors, shown)
-    lines += ["To repeat it:", "", f"    {shlex.join(repeat)}"]
-    write_whole(files[0], "\n".join(lines) + "\n")
-    return tuple(files), findings
+        files += sorted((folder / "sheets").glob("*.png"))
+    return files, findings
 
 
 def error_rows(runs: Sequence[SplitRun], results: Results) -> list[list[Any]]:

@@ -30,6 +30,7 @@ METHODS: Mapping[str, str] = {
 """Names for people."""
 INVERSION = "inversion"
 _FEWEST_VICTIMS = 2
+_ADAM_RATE = 0.001
 
 
 class SplitStudySettings(Settings, error=InvalidInputError):
@@ -74,7 +75,9 @@ class SplitStudySettings(Settings, error=InvalidInputError):
             )
         self.plan("v1", 0)
 
-    def plan(self, method: str, seed: int, level: float = 0.0) -> SplitPlan:
+    def plan(
+        self, method: str, seed: int, level: float = 0.0, *, by_adam: bool = False
+    ) -> SplitPlan:
         """Return the plan of a method of split training."""
         covers = method.removeprefix("dp-")
         private = {"dp_epsilon": self.dp_epsilon} if method != covers else {}
@@ -82,11 +85,13 @@ class SplitStudySettings(Settings, error=InvalidInputError):
             {
                 "architecture": self.architecture, "cut": self.cut,
                 "variant": "v1" if private else method,
+                "optimiser": "adam" if by_adam else "sgd",
                 "rounds": self.rounds, "noise_level": level,
                 "dp_covers": covers if private else "client",
                 "training": {
                     "epochs": self.epochs, "batch_size": self.batch_size,
-                    "learning_rate": self.learning_rate, "seed": seed, **private,
+                    "learning_rate": _ADAM_RATE if by_adam else self.learning_rate,
+                    "seed": seed, **private,
                 },
             }
         )  # fmt: skip
@@ -98,7 +103,6 @@ QUICK = SplitStudySettings(
     folds=2,
     images=120,
     alone=1,
-    levels=(0.0, 0.5, 2.0),
     passes=4,
     drawn=DrawnSettings(drawn_persons=6, frames=120, amount=1),
 )

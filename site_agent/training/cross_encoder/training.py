@@ -78,7 +78,7 @@ def read_frames(
     from site_agent.datasets.gaze.both_eyes import require_both_eyes
 
     progress(0.0, "read patches")
-    samples = require_both_eyes(dataset, settings.persons or None)
+    samples = require_both_eyes(dataset.read(settings.persons or None), dataset.path)
     if len(samples) < _FEWEST_SAMPLES:
         found = f"has {len(samples) // 2} frames with both eyes, expected at least 2"
         raise TrainingDataError(dataset.path, [(0, found)])

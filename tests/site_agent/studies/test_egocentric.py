@@ -65,7 +65,7 @@ def test_a_study_is_conducted_and_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not done.failed
     assert done.kept == 0
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert text.splitlines()[2].startswith("- h=1: fedcpf is the best personalised method (F1 ")
+    assert text.startswith("h=1: fedcpf is the best personalised method (F1 ")
     assert {path.name for path in done.files} >= {"methods.csv", "persons.csv", "rounds-eyes.png"}
     longer = conduct_egocentric_study(
         tmp_path, None, replace(SMALL, rhos=(0.1,)), Conduct(workers=1)

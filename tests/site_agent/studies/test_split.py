@@ -7,8 +7,9 @@ from pathlib import Path
 
 from site_agent.datasets.gaze import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.studies.eyes import conduct_study
+from site_agent.studies.kinds import SPLIT
 from site_agent.studies.runs import Conduct
-from site_agent.studies.split.conducting import conduct_split_study
 from site_agent.studies.split.report import write_report
 from site_agent.studies.split.settings import INVERSION, METHODS, QUICK, SplitRun
 from tests.site_agent.federated.small_sites import samples_at
@@ -23,14 +24,14 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
         QUICK, methods=methods, rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
     )
     place = tmp_path / "study"
-    done = conduct_split_study(place, open_gaze(data), settings, Conduct())
+    done = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct())
     assert (len(done.results), done.kept, done.failed) == (len(methods) + 1, 0, {})
     text = done.files[0].read_text()
     assert text.startswith("V1 has an error of ")
     assert all(f"| {words} |" in text for words in (METHODS[name] for name in methods))
     assert "attacker C has a gain of" in text
     assert [path.name for path in done.files[3:]] == ["inversion.png", "noise-0_seed0.png"]
-    again = conduct_split_study(place, open_gaze(data), settings, Conduct())
+    again = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct())
     assert again.kept == len(done.results)
     assert again.results == done.results
 

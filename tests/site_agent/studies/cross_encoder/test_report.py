@@ -85,8 +85,8 @@ def test_a_negative_result_is_said(gain: float, expected: str) -> None:
 def test_the_verdict_is_the_first_line_of_the_table(tmp_path: Path) -> None:
     runs = planned()
     gains = dict.fromkeys(METHODS, 1.0) | {"cross-encoder": 0.0}
-    files, verdict = write_report(tmp_path, runs, results_of(runs, gains), ["poolctl", "study"])
-    assert files[0].read_text().splitlines()[0] == verdict
+    files, (verdict,) = write_report(tmp_path, runs, results_of(runs, gains), ["poolctl", "study"])
+    assert verdict.startswith(files[0].read_text().splitlines()[0])
     with (tmp_path / "few_shot.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 2 * len(METHODS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from aggregators.models import NetworkContribution
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
-from site_agent.studies.gaze.one_run import RunJob, attack_contribution, federation_plan, rounds_of
+from site_agent.studies.eyes import StudyJob
+from site_agent.studies.gaze.one_run import attack_contribution, federation_plan, rounds_of
 from site_agent.studies.gaze.protocol import plan_runs
 from site_agent.studies.gaze.settings import make_settings
 
@@ -38,11 +41,11 @@ def test_hostile_updates_are_what_they_are_called(update: NetworkContribution) -
     assert attack_contribution(update, "noise", random).samples == update.samples
 
 
-def test_plans_are_those_of_the_paper(tmp_path: object) -> None:
+def test_plans_are_those_of_the_paper(tmp_path: Path) -> None:
     settings = make_settings(quick=True)
     runs = plan_runs([f"p{number:02d}" for number in range(15)], settings)
     plans = {
-        (run.protocol, run.method): federation_plan(RunJob(run, tmp_path, settings))  # type: ignore[arg-type]
+        (run.protocol, run.method): federation_plan(StudyJob(run, tmp_path, settings, tmp_path))
         for run in runs
         if run.protocol in ("person-independent", "hostile") and run.method != "data-centre"
     }

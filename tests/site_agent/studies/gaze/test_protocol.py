@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.errors import InvalidInputError
-from site_agent.studies.gaze.one_run import (
-    StudySamples,
-    add_noise,
-    samples_to_test,
-    samples_to_train_on,
-    spread_over_sessions,
-)
+from site_agent.studies.eyes import StudySamples, spread_over_sessions
+from site_agent.studies.gaze.one_run import add_noise, samples_to_test, samples_to_train_on
 from site_agent.studies.gaze.protocol import (
     Run,
     folds_of,

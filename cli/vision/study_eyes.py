@@ -1,0 +1,214 @@
+"""``poolctl study gaze|split|cross-encoder|privacy``: networks on the eyes of persons."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cli.frame.options import Argument, Option
+from cli.frame.output import Invocation, Reply
+from cli.frame.settings_options import SettingsOptions
+from cli.options.studies import (
+    StudyOptions,
+    conducted,
+    data_or_drawn,
+    plan_reply,
+    repeat_words,
+    study_reply,
+)
+from cli.vision.train_gaze import open_gaze_data
+from site_agent.studies.cross_encoder import settings as cross_encoder
+from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
+from site_agent.studies.split import settings as split
+
+if TYPE_CHECKING:
+    from site_agent.studies.eyes import StudyKind
+
+GazeStudyData = Annotated[Path | None, Argument("Gaze data in any layout.", "[DATA]")]
+DrawnOption = Annotated[bool, Option("Draw the eyes, instead of DATA.")]
+_FOLDER_HELP = """\
+FOLDER gets table.md with the verdict first, a CSV file for each table, pictures, the result of
+each run, and study.json (settings, digests, versions). After an interruption, run the same command
+again to continue.
+"""
+
+GAZE_SETTINGS = SettingsOptions(
+    GazeStudySettings(), "settings study gaze", ("protocols", "seeds", "folds", "passes", "secure")
+)
+GAZE_EXAMPLES = [
+    "study gaze --drawn --quick -o study/",
+    "study gaze MPIIGaze/ -o study/ --workers 2",
+    "study gaze eyes/ -o study/ --folds 0 --protocols persons",
+    "study gaze --drawn --quick --protocols persons --secure -o study/",
+    "study gaze --drawn --quick --tune -o tuning/",
+]
+SPLIT_SETTINGS = SettingsOptions(
+    split.SplitStudySettings(),
+    "settings study split",
+    ("architecture", "methods", "seeds", "folds", "rounds", "levels"),
+)
+SPLIT_EXAMPLES = [
+    "study split --drawn --quick -o study/",
+    "study split MPIIGaze/ -o study/ --folds 15",
+    "study split --drawn --quick --seeds 3 --folds 1 --methods mean-gaze,v1 -o study/",
+]
+CROSS_ENCODER_SETTINGS = SettingsOptions(
+    cross_encoder.CrossEncoderStudySettings(),
+    "settings study cross-encoder",
+    ("architecture", "methods", "seeds", "left_out", "shots", "rounds"),
+)
+CROSS_ENCODER_EXAMPLES = [
+    "study cross-encoder --drawn --quick -o study/",
+    "study cross-encoder eyes/ -o study/ --shots 10,100 --workers 2",
+    "study cross-encoder --drawn --quick --methods cross-encoder,random,pca -o study/",
+]
+PRIVACY_EXAMPLES = ["study privacy --drawn --quick -o study/", "study privacy MPIIGaze/ -o study/"]
+
+
+def study_gaze(
+    invocation: Invocation,
+    dataset: GazeStudyData = None,
+    *,
+    study: StudyOptions,
+    drawn: DrawnOption = False,
+    quick: Annotated[bool, Option("A smaller study, of less than an hour on two cores.")] = False,
+    preset: Annotated[
+        Literal["paper", "tuned"],
+        Option("How methods train: as the paper says, or as tuned for --quick."),
+    ] = "tuned",
+    tune: Annotated[
+        bool, Option("Compare candidates for tuned settings instead, with other seeds.")
+    ] = False,
+    **settings: Any,
+) -> Reply:
+    """Repeat the protocol of the paper on federated gaze estimation.
+
+    Trains networks of each person alone, of all data in one place, by FedAvg and by adaptive
+    federated learning; tests on held-out sessions and on held-out persons; adds noise to the
+    images of some sites; lets some sites send hostile updates, and combines by robust rules.
+    """
+    from site_agent.studies import kinds
+
+    base = make_settings(preset=preset, quick=quick)
+    chosen = GAZE_SETTINGS.take(settings, base)
+    more = ["--tune"] * tune + ["--preset", preset, *GAZE_SETTINGS.repeated(chosen, base)]
+    kind = kinds.GAZE_TUNING if tune else kinds.GAZE
+    chosen = for_tuning(chosen) if tune else chosen
+    return _hold(invocation, kind, dataset, study, chosen, drawn=drawn, quick=quick, more=more)
+
+
+def study_split(
+    invocation: Invocation,
+    dataset: GazeStudyData = None,
+    *,
+    study: StudyOptions,
+    drawn: DrawnOption = False,
+    quick: Annotated[bool, Option("A smaller study, of some minutes on one core.")] = False,
+    **settings: Any,
+) -> Reply:
+    """Compare split training with FedAvg on persons left out, and attack its smashed data.
+
+    Each person is a site. The table has the data centre, single persons, FedAvg, the variants of
+    split training, also with differential privacy, and what needs no picture at all: the mean gaze
+    and the head pose. Smashed data are attacked at several strengths of noise.
+    """
+    from site_agent.studies import kinds
+
+    base = split.QUICK if quick else split.SplitStudySettings()
+    chosen = SPLIT_SETTINGS.take(settings, base)
+    more = SPLIT_SETTINGS.repeated(chosen, base)
+    return _hold(
+        invocation, kinds.SPLIT, dataset, study, chosen, drawn=drawn, quick=quick, more=more
+    )
+
+
+def study_cross_encoder(
+    invocation: Invocation,
+    dataset: GazeStudyData = None,
+    *,
+    study: StudyOptions,
+    drawn: DrawnOption = False,
+    quick: Annotated[bool, Option("A smaller study, of some ten minutes on one core.")] = False,
+    **settings: Any,
+) -> Reply:
+    """Compare gaze heads from few labelled shots on federated encoders that were shown no label.
+
+    Persons are left out; the others are sites, which train a cross-encoder in rounds from frames
+    with both eyes. A linear head is fitted to 5 to 200 shots of each left-out person. Beside it
+    stand a cross-encoder trained in one place, an auto-encoder, a random encoder, PCA-12, a network
+    that learns from the shots alone, the head pose, and the mean gaze, all with the same shots.
+    """
+    from site_agent.studies import kinds
+
+    base = cross_encoder.QUICK if quick else cross_encoder.CrossEncoderStudySettings()
+    chosen = CROSS_ENCODER_SETTINGS.take(settings, base)
+    more = CROSS_ENCODER_SETTINGS.repeated(chosen, base)
+    kind = kinds.CROSS_ENCODER
+    return _hold(invocation, kind, dataset, study, chosen, drawn=drawn, quick=quick, more=more)
+
+
+def study_privacy(
+    invocation: Invocation,
+    dataset: GazeStudyData = None,
+    *,
+    study: StudyOptions,
+    drawn: DrawnOption = False,
+    quick: Annotated[bool, Option("A smaller study, of some minutes on two cores.")] = False,
+) -> Reply:
+    """Attack what federated training leaks: single updates, sums, the final network, nothing.
+
+    Each person is a site. The same attacks with the same budget run on each leak: re-identification
+    by updates and by losses, reconstruction of pictures and of the distribution of gaze (DualView),
+    membership by samples and by persons, attributes; and on sums over 1, 3, 5 and 15 sites.
+    """
+    from site_agent.studies.privacy import conduct_privacy_study, make_privacy_settings
+
+    data_or_drawn(dataset, drawn)
+    settings = make_privacy_settings(quick=quick)
+    data = None if dataset is None else open_gaze_data(dataset)
+    if study.dry_run:
+        summary = (
+            f"would hold {settings.rounds} rounds of {settings.victims} victims with each of "
+            f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
+        )
+        return Reply({"settings": settings}, [summary], [str(study.output)])
+    repeat = repeat_words("privacy", dataset, quick=quick)
+    with conducted(invocation, study, repeat) as conduct:
+        done = conduct_privacy_study(study.output, data, settings, conduct)
+    return study_reply(done, study)
+
+
+for _study in (study_gaze, study_split, study_cross_encoder, study_privacy):
+    _study.__doc__ = f"{inspect.getdoc(_study)}\n\n{_FOLDER_HELP}"
+
+
+def _hold(
+    invocation: Invocation,
+    kind: StudyKind,
+    dataset: Path | None,
+    study: StudyOptions,
+    settings: Any,
+    *,
+    drawn: bool,
+    quick: bool,
+    more: Sequence[str],
+) -> Reply:
+    """Hold a study, or show its runs."""
+    from site_agent.studies.eyes import conduct_study
+
+    data_or_drawn(dataset, drawn)
+    data = None if dataset is None else open_gaze_data(dataset)
+    if study.dry_run:
+        planned = kind.runs(data, settings)
+        rows = [[_cell(getattr(run, name)) for name in kind.columns] for run in planned]
+        return plan_reply(planned, kind.columns, rows)
+    repeat = repeat_words(kind.name, dataset, quick=quick, more=more)
+    with conducted(invocation, study, repeat) as conduct:
+        done = conduct_study(kind, study.output, data, settings, conduct)
+    return study_reply(done, study)
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

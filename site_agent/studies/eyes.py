@@ -1,0 +1,190 @@
+"""Studies of networks on the eyes of persons: each is a `StudyKind`, and all are held alike.
+
+The samples of all persons are read or drawn once, and kept in a file for the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggregators.whole_file import whole_file
+from site_agent.datasets.gaze import GazeDataset, GazeSamples, join_samples
+from site_agent.runs.progress import Progress, part_of
+from site_agent.studies.gaze.settings import DrawnSettings
+from site_agent.studies.runs import Conduct, StudyResults, describe_persons, open_study
+
+StudySamples = Mapping[str, GazeSamples]
+"""All samples of a study, by person."""
+_READING = 0.03
+
+
+@dataclass(frozen=True)
+class StudyJob:
+    """A run with all that it takes: for a worker.
+
+    `samples` is the file of `write_samples`, `folder` that of the study.
+    """
+
+    run: Any
+    samples: Path
+    settings: Any
+    folder: Path
+
+    def read_samples(self) -> StudySamples:
+        return _load_once(self.samples)
+
+
+@dataclass(frozen=True)
+class StudyKind:
+    """What a kind of study does; its settings have `drawn` and `first_seed`.
+
+    Attributes
+    ----------
+    name : str
+        Of its command.
+    plan : callable
+        Takes the persons and the settings; returns the runs, which have `key`, `train`, `test`.
+    prepare : callable
+        Takes the settings and the samples of a person; returns those that are used.
+    depends : callable
+        Takes a run and the settings; returns what the result depends on besides run and persons.
+    do : callable
+        What a worker does.
+    report : callable
+        Takes the folder, the runs, the results and the words that repeat the study; writes the
+        tables, and returns their files and the findings, the verdict first.
+    columns : tuple of str
+        Attributes of a run that a plan shows.
+    both_eyes : bool
+        Whether both eyes of a frame are drawn.
+    check : callable
+        Takes runs, samples and settings; refuses what cannot be begun.
+    """
+
+    name: str
+    plan: Callable[[Sequence[str], Any], Sequence[Any]]
+    prepare: Callable[[Any, GazeSamples], GazeSamples]
+    depends: Callable[[Any, Any], Mapping[str, Any]]
+    do: Callable[[StudyJob, Progress], dict[str, Any]]
+    report: Callable[
+        [Path, Sequence[Any], Mapping[str, Any], Sequence[str]], tuple[list[Path], list[str]]
+    ]
+    columns: tuple[str, ...]
+    both_eyes: bool = False
+    check: Callable[[Sequence[Any], StudySamples, Any], None] = lambda *_: None
+
+    def runs(self, dataset: GazeDataset | None, settings: Any) -> Sequence[Any]:
+        """Return the runs of a study; nothing is written."""
+        drawn = range(settings.drawn.drawn_persons)
+        names = [f"p{number:02d}" for number in drawn] if dataset is None else dataset.persons
+        return self.plan(sorted(names), settings)
+
+
+def conduct_study(
+    kind: StudyKind, folder: Path, dataset: GazeDataset | None, settings: Any, conduct: Conduct
+) -> StudyResults:
+    """Do all runs that are missing, and write tables and pictures.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where absent. A study that was interrupted goes on in it.
+    dataset : GazeDataset or None
+        None: eyes are drawn.
+
+    Raises
+    ------
+    InvalidInputError, BusyError, AnnotationFileError
+        Nothing can be begun. Runs that fail raise nothing: `StudyResults.failed` has them.
+    """
+    runs = {run.key: run for run in kind.runs(dataset, settings)}
+    with open_study(folder, f"poolctl-{kind.name}-study/3", conduct) as study:
+        reading = part_of(conduct.progress, 0, _READING)
+        if dataset is None:
+            read = draw_persons(
+                settings.drawn, settings.first_seed, reading, both_eyes=kind.both_eyes
+            )
+        else:
+            read = read_persons(dataset, reading)
+        samples = {name: kind.prepare(settings, own) for name, own in read.items()}
+        kind.check(tuple(runs.values()), samples, settings)
+        persons = describe_persons(samples)
+        study.describe(settings, {"persons": persons})
+        file = study.hidden / "samples.npz"
+        write_samples(samples, file)
+
+        def depends(run: Any) -> Mapping[str, Any]:
+            own = {name: persons[name] for name in (*run.train, *run.test)}
+            return {**kind.depends(run, settings), "persons": own}
+
+        done = study.do(
+            runs, depends, kind.do, lambda run: StudyJob(run, file, settings, folder),
+            progress=part_of(conduct.progress, _READING, 1),
+        )  # fmt: skip
+        files, findings = kind.report(folder, [*runs.values()], done.results, conduct.repeat)
+    return replace(done, files=tuple(files), findings=tuple(findings))
+
+
+def read_persons(dataset: GazeDataset, progress: Progress) -> StudySamples:
+    """Read the samples of all persons."""
+    persons = {}
+    for number, name in enumerate(dataset.persons):
+        progress(number / len(dataset.persons), f"reading person {name}")
+        persons[name] = dataset.read_person(name)
+    return persons
+
+
+def draw_persons(
+    drawn: DrawnSettings, seed: int, progress: Progress, *, both_eyes: bool = False
+) -> StudySamples:
+    """Draw persons and their eyes: one eye of each frame, or both."""
+    from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+    from site_agent.datasets.synthetic.eye_patches.persons import Skews
+
+    rendering = RenderSettings(
+        persons=drawn.drawn_persons,
+        frames_per_person=drawn.frames,
+        both_eyes=both_eyes,
+        seed=seed,
+        skews=Skews(amount=drawn.amount),
+    )
+    persons = {}
+    for number in rendering.numbers:
+        progress(number / drawn.drawn_persons, f"drawing person {number}")
+        samples = render_person(rendering, number)
+        persons[str(samples.person[0])] = samples
+    return persons
+
+
+def spread_over_sessions(samples: GazeSamples, most: int) -> GazeSamples:
+    """Return at most `most` samples of a person at equal distances, so of all sessions; 0: all."""
+    if not most or len(samples) <= most:
+        return samples
+    order = np.argsort(samples.session, kind="stable")
+    picks = np.linspace(0, len(order) - 1, most).round().astype(int)
+    return samples[np.sort(order[picks])]
+
+
+def write_samples(samples: StudySamples, path: Path) -> None:
+    """Write samples for `load_samples`."""
+    with whole_file(path) as file:
+        np.savez(file, **vars(join_samples(list(samples.values()))))
+
+
+def load_samples(path: Path) -> StudySamples:
+    """Return the samples that `write_samples` wrote."""
+    with np.load(path) as content:
+        everything = GazeSamples(**{name: content[name] for name in content.files})
+    names = dict.fromkeys(everything.person.tolist())
+    return {name: everything[everything.person == name] for name in names}
+
+
+@lru_cache(maxsize=1)
+def _load_once(path: Path) -> StudySamples:
+    return load_samples(path)

@@ -1,0 +1,95 @@
+"""The kinds of studies on eyes: which runs, which samples, what a worker does, which tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from site_agent.datasets.gaze import GazeSamples, held_out_sessions
+from site_agent.datasets.gaze.both_eyes import require_both_eyes
+from site_agent.errors import InvalidInputError
+from site_agent.studies.cross_encoder import one_run as cross_encoder_run
+from site_agent.studies.cross_encoder import report as cross_encoder_report
+from site_agent.studies.cross_encoder import settings as cross_encoder
+from site_agent.studies.eyes import StudyKind, StudySamples, spread_over_sessions
+from site_agent.studies.gaze import one_run as gaze_run
+from site_agent.studies.gaze import protocol as gaze
+from site_agent.studies.gaze import report as gaze_report
+from site_agent.studies.split import one_run as split_run
+from site_agent.studies.split import report as split_report
+from site_agent.studies.split import settings as split
+
+# More of these change nothing of the runs that are done.
+_EXTENDING = ("methods", "seeds", "first_seed", "folds", "left_out", "drawn")
+_SHARED = (
+    "architecture", "cohort", "learning_rate_decay", "noise_sd", "noise_unit", "hostile_sites",
+)  # fmt: skip
+
+
+def _all_but(settings: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if name not in names}
+
+
+def _gaze_depends(run: Any, settings: Any) -> dict[str, Any]:
+    return {
+        **{name: getattr(settings, name) for name in _SHARED},
+        "rounds": gaze_run.rounds_of(run, settings),
+        "secure": gaze_run.is_secure(run, settings),
+    }
+
+
+def _split_depends(run: Any, settings: Any) -> dict[str, Any]:
+    attack = () if run.method == split.INVERSION else ("levels", "passes")
+    return _all_but(settings, (*_EXTENDING, *attack))
+
+
+def _require_sessions(runs: Sequence[Any], samples: StudySamples, settings: Any) -> None:
+    """Refuse persons who cannot be left out."""
+    least = min(settings.shots)
+    for name in dict.fromkeys(name for run in runs for name in run.test):
+        held = held_out_sessions(samples[name], settings.test_share)
+        if not held.any() or (~held).sum() < least:
+            raise InvalidInputError(
+                f"person {name} is left out, and has {np.unique(samples[name].session).size} "
+                f"sessions with {len(held)} samples; expected at least 2 sessions, and {least} "
+                "samples outside the sessions that are tested"
+            )
+
+
+def _of_both_eyes(_settings: Any, own: GazeSamples) -> GazeSamples:
+    return require_both_eyes(own, "the data")
+
+
+GAZE = StudyKind(
+    "gaze",
+    gaze.plan_runs,
+    lambda settings, own: spread_over_sessions(own, settings.most_frames),
+    _gaze_depends,
+    gaze_run.do_run,
+    gaze_report.write_report,
+    ("protocol", "method", "group", "seed"),
+)
+GAZE_TUNING = replace(GAZE, plan=gaze.plan_tuning, report=gaze_report.write_tuning)
+SPLIT = StudyKind(
+    "split",
+    split.plan_runs,
+    lambda settings, own: spread_over_sessions(own, settings.images),
+    _split_depends,
+    split_run.do_run,
+    split_report.write_report,
+    ("method", "seed", "test"),
+)
+CROSS_ENCODER = StudyKind(
+    "cross-encoder",
+    cross_encoder.plan_runs,
+    _of_both_eyes,
+    lambda _run, settings: _all_but(settings, _EXTENDING),
+    cross_encoder_run.do_run,
+    cross_encoder_report.write_report,
+    ("method", "seed", "test"),
+    both_eyes=True,
+    check=_require_sessions,
+)
