@@ -187,12 +187,8 @@ def _digest(data: GazeDataset, settings: GazeSettings) -> str:
 def _describe_plan(
     dataset: GazeDataset, target: Path, settings: GazeSettings, base: Path | None
 ) -> Reply:
-    from site_agent.training.gaze.training import (
-        checkpoint_path,
-        find_device,
-        read_training_data,
-        start_network,
-    )
+    from site_agent.training.gaze.loop import checkpoint_path
+    from site_agent.training.gaze.training import find_device, read_training_data, start_network
 
     network = start_network(settings, base)
     device = find_device(settings.device)

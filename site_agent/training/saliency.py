@@ -9,9 +9,7 @@ Source: Lai et al. 2024 (loss, AdamW, cosine, clipping); the FedCPF paper (cover
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +25,7 @@ from site_agent.datasets.egocentric import (
     ClipShape,
     EgocentricDataset,
 )
-from site_agent.errors import TrainingDataError, TrainingFailedError, TrainingSettingsError
+from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.saliency import (
     SaliencyEvaluation,
     evaluate_saliency,
@@ -198,7 +196,12 @@ def train_saliency(
     import torch
 
     from site_agent.networks import from_module, new_network, to_module
-    from site_agent.training.gaze.loop import TrainingState, repeatable
+    from site_agent.training.gaze.loop import (
+        TrainingState,
+        checkpoint_path,
+        repeatable,
+        train_epochs,
+    )
 
     settings = settings or SaliencySettings()
     output = Path(output)
@@ -214,15 +217,27 @@ def train_saliency(
     generator = torch.Generator().manual_seed(settings.seed)
     state = TrainingState(module, optimiser, generator)
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
-    key = hashlib.sha256(json.dumps([plain, dataset.digest], sort_keys=True).encode()).hexdigest()
-    checkpoint = output.with_name(f".{output.name}.checkpoint")
-    resumed_at = state.epoch if state.load(checkpoint, key) else 0
+    checkpoint, fixed = checkpoint_path(output), validation.kind == FIXATION
     tensors = to_tensors(training)
-    report = part_of(progress, _READING_SHARE, 1.0)
+
+    def train(report: Callable[[float], None]) -> float:
+        return train_epoch(
+            module, optimiser, tensors, settings.batch_size, generator,
+            loss=settings.loss, progress=report,
+        )  # fmt: skip
+
+    def score() -> float | None:
+        if not fixed.any():
+            return None
+        maps = predict_maps(module, validation.frames)[fixed]
+        # The smaller the better: the negative F1.
+        return -summarise_frames(score_maps(maps, validation.gaze[fixed])).f1
+
     with repeatable(torch.get_num_threads()):
-        while state.epoch < settings.epochs:
-            _one_epoch(state, tensors, validation, settings, report)
-            state.save(checkpoint, key)
+        resumed_at = train_epochs(
+            state, settings, (checkpoint, [plain, dataset.digest]), train, score,
+            progress=part_of(progress, _READING_SHARE, 1.0), lowest_rate=_LOWEST_RATE,
+        )  # fmt: skip
         module.load_state_dict(state.best)
         scores = evaluate_saliency(module, samples) if len(samples.of("test")) else None
     data = DataSummary(
@@ -242,40 +257,6 @@ def train_saliency(
     result = begun.publish(from_module(module, settings.architecture), data, plain, details)
     checkpoint.unlink(missing_ok=True)
     return result, scores
-
-
-def _one_epoch(
-    state: Any,
-    tensors: SaliencyTensors,
-    validation: ClipSamples,
-    settings: SaliencySettings,
-    report: Progress,
-) -> None:
-    done = state.epoch / settings.epochs
-    span = settings.learning_rate - _LOWEST_RATE
-    for group in state.optimiser.param_groups:
-        group["lr"] = _LOWEST_RATE + span * (1 + math.cos(math.pi * done)) / 2
-    words = f"epoch {state.epoch + 1} of {settings.epochs}"
-    loss = train_epoch(
-        state.module, state.optimiser, tensors, settings.batch_size, state.generator,
-        loss=settings.loss,
-        progress=lambda share: report(done + share / settings.epochs, words),
-    )  # fmt: skip
-    state.epoch += 1
-    if not np.isfinite(loss):
-        raise TrainingFailedError(
-            f"the loss is {loss} in epoch {state.epoch}: lower the learning rate "
-            f"({settings.learning_rate:g})"
-        )
-    state.losses.append(loss)
-    fixed = validation.kind == FIXATION
-    if fixed.any():
-        maps = predict_maps(state.module, validation.frames)[fixed]
-        scores = summarise_frames(score_maps(maps, validation.gaze[fixed]))
-        state.errors_deg.append(-scores.f1)
-    # The smaller the better: the negative F1.
-    if not fixed.any() or state.errors_deg[-1] < min(state.errors_deg[:-1], default=math.inf):
-        state.keep_network()
 
 
 def _plain_scores(found: SaliencyEvaluation | None) -> dict[str, Any]:

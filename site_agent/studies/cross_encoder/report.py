@@ -23,14 +23,9 @@ from site_agent.pictures.plot_style import (
     new_figure,
     save_png,
 )
-from site_agent.studies.cross_encoder.settings import (
-    COMPARED,
-    FEDERATED,
-    METHODS,
-    VERDICT_SHOTS,
-    Run,
-)
+from site_agent.studies.cross_encoder.settings import COMPARED, FEDERATED, METHODS, VERDICT_SHOTS
 from site_agent.studies.gaze.results import estimate
+from site_agent.studies.gaze.settings import MethodRun
 from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table, columns_of
 
@@ -108,7 +103,7 @@ class Score:
 
 
 def write_report(
-    folder: Path, runs: Sequence[Run], results: Results, repeat: Sequence[str]
+    folder: Path, runs: Sequence[MethodRun], results: Results, repeat: Sequence[str]
 ) -> tuple[list[Path], list[str]]:
     """Write the tables and the curve; return their files, and the verdict."""
     scores = score_methods(runs, results)
@@ -136,7 +131,7 @@ def write_report(
     return files, [verdict]
 
 
-def score_methods(runs: Sequence[Run], results: Results) -> list[Score]:
+def score_methods(runs: Sequence[MethodRun], results: Results) -> list[Score]:
     """Return the scores of all methods, by method and then by number of shots."""
     errors: dict[str, dict[int, dict[Unit, float]]] = {name: {} for name in METHODS}
     for run in runs:
@@ -202,7 +197,7 @@ def _with_interval(value: Mean) -> str:
     return f"{value.mean:+.2f}{interval}"
 
 
-def _draw_rows(runs: Sequence[Run], results: Results) -> list[list[object]]:
+def _draw_rows(runs: Sequence[MethodRun], results: Results) -> list[list[object]]:
     return [
         [run.method, run.seed, person, int(count), draw, error]
         for run in runs

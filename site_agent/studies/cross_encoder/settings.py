@@ -8,7 +8,6 @@ of hers. The baselines see the same shots.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -16,7 +15,7 @@ from pydantic import Field
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import require_kind
 from site_agent.settings import Settings
-from site_agent.studies.gaze.settings import DrawnSettings
+from site_agent.studies.gaze.settings import DrawnSettings, MethodRun
 
 FEDERATED = "cross-encoder"
 METHODS: Mapping[str, str] = {
@@ -129,28 +128,7 @@ QUICK = CrossEncoderStudySettings(
 """A study of some ten minutes on one core."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """One encoder, or what stands in its place, with the heads on it.
-
-    Attributes
-    ----------
-    train, test : tuple of str
-        Persons: the sites, and those left out.
-    """
-
-    method: str
-    seed: int
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """The name of its result's file, without the ending."""
-        return f"{self.method}_seed{self.seed}"
-
-
-def plan_runs(persons: Sequence[str], settings: CrossEncoderStudySettings) -> tuple[Run, ...]:
+def plan_runs(persons: Sequence[str], settings: CrossEncoderStudySettings) -> tuple[MethodRun, ...]:
     """Return all runs of a study: all of the first seed, then of the next one.
 
     Raises
@@ -169,5 +147,5 @@ def plan_runs(persons: Sequence[str], settings: CrossEncoderStudySettings) -> tu
         test = {persons[(first + each) % len(persons)] for each in range(settings.left_out)}
         train = tuple(name for name in persons if name not in test)
         seed = settings.first_seed + place
-        runs += [Run(name, seed, train, tuple(sorted(test))) for name in settings.methods]
+        runs += [MethodRun(name, seed, train, tuple(sorted(test))) for name in settings.methods]
     return tuple(runs)

@@ -15,7 +15,7 @@ Source: Elfares et al. 2022, "Federated Learning for Appearance-based Gaze Estim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -121,6 +121,25 @@ class DrawnSettings(Settings, error=InvalidInputError):
     amount: float = Field(
         default=20.0, description="Ratio of the largest to the smallest amount of data of a person."
     )
+
+
+@dataclass(frozen=True)
+class MethodRun:
+    """One method with one seed: what it trains on `train` is tested on the persons `test`.
+
+    `name`: of the run where a method has several with one seed.
+    """
+
+    method: str
+    seed: int
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    name: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of its result's file, without the ending."""
+        return "_".join(filter(None, (self.method, self.name, f"seed{self.seed}")))
 
 
 class GazeStudySettings(Settings, error=InvalidInputError):

@@ -24,7 +24,8 @@ from site_agent.split.in_process import run_split_rounds
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.plan import SplitPlan
 from site_agent.studies.eyes import StudyJob, StudySamples
-from site_agent.studies.split.settings import INVERSION, SplitRun, SplitStudySettings
+from site_agent.studies.gaze.settings import MethodRun
+from site_agent.studies.split.settings import INVERSION, SplitStudySettings
 from site_agent.training.gaze.loop import repeatable, to_tensors
 
 _MOST_VICTIM_EYES = 60
@@ -47,7 +48,7 @@ def _error(found: NDArray[np.float64], test: GazeSamples) -> float:
 
 
 def _predictions(
-    run: SplitRun, settings: SplitStudySettings, sites: StudySamples, test: GazeSamples
+    run: MethodRun, settings: SplitStudySettings, sites: StudySamples, test: GazeSamples
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the gaze that each network of a run finds in the patches of the person left out."""
     union = join_samples([*sites.values()])

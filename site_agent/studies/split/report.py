@@ -16,7 +16,8 @@ from site_agent.pictures.plot_style import (
     new_figure,
     save_png,
 )
-from site_agent.studies.split.settings import INVERSION, METHODS, SplitRun
+from site_agent.studies.gaze.settings import MethodRun
+from site_agent.studies.split.settings import INVERSION, METHODS
 from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table
 
@@ -59,7 +60,7 @@ _SCORES = ("gain", "mse", "ssim", "gaze_error_deg", "persons_found", "chance")
 
 
 def write_report(
-    folder: Path, runs: Sequence[SplitRun], results: Results, repeat: Sequence[str]
+    folder: Path, runs: Sequence[MethodRun], results: Results, repeat: Sequence[str]
 ) -> tuple[list[Path], list[str]]:
     """Write the tables and the plot; return their files, the table first, and the findings."""
     errors, shown = error_rows(runs, results), inversion_rows(runs, results)
@@ -79,7 +80,7 @@ def write_report(
     return files, findings
 
 
-def error_rows(runs: Sequence[SplitRun], results: Results) -> list[list[Any]]:
+def error_rows(runs: Sequence[MethodRun], results: Results) -> list[list[Any]]:
     """Return a row of `ERRORS` for each method."""
     rows: list[list[Any]] = []
     for method, words in METHODS.items():
@@ -96,7 +97,7 @@ def error_rows(runs: Sequence[SplitRun], results: Results) -> list[list[Any]]:
     return rows
 
 
-def inversion_rows(runs: Sequence[SplitRun], results: Results) -> list[list[Any]]:
+def inversion_rows(runs: Sequence[MethodRun], results: Results) -> list[list[Any]]:
     """Return a row of `INVERSIONS` for each noise and attacker: means over seeds."""
     found: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
     for run in runs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -11,7 +10,7 @@ from pydantic import Field
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
 from site_agent.split.plan import SplitPlan, read_split_plan
-from site_agent.studies.gaze.settings import DrawnSettings
+from site_agent.studies.gaze.settings import DrawnSettings, MethodRun
 
 METHODS: Mapping[str, str] = {
     "mean-gaze": "mean gaze",
@@ -109,31 +108,7 @@ QUICK = SplitStudySettings(
 """A study of some minutes on one core."""
 
 
-@dataclass(frozen=True)
-class SplitRun:
-    """One training that is tested on the person left out, or the attacks on one seed's trainings.
-
-    Attributes
-    ----------
-    method : str
-        One of `METHODS`, or ``inversion``.
-    train, test : tuple of str
-        Persons; under attack the shadow persons, who train, and the victims.
-    """
-
-    method: str
-    seed: int
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """The name of its result's file, without the ending."""
-        person = "" if self.method == INVERSION else f"_{self.test[0]}"
-        return f"{self.method}{person}_seed{self.seed}"
-
-
-def plan_runs(persons: Sequence[str], settings: SplitStudySettings) -> tuple[SplitRun, ...]:
+def plan_runs(persons: Sequence[str], settings: SplitStudySettings) -> tuple[MethodRun, ...]:
     """Return all runs of a study: all of the first seed, then of the next one.
 
     Raises
@@ -148,9 +123,11 @@ def plan_runs(persons: Sequence[str], settings: SplitStudySettings) -> tuple[Spl
     for seed in range(settings.first_seed, settings.first_seed + settings.seeds):
         for left_out in persons[: settings.folds]:
             sites = tuple(name for name in persons if name != left_out)
-            runs += [SplitRun(name, seed, sites, (left_out,)) for name in settings.methods]
+            runs += [
+                MethodRun(name, seed, sites, (left_out,), left_out) for name in settings.methods
+            ]
         if settings.levels:
             runs.append(
-                SplitRun(INVERSION, seed, tuple(persons[:-victims]), tuple(persons[-victims:]))
+                MethodRun(INVERSION, seed, tuple(persons[:-victims]), tuple(persons[-victims:]))
             )
     return tuple(runs)

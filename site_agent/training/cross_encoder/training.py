@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from site_agent.datasets.gaze import (
@@ -19,15 +17,11 @@ from site_agent.datasets.gaze import (
     person_digests,
     sample_marks,
 )
-from site_agent.errors import TrainingDataError, TrainingFailedError, TrainingSettingsError
+from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
-
-if TYPE_CHECKING:
-    from site_agent.training.cross_encoder.loop import FrameTensors
-    from site_agent.training.gaze.loop import TrainingState
 
 _FEWEST_SAMPLES = 4
 _READING_SHARE = 0.05
@@ -105,8 +99,14 @@ def train_cross_encoder(
     import torch
 
     from site_agent.networks import from_module, new_network, to_module
-    from site_agent.training.cross_encoder.loop import to_tensors
-    from site_agent.training.gaze.loop import TrainingState, make_optimiser, repeatable
+    from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
+    from site_agent.training.gaze.loop import (
+        TrainingState,
+        checkpoint_path,
+        make_optimiser,
+        repeatable,
+        train_epochs,
+    )
 
     settings = settings or CrossEncoderSettings()
     require_kind(settings.architecture, "representation", "architecture")
@@ -119,15 +119,20 @@ def train_cross_encoder(
     generator = torch.Generator().manual_seed(settings.seed)
     state = TrainingState(module, optimiser, generator)
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
-    key = hashlib.sha256(json.dumps([plain, digests], sort_keys=True).encode()).hexdigest()
-    checkpoint = output.with_name(f".{output.name}.checkpoint")
-    resumed_at = state.epoch if state.load(checkpoint, key) else 0
-    report = part_of(progress, _READING_SHARE, 1.0)
+    checkpoint = checkpoint_path(output)
+
+    def train(report: Callable[[float], None]) -> float:
+        return train_epoch(
+            module, optimiser, tensors, settings.batch_size, generator,
+            crossed=is_crossed(settings.architecture), progress=report,
+        )  # fmt: skip
+
     with repeatable(torch.get_num_threads()):
         tensors = to_tensors(samples)
-        while state.epoch < settings.epochs:
-            _one_epoch(state, tensors, settings, report)
-            state.save(checkpoint, key)
+        resumed_at = train_epochs(
+            state, settings, (checkpoint, [plain, digests]), train,
+            progress=part_of(progress, _READING_SHARE, 1.0),
+        )  # fmt: skip
     data = DataSummary(
         digest=join_digests(digests),
         images=len(samples),
@@ -145,26 +150,3 @@ def train_cross_encoder(
     result = begun.publish(from_module(module, settings.architecture), data, plain, details)
     checkpoint.unlink(missing_ok=True)
     return result
-
-
-def _one_epoch(
-    state: TrainingState, tensors: FrameTensors, settings: CrossEncoderSettings, report: Progress
-) -> None:
-    from site_agent.training.cross_encoder.loop import train_epoch
-
-    done = state.epoch / settings.epochs
-    for group in state.optimiser.param_groups:
-        group["lr"] = settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
-    words = f"epoch {state.epoch + 1} of {settings.epochs}"
-    loss = train_epoch(
-        state.module, state.optimiser, tensors, settings.batch_size, state.generator,
-        crossed=is_crossed(settings.architecture),
-        progress=lambda share: report(done + share / settings.epochs, words),
-    )  # fmt: skip
-    state.epoch += 1
-    if not np.isfinite(loss):
-        raise TrainingFailedError(
-            f"the loss is {loss} in epoch {state.epoch}: lower the learning rate "
-            f"({settings.learning_rate:g})"
-        )
-    state.losses.append(loss)

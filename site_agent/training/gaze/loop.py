@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +18,9 @@ from torch.nn import functional
 
 from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze import GazeSamples
+from site_agent.errors import TrainingFailedError
 from site_agent.networks.files import to_inputs
+from site_agent.runs.progress import Progress
 
 # How much the contrast curve changes, of what the gradient does.
 _CURVE_SHARE = 0.25
@@ -191,6 +196,16 @@ def _relit(patches: torch.Tensor, deviation: float, generator: torch.Generator) 
     return relit
 
 
+class EpochSettings(Protocol):
+    """What trainings in epochs have in common."""
+
+    @property
+    def epochs(self) -> int: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+
 @dataclass
 class TrainingState:
     """What changes from epoch to epoch.
@@ -250,3 +265,73 @@ class TrainingState:
 
 
 _PLAIN = ("epoch", "best", "best_epoch", "errors_deg", "losses")
+
+
+def checkpoint_path(output: Path) -> Path:
+    """Where an unfinished training keeps its state."""
+    return output.with_name(f".{output.name}.checkpoint")
+
+
+def train_epochs(
+    state: TrainingState,
+    settings: EpochSettings,
+    checkpoint: tuple[Path, Sequence[Any]],
+    train: Callable[[Callable[[float], None]], float],
+    score: Callable[[], float | None] = lambda: None,
+    *,
+    progress: Progress,
+    lowest_rate: float = 0.0,
+    patience: int | None = None,
+) -> int:
+    """Train epoch after epoch; the learning rate falls along half a cosine.
+
+    Parameters
+    ----------
+    checkpoint : path and plain data
+        Where the state is kept, and all that the result depends on: an interrupted training goes
+        on where these are the same.
+    train : callable
+        Trains once on all data, tells its progress, and returns the mean loss.
+    score : callable
+        Returns the validation error, of which the smallest is kept; None: the last network is.
+    patience : int, optional
+        Epochs without a smaller error after which the training ends.
+
+    Returns
+    -------
+    int
+        The epoch after which it went on; 0: it began.
+
+    Raises
+    ------
+    TrainingFailedError
+        The loss is not finite.
+    """
+    path, parts = checkpoint
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    resumed_at = state.epoch if state.load(path, key) else 0
+    epochs, rate = settings.epochs, settings.learning_rate
+    while state.epoch < epochs:
+        if patience and state.errors_deg and state.epoch - state.best_epoch >= patience:
+            break
+        done = state.epoch / epochs
+        for group in state.optimiser.param_groups:
+            share = (1 + math.cos(math.pi * done)) / 2
+            group["lr"] = lowest_rate + (rate - lowest_rate) * share
+        words = f"epoch {state.epoch + 1} of {epochs}"
+        if patience and state.errors_deg:
+            words += f", validation error {min(state.errors_deg):.2f} degrees"
+        loss = train(lambda share: progress(done + share / epochs, words))  # noqa: B023 - at once
+        state.epoch += 1
+        if not math.isfinite(loss):
+            raise TrainingFailedError(
+                f"the loss is {loss} in epoch {state.epoch}: lower the learning rate ({rate:g})"
+            )
+        state.losses.append(loss)
+        error = score()
+        if error is not None:
+            state.errors_deg.append(error)
+        if error is None or error < min(state.errors_deg[:-1], default=math.inf):
+            state.keep_network()
+        state.save(path, key)
+    return resumed_at

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
@@ -25,15 +20,12 @@ from site_agent.datasets.gaze import (
     person_digests,
     sample_marks,
 )
-from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.plain_json import plain
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.training.gaze.settings import GazeSettings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import BegunTraining, DataSummary, TrainingResult, begin_training
-
-if TYPE_CHECKING:
-    from site_agent.training.gaze.loop import GazeTensors, TrainingState
 
 _FEWEST_SAMPLES = 2
 # Of the whole time, what reading the patches takes; only for the progress bar.
@@ -110,6 +102,8 @@ def train_gaze(
     InvalidInputError
         An unknown architecture, a base of another one, or no CUDA device where one is asked for.
     """
+    from site_agent.training.gaze.loop import checkpoint_path
+
     settings = settings or GazeSettings()
     output = Path(output)
     begun = begin_training(output)
@@ -162,11 +156,6 @@ def recorded_settings(settings: GazeSettings, base: Path | str | None) -> dict[s
     return {**plain(settings), "base_digest": None if base is None else file_digest(base)}
 
 
-def checkpoint_path(output: Path) -> Path:
-    """Where an unfinished training keeps its state."""
-    return output.with_name(f".{output.name}.checkpoint")
-
-
 @dataclass(frozen=True)
 class _Recipe:
     """How a network is trained, and where.
@@ -193,12 +182,6 @@ class _Recipe:
 
         return self.device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
-    @property
-    def key(self) -> str:
-        """A name of everything that the result depends on."""
-        parts = [self.recorded, self.data_digest, self.device, self.threads]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
 
 def _train(
     start: StateDict, data: GazeTrainingData, recipe: _Recipe, progress: Progress
@@ -206,8 +189,15 @@ def _train(
     """Return the trained network, and what came out besides."""
     import torch
 
-    from site_agent.networks import from_module, to_module
-    from site_agent.training.gaze.loop import TrainingState, make_optimiser, repeatable, to_tensors
+    from site_agent.networks import from_module, predict_gaze, to_module
+    from site_agent.training.gaze.loop import (
+        TrainingState,
+        make_optimiser,
+        repeatable,
+        to_tensors,
+        train_epoch,
+        train_epochs,
+    )
 
     settings, device = recipe.settings, recipe.device
     module = to_module(start).to(device)
@@ -216,15 +206,29 @@ def _train(
         settings.optimiser, module, settings.learning_rate, settings.momentum, settings.weight_decay
     )
     state = TrainingState(module, optimiser, generator)
-    resumed_at = state.epoch if state.load(recipe.checkpoint, recipe.key) else 0
+    parts = [recipe.recorded, recipe.data_digest, device, recipe.threads]
+    validation = data.validation
+
+    def train(report: Callable[[float], None]) -> float:
+        return train_epoch(
+            module, optimiser, tensors, settings.batch_size, generator,
+            shift_px=settings.shift_px, light=settings.light,
+            mixed_precision=recipe.mixed_precision, progress=report,
+        )  # fmt: skip
+
+    def score() -> float | None:
+        if not len(validation):
+            return None
+        found = predict_gaze(module, validation.patches, validation.head, device)
+        return float(angular_errors_deg(found, validation.gaze).mean())
+
     # Some operations have no deterministic form on CUDA.
     with repeatable(recipe.threads) if device == "cpu" else nullcontext():
         tensors = to_tensors(data.training, device)
-        while state.epoch < settings.epochs and not _is_over(state, settings):
-            share = state.epoch / settings.epochs
-            report = part_of(progress, share, share + 1 / settings.epochs)
-            _train_one_epoch(state, tensors, data.validation, recipe, report)
-            state.save(recipe.checkpoint, recipe.key)
+        resumed_at = train_epochs(
+            state, settings, (recipe.checkpoint, parts), train, score,
+            progress=progress, patience=settings.patience,
+        )  # fmt: skip
     module.load_state_dict(state.best)
     outcome = {
         "architecture": start.metadata["architecture"],
@@ -238,53 +242,6 @@ def _train(
         "validation_errors_deg": state.errors_deg,
     }
     return from_module(module, start.metadata["architecture"]), outcome
-
-
-def _train_one_epoch(
-    state: TrainingState,
-    tensors: GazeTensors,
-    validation: GazeSamples,
-    recipe: _Recipe,
-    progress: Progress,
-) -> None:
-    from site_agent.networks import predict_gaze
-    from site_agent.training.gaze.loop import train_epoch
-
-    settings = recipe.settings
-    words = f"epoch {state.epoch + 1} of {settings.epochs}"
-    if state.errors_deg:
-        words += f", validation error {min(state.errors_deg):.2f} degrees"
-    for group in state.optimiser.param_groups:
-        done = state.epoch / settings.epochs
-        group["lr"] = settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
-    loss = train_epoch(
-        state.module,
-        state.optimiser,
-        tensors,
-        settings.batch_size,
-        state.generator,
-        shift_px=settings.shift_px,
-        light=settings.light,
-        mixed_precision=recipe.mixed_precision,
-        progress=lambda share: progress(share, words),
-    )
-    state.epoch += 1
-    if not np.isfinite(loss):
-        raise TrainingFailedError(
-            f"the loss is {loss} in epoch {state.epoch}: lower the learning rate "
-            f"({settings.learning_rate:g})"
-        )
-    state.losses.append(loss)
-    if len(validation):
-        found = predict_gaze(state.module, validation.patches, validation.head, recipe.device)
-        errors = angular_errors_deg(found, validation.gaze)
-        state.errors_deg.append(float(errors.mean()))
-    if not len(validation) or state.errors_deg[-1] < min(state.errors_deg[:-1], default=math.inf):
-        state.keep_network()
-
-
-def _is_over(state: TrainingState, settings: GazeSettings) -> bool:
-    return bool(state.errors_deg) and state.epoch - state.best_epoch >= settings.patience
 
 
 def _publish(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 from site_agent.datasets.gaze import GazeSamples, open_gaze
@@ -15,17 +18,19 @@ from tests.site_agent.split.live_split import free_address
 class SplitProcesses:
     """Kits, data of which each site has one person, and the processes."""
 
-    def __init__(self, folder: Path, *options: object) -> None:
+    def __init__(self, folder: Path, *options: object, made: bool = False) -> None:
         self.kits, self.data = folder / "kits", folder / "gaze"
         samples = small_sites()
         self.persons = {site: str(own.person[0]) for site, own in samples.items()}
         self.data.mkdir()
         write_samples(self.data, samples.values())
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        if made:
+            return
         sites = [word for site in samples for word in ("--site", site)]
         addresses = ["--server", free_address(), "--aggregator", free_address()]
-        made = run_here("split", "provision", *addresses, *sites, "-o", self.kits, *options)
-        assert made.code == 0, made.err
-        self.running: dict[str, subprocess.Popen[str]] = {}
+        done = run_here("split", "provision", *addresses, *sites, "-o", self.kits, *options)
+        assert done.code == 0, done.err
 
     @property
     def names(self) -> list[str]:
@@ -48,6 +53,18 @@ class SplitProcesses:
         process = self.running.pop(name)
         process.kill()
         process.communicate()
+
+    def kill_at_random(self, times: int, names: Collection[str] = ()) -> int:
+        """Kill processes and start them again while the training goes on; return how often."""
+        draw = random.Random(0)
+        for number in range(times):
+            time.sleep(draw.uniform(0.2, 1.5))
+            name = draw.choice(sorted(names or self.names))
+            if self.running[name].poll() is not None:
+                return number
+            self.kill(name)
+            self.start(name)
+        return times
 
     def wait_for_clients(self) -> dict[str, Outcome]:
         found = {}

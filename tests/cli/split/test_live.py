@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import time
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aggregators import file_digest, read_model
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import angular_errors_deg, join_samples
 from site_agent.datasets.gaze.generic_layout import write_samples
@@ -17,9 +17,13 @@ from site_agent.federated.plan import first_model
 from site_agent.networks import new_network, predict_gaze, read_network, to_module
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.kits import read_kit
+from site_agent.split.main_server import StepPlace
+from site_agent.split.plan import SplitPlan
+from site_agent.training.gaze.loop import repeatable
 from tests.cli.conftest import Run, run_here, wait_until
 from tests.cli.split.split_processes import SplitProcesses
 from tests.site_agent.federated.small_sites import samples_at
+from tests.site_agent.split.live_split import live_split
 
 
 def expected_digest(processes: SplitProcesses) -> str:
@@ -56,22 +60,70 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
     assert scored["mean_deg"] == pytest.approx(np.mean(means), abs=1e-4)
 
 
-@pytest.mark.parametrize("options", [("--cut", "pool1"), ("--variant", "v2")])
-def test_what_is_killed_goes_on_where_it_was(tmp_path: Path, options: tuple[str, ...]) -> None:
-    processes = SplitProcesses(tmp_path, "--rounds", 3, *options, "--option", "learning_rate=0.002")
-    draw = random.Random(0)
+@pytest.mark.parametrize(
+    ("options", "rounds", "kills"),
+    [
+        (("--cut", "pool1"), 3, 3),
+        (("--variant", "v2"), 3, 3),
+        pytest.param(
+            ("--cut", "pool1"), 30, 10, marks=[pytest.mark.slow, pytest.mark.timeout(900)]
+        ),
+    ],
+)
+def test_what_is_killed_goes_on_where_it_was(
+    tmp_path: Path, options: tuple[str, ...], rounds: int, kills: int
+) -> None:
+    words = ("--rounds", rounds, *options, "--option", "learning_rate=0.002")
+    processes = SplitProcesses(tmp_path, *words)
     processes.start()
     # Starting takes seconds: nobody is killed before all are at work.
     wait_until(lambda: any((processes.kits / "server").glob("rounds/round-*/*")))
-    for name in draw.sample(processes.names, 3):
-        time.sleep(draw.uniform(0.2, 1.5))
-        if processes.running[name].poll() is None:
-            processes.kill(name)
-            processes.start(name)
+    killed = processes.kill_at_random(kills)
+    assert kills < 10 or killed == kills, "the training ended before"
     for done in processes.wait_for_clients().values():
         assert done.code == 0, done.err
     output = tmp_path / "network.safetensors"
     assert processes.assemble(output).data["network"] == expected_digest(processes)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "kills"),
+    [(2, 2), pytest.param(12, 10, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+)
+def test_no_step_leaves_before_it_is_counted(tmp_path: Path, rounds: int, kills: int) -> None:
+    """Clients of a private training are killed while the services see every step of theirs."""
+    plan = SplitPlan.model_validate(
+        {"rounds": rounds, "training": LocalTraining(dp_epsilon=8.0, learning_rate=0.002)}
+    )
+    seen: set[tuple[str, int, int]] = set()
+    uncounted = []
+
+    def counted(site: str, place: StepPlace) -> bool:
+        ledger = tmp_path / "kits" / site / "ledger" / "spent.jsonl"
+        entries = [json.loads(line)["round"] for line in ledger.read_text().splitlines()]
+        number = f"{place.round_number} of {plan.digest[:16]}, attempt {place.attempt}"
+        return entries.count(number) == 1
+
+    with repeatable(), live_split(tmp_path, plan) as live:
+        take = live.server.message
+
+        def message(kind: str, place: StepPlace, body: bytes) -> bytes:
+            if not counted(place.site, place):
+                uncounted.append(place)
+            seen.add((place.site, place.round_number, place.attempt))
+            return take(kind, place, body)
+
+        live.server.message = message  # type: ignore[method-assign]
+        processes = SplitProcesses(tmp_path, made=True)
+        processes.start(*processes.persons)
+        wait_until(lambda: bool(seen))
+        killed = processes.kill_at_random(kills, processes.persons)
+        for done in processes.wait_for_clients().values():
+            assert done.code == 0, done.err
+        assert live.server.rounds.is_finished
+    assert killed == kills
+    assert not uncounted
+    assert len(seen) >= rounds * len(processes.persons)
 
 
 def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:

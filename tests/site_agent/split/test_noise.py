@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from torch.nn import functional
 from site_agent.errors import InvalidInputError
 from site_agent.networks import new_network
 from site_agent.split.cuts import find_cut, split_network, to_part_module
-from site_agent.split.in_process import run_split_rounds
+from site_agent.split.in_process import run_split_rounds, smash
+from site_agent.split.messages import decode_arrays
 from site_agent.split.noise import (
     OVERLAPPING_POOL,
     SmashedNoise,
@@ -25,6 +27,7 @@ from site_agent.split.noise import (
 )
 from site_agent.split.plan import SplitPlan
 from tests.site_agent.federated.small_sites import small_sites
+from tests.site_agent.split.live_split import live_split
 
 
 @cache
@@ -120,3 +123,26 @@ def test_studies_draw_the_same_noise_again(variant: str) -> None:
     assert next(iter(run_split_rounds(base, small_sites(), plain))).server.digest != (
         found[0].server.digest
     )
+
+
+def test_predictions_send_noise_as_training_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SplitPlan.model_validate({"rounds": 1, "noise_level": 0.5})
+    sent = []
+    with live_split(tmp_path, plan) as live, live.client("site-0") as client:
+        call = client._server.call
+
+        def recorded(method: str, path: str, body: bytes = b"", **more: Any) -> bytes:
+            if path == "/predict":
+                sent.append(decode_arrays(body, live.server.shapes["predict"])["smashed"])
+            return call(method, path, body, **more)
+
+        monkeypatch.setattr(client._server, "call", recorded)
+        samples = small_sites()["site-0"]
+        client.predict(samples)
+        part = live.aggregator.rounds.model.network
+    clean = smash(part, samples, plan, lambda smashed: smashed).smashed
+    scale = SmashedNoise("laplace", 0.5).scale(sensitivity_of(part, plan.found_cut))
+    noise = np.concatenate(sent) - clean
+    assert float(noise.std()) == pytest.approx(np.sqrt(2) * scale, rel=0.05)

@@ -8,10 +8,11 @@ from pathlib import Path
 from site_agent.datasets.gaze import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.studies.eyes import conduct_study
+from site_agent.studies.gaze.settings import MethodRun
 from site_agent.studies.kinds import SPLIT
 from site_agent.studies.runs import Conduct
 from site_agent.studies.split.report import write_report
-from site_agent.studies.split.settings import INVERSION, METHODS, QUICK, SplitRun
+from site_agent.studies.split.settings import INVERSION, METHODS, QUICK
 from tests.site_agent.federated.small_sites import samples_at
 
 
@@ -44,7 +45,7 @@ def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name()
 
 
 def test_noise_that_nothing_learns_from_is_said(tmp_path: Path) -> None:
-    run = SplitRun(INVERSION, 0, ("a", "b", "c"), ("d", "e"))
+    run = MethodRun(INVERSION, 0, ("a", "b", "c"), ("d", "e"))
     scores = {
         "gain": 0.1, "mse": 0.01, "ssim": 0.5, "gaze_error_deg": 9.0, "persons_found": 1.0,
         "chance": 0.5,

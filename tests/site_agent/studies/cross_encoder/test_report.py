@@ -10,22 +10,18 @@ import pytest
 
 from site_agent.errors import InvalidInputError
 from site_agent.studies.cross_encoder.report import find_verdict, score_methods, write_report
-from site_agent.studies.cross_encoder.settings import (
-    METHODS,
-    CrossEncoderStudySettings,
-    Run,
-    plan_runs,
-)
+from site_agent.studies.cross_encoder.settings import METHODS, CrossEncoderStudySettings, plan_runs
+from site_agent.studies.gaze.settings import MethodRun
 
 PERSONS = tuple(f"p{number}" for number in range(7))
 
 
-def planned(methods: tuple[str, ...] = tuple(METHODS)) -> tuple[Run, ...]:
+def planned(methods: tuple[str, ...] = tuple(METHODS)) -> tuple[MethodRun, ...]:
     settings = CrossEncoderStudySettings(seeds=3, left_out=2, methods=methods)
     return plan_runs(PERSONS, settings)
 
 
-def results_of(runs: tuple[Run, ...], gains: dict[str, float]) -> dict[str, Any]:
+def results_of(runs: tuple[MethodRun, ...], gains: dict[str, float]) -> dict[str, Any]:
     """Return errors that differ from person to person, and by `gains` from method to method."""
     return {
         run.key: {
