@@ -83,12 +83,8 @@ class GazeClip:
 class ClipShape:
     """How videos are cut into clips.
 
-    Attributes
-    ----------
-    frames, size_px : int
-        Of a clip: number of frames, and their width and height.
-    every : int
-        One frame of a clip stands for so many of the video.
+    `frames`, `size_px`: Of a clip: number of frames, and their width and height. `every`: One frame
+    of a clip stands for so many of the video.
     """
 
     frames: int = 8

@@ -23,11 +23,8 @@ def bootstrap_intervals(
 
     Faces of one image are not independent of each other, so images are drawn and not faces.
 
-    Parameters
-    ----------
-    statistics : callable
-        From how often each image was drawn, int64 (images,), to scores by name; NaN where a
-        resample has none.
+    `statistics`: From how often each image was drawn, int64 (images,), to scores by name; NaN where
+    a resample has none.
     """
     if images < 2 or resamples < 1:
         return {}

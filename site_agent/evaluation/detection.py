@@ -44,10 +44,7 @@ MATCH_THRESHOLD = 0.5
 class ImageMatches:
     """The detections of one image, held against its boxes.
 
-    Attributes
-    ----------
-    scores : float64, shape (detections,)
-        Of the detections that count, best first.
+    `scores` (float64, shape (detections,)): Of the detections that count, best first.
     """
 
     image: str
@@ -62,11 +59,8 @@ class ImageMatches:
 class DetectionScores:
     """Scores of a detector on a data set.
 
-    Attributes
-    ----------
-    curve : tuple of ImageMatches
-        The same with detections below the threshold, for `precision_recall`; empty where none
-        were gathered.
+    `curve`: The same with detections below the threshold, for `precision_recall`; empty where none
+    were gathered.
     """
 
     recall: float
@@ -192,10 +186,7 @@ def match_image(
     Each face in turn takes the best-scored detection that covers it and that no face before it
     has taken; of the others, those on ignored boxes are left out.
 
-    Parameters
-    ----------
-    scores : sequence of float
-        Of the detections, best first.
+    `scores`: Of the detections, best first.
     """
     taken = np.zeros(len(detections), dtype=bool)
     covers = overlap_scores(faces, detections) > MATCH_THRESHOLD

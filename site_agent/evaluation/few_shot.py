@@ -27,10 +27,7 @@ _FEWEST_FOR_SLOPES = 3
 class LinearHead:
     """Yaw and pitch in radians as a linear function of features.
 
-    Attributes
-    ----------
-    weight : float64, shape (2, features)
-    bias : float64, shape (2,)
+    `weight` (float64, shape (2, features)). `bias` (float64, shape (2,)).
     """
 
     weight: Float64
@@ -44,12 +41,8 @@ class LinearHead:
 def fit_head(features: Float64, gaze: Float64) -> LinearHead:
     """Fit a head to shots.
 
-    Parameters
-    ----------
-    features : float64, shape (shots, features)
-        No features are allowed: the head then always answers the mean gaze.
-    gaze : float64, shape (shots, 2)
-        Yaw and pitch in radians; at least 1.
+    `features` (float64, shape (shots, features)): No features are allowed: the head then always
+    answers the mean gaze. `gaze` (float64, shape (shots, 2)): Yaw and pitch in radians; at least 1.
     """
     mean = gaze.mean(axis=0)
     if features.shape[1] == 0 or len(features) < _FEWEST_FOR_SLOPES:
@@ -102,11 +95,8 @@ def draw_shots(count: int, shots: int, seed: int) -> Index:
 class PrincipalComponents:
     """The directions in which patches differ most.
 
-    Attributes
-    ----------
-    mean : float64, shape (pixels,)
-    directions : float64, shape (components, pixels)
-        Orthonormal, the largest variance first.
+    `mean` (float64, shape (pixels,)). `directions` (float64, shape (components, pixels)):
+    Orthonormal, the largest variance first.
     """
 
     mean: Float64

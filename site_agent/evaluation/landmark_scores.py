@@ -30,10 +30,8 @@ NAMES = ("inter-ocular", "outer-corners", "box", "none")
 class Normaliser:
     """A length in the face.
 
-    Attributes
-    ----------
-    first, second : tuples of int
-        Indices of the landmarks of the two groups, empty for ``"box"`` and ``"none"``.
+    `first`, `second`: Indices of the landmarks of the two groups, empty for ``"box"`` and
+    ``"none"``.
     """
 
     name: str
@@ -43,10 +41,7 @@ class Normaliser:
     def scale(self, parts: Float64, corners: tuple[int, int, int, int]) -> float:
         """Return the length in pixels, NaN where a landmark of it is not marked.
 
-        Parameters
-        ----------
-        parts : float64, shape (parts, 2)
-            True landmarks, NaN where one is not marked.
+        `parts` (float64, shape (parts, 2)): True landmarks, NaN where one is not marked.
         """
         if self.name == "none":
             return 1.0
@@ -60,12 +55,9 @@ class Normaliser:
 def normaliser_for(names: Sequence[str], wanted: str | None = None) -> Normaliser:
     """Choose a normaliser for landmarks of these names.
 
-    Parameters
-    ----------
-    wanted : str, optional
-        One of `NAMES`, or two groups of part names, ``"36,39/42,45"``. By default
-        ``"inter-ocular"`` where the landmarks are iBUG's 68, or an excerpt of them that is named
-        by their numbers and has both eyes; ``"box"`` otherwise.
+    `wanted`: One of `NAMES`, or two groups of part names, ``"36,39/42,45"``. By default
+    ``"inter-ocular"`` where the landmarks are iBUG's 68, or an excerpt of them that is named by
+    their numbers and has both eyes; ``"box"`` otherwise.
     """
     if wanted is None:
         eyes = _ibug_groups(names, _IBUG_EYES)
@@ -124,13 +116,9 @@ _LEAST_EAR_DEVIATION = 0.02
 class FaceErrors:
     """The errors of one face.
 
-    Attributes
-    ----------
-    errors : float64, shape (parts,)
-        Normalised, NaN for landmarks that are not marked.
-    ear, marked_ear : float
-        Eye aspect ratio (mean of both eyes) of the predicted and of the annotated landmarks;
-        NaN where the eyes are not known.
+    `errors` (float64, shape (parts,)): Normalised, NaN for landmarks that are not marked. `ear`,
+    `marked_ear`: Eye aspect ratio (mean of both eyes) of the predicted and of the annotated
+    landmarks; NaN where the eyes are not known.
     """
 
     image: str

@@ -98,10 +98,7 @@ def evaluate_models(
 
     A script that scores detectors must guard its main part with ``if __name__ == "__main__":``.
 
-    Parameters
-    ----------
-    workers : int
-        Images at once; 0: as many as the machine has processors. The numbers stay the same.
+    `workers`: Images at once; 0: as many as the machine has processors. The numbers stay the same.
     """
     workers = workers or os.cpu_count() or 1
     scores = []

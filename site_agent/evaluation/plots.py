@@ -140,12 +140,8 @@ def plot_scores_over_passes(
 ) -> None:
     """Draw scores over the passes of sites over their samples, a mark a round, for each method.
 
-    Parameters
-    ----------
-    methods : sequence of (name, passes a round, mean score, worst score)
-        The mean is drawn as a thick line with marks, the worst as a thin one.
-    reference : (name, score), optional
-        Of an answer that knows no picture, drawn as a level.
+    `methods`: The mean is drawn as a thick line with marks, the worst as a thin one. `reference`:
+    Of an answer that knows no picture, drawn as a level.
     """
     figure, axes = titled_axes("")
     for number, (name, epochs, mean, worst) in enumerate(methods):

@@ -175,9 +175,7 @@ def summarise_frames(frames: FrameScores, pixel_threshold: float = 2.0) -> Salie
 def scale_maps(maps: Float) -> Float:
     """Return each frame's map scaled to 0..1; a constant map is 1 everywhere, as it excludes none.
 
-    Parameters
-    ----------
-    maps : float, shape (frames, height, width)
+    `maps` (float, shape (frames, height, width)).
     """
     low = maps.min((1, 2), keepdims=True)
     span = maps.max((1, 2), keepdims=True) - low
@@ -198,10 +196,7 @@ def angle_between_deg(
 ) -> NDArray[np.float64]:
     """Return the angle between the rays through two points of a picture, for each frame.
 
-    Parameters
-    ----------
-    first, second : float, shape (frames, 2)
-        x and y, 0 to 1.
+    `first`, `second` (float, shape (frames, 2)): x and y, 0 to 1.
     """
     focal = 0.5 / np.tan(np.radians(field_of_view_deg) / 2)
 
@@ -225,12 +220,8 @@ def gaze_targets(
 
     Where the gaze is not tracked, or its Gaussian lies outside the frame, the map is uniform.
 
-    Parameters
-    ----------
-    gaze : float, shape (frames, 2)
-        x and y, 0 to 1.
-    tracked : bool, shape (frames,)
-        All, if not given.
+    `gaze` (float, shape (frames, 2)): x and y, 0 to 1. `tracked` (bool, shape (frames,)): All, if
+    not given.
 
     Returns
     -------
@@ -260,10 +251,7 @@ def gaze_targets(
 def choose_pixel_threshold(maps: Float, gaze: Float) -> float:
     """Return the threshold with the best pixel F1 on validation frames.
 
-    Parameters
-    ----------
-    maps : float, shape (frames, height, width)
-    gaze : float, shape (frames, 2)
+    `maps` (float, shape (frames, height, width)). `gaze` (float, shape (frames, 2)).
     """
     candidates = np.geomspace(0.25, 64, 33)
     targets = gaze_targets(gaze, *maps.shape[1:])
@@ -289,11 +277,9 @@ def _pixel_f1(maps: Float, targets: Float, thresholds: Float) -> NDArray[np.floa
 def reference_maps(training_gaze: Float, height: int, width: int) -> dict[str, NDArray[np.float32]]:
     """Return the maps that every score stands beside, each of shape (height, width).
 
-    Parameters
-    ----------
-    training_gaze : float, shape (frames, 2)
-        Fixations in a person's training clips, whose density is ``person-mean``: a kernel as wide
-        as Scott's rule says, as targets are so narrow that few of them make a map of spots.
+    `training_gaze` (float, shape (frames, 2)): Fixations in a person's training clips, whose
+    density is ``person-mean``: a kernel as wide as Scott's rule says, as targets are so narrow that
+    few of them make a map of spots.
     """
     y = (np.arange(height) + 0.5) / height - 0.5
     x = (np.arange(width) + 0.5) / width - 0.5
@@ -321,15 +307,9 @@ REFERENCES = ("person-mean", "centre", "uniform")
 class SaliencyEvaluation:
     """Scores of a network's maps, and of those that stand beside them.
 
-    Attributes
-    ----------
-    scores : mapping of str to SaliencyScores
-        ``network``; ``person-mean``, ``centre``, ``uniform``; and ``oracle``, a Gaussian at the
-        true gaze, where that is known.
-    intervals : mapping of str to Interval
-        95 % interval of F1, from resampling videos; empty for one video.
-    by_person : mapping of str to float
-        F1 of the network.
+    `scores`: ``network``; ``person-mean``, ``centre``, ``uniform``; and ``oracle``, a Gaussian at
+    the true gaze, where that is known. `intervals`: 95 % interval of F1, from resampling videos;
+    empty for one video. `by_person`: F1 of the network.
     """
 
     scores: Mapping[str, SaliencyScores]
@@ -351,11 +331,8 @@ def evaluate_saliency(
 ) -> SaliencyEvaluation:
     """Score a network on the fixations of a split, beside maps that know no picture.
 
-    Parameters
-    ----------
-    samples : ClipSamples
-        All splits: a person's mean map is made of her training clips, the threshold of pixel F1
-        of validation clips.
+    `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel
+    F1 of validation clips.
     """
     from site_agent.networks import predict_maps
 

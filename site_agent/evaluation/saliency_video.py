@@ -29,14 +29,8 @@ _HEAT = 0.6
 class LookedAt:
     """Where somebody looks in a frame.
 
-    Attributes
-    ----------
-    frame : int
-        From 0.
-    picture : uint8, shape (height, width, 3)
-        RGB.
-    map : float32, shape (64, 64)
-        It sums to 1.
+    `frame`: From 0. `picture` (uint8, shape (height, width, 3)): RGB. `map` (float32, shape (64,
+    64)): It sums to 1.
     """
 
     frame: int
@@ -60,14 +54,8 @@ def find_looks(
 ) -> Iterator[LookedAt]:
     """Yield all frames of a video with their maps; a frame between two clips' frames has the last.
 
-    Parameters
-    ----------
-    module : torch module
-        Of a saliency network.
-    shape : ClipShape
-        How the network's clips are cut.
-    progress : callable
-        Called with the number of frames that have been looked at.
+    `module`: Of a saliency network. `shape`: How the network's clips are cut. `progress`: Called
+    with the number of frames that have been looked at.
     """
     window: list[tuple[int, float, NDArray[np.uint8]]] = []
     for number, (time_s, picture) in enumerate(decode_timed(path)):

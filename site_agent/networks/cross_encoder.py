@@ -83,12 +83,8 @@ class _DenseBlock(nn.Module):
 class Decoder(nn.Module):
     """A dense layer, and four dense blocks of growing size.
 
-    Parameters
-    ----------
-    widths : tuple of int
-        Channels with which each block begins; a convolution of one pixel reduces to them.
-    growth, layers : int
-        Channels that each convolution of a block adds, and convolutions in a block.
+    `widths`: Channels with which each block begins; a convolution of one pixel reduces to them.
+    `growth`, `layers`: Channels that each convolution of a block adds, and convolutions in a block.
     """
 
     def __init__(self, widths: tuple[int, int, int, int], growth: int, layers: int) -> None:
@@ -124,10 +120,7 @@ class CrossEncoder(nn.Module):
     def encode(self, patches: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return gaze features, shape (n, 12), and eye features, shape (n, 32).
 
-        Parameters
-        ----------
-        patches : float32, shape (n, 1, 36, 60)
-            With mean 0 and standard deviation 1 each.
+        `patches` (float32, shape (n, 1, 36, 60)): With mean 0 and standard deviation 1 each.
         """
         return split_features(self.encoder(patches))
 

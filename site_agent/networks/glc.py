@@ -126,9 +126,7 @@ class Glc(nn.Module):
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
         """Return logits of where the gaze is, for each frame.
 
-        Parameters
-        ----------
-        clips : float32, shape (n, 3, frames, size, size)
+        `clips` (float32, shape (n, 3, frames, size, size)).
 
         Returns
         -------
@@ -284,9 +282,7 @@ def global_local_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
     The paper subtracts 1e8 from all other entries of a dense matrix before the softmax, which
     leaves these two; computed alone they need no matrix, and stay finite in half precision.
 
-    Parameters
-    ----------
-    q, k, v : float, shape (n, heads, tokens, numbers)
+    `q`, `k`, `v` (float, shape (n, heads, tokens, numbers)).
 
     Returns
     -------

@@ -39,18 +39,9 @@ _LEAST_FOR_ESTIMATE_S = 5.0
 class Job:
     """One piece of work.
 
-    Attributes
-    ----------
-    key : str
-        Names its result.
-    needs : tuple of str
-        Keys of the jobs whose results it takes; they come before it in any list.
-    cost : float
-        How long it takes beside others, in any unit.
-    title : str
-        For people; the key where empty.
-    lasting : bool
-        False: its result is only wanted by those that need it.
+    `key`: Names its result. `needs`: Keys of the jobs whose results it takes; they come before it
+    in any list. `cost`: How long it takes beside others, in any unit. `title`: For people; the key
+    where empty. `lasting`: False: its result is only wanted by those that need it.
     """
 
     key: str
@@ -64,14 +55,8 @@ class Job:
 class JobOutcome:
     """What became of a job.
 
-    Attributes
-    ----------
-    state : str
-        ``done``, ``kept`` from an earlier run, ``failed``, ``left out``.
-    result : object
-        What its task returned, or what the caller made of that.
-    reason : str
-        Why it failed or was left out.
+    `state`: ``done``, ``kept`` from an earlier run, ``failed``, ``left out``. `result`: What its
+    task returned, or what the caller made of that. `reason`: Why it failed or was left out.
     """
 
     key: str
@@ -84,12 +69,8 @@ class JobOutcome:
 class Schedule:
     """Which job comes next, what waits for what, and what cannot be done any more.
 
-    Parameters
-    ----------
-    jobs : sequence of Job
-        Each after those that it needs.
-    kept : collection of str
-        Keys of those whose results are there from before.
+    `jobs`: Each after those that it needs. `kept`: Keys of those whose results are there from
+    before.
     """
 
     def __init__(self, jobs: Sequence[Job], kept: frozenset[str] = frozenset()) -> None:
@@ -287,12 +268,8 @@ class JobRecords:
 def hold_folder(folder: Path, lock: Path, *, what: str) -> Iterator[None]:
     """Make a folder, and keep other processes away from it; the lock ends with this process.
 
-    Parameters
-    ----------
-    lock : Path
-        Within the folder; its own folder is made, too.
-    what : str
-        What is done there, such as "study".
+    `lock`: Within the folder; its own folder is made, too. `what`: What is done there, such as
+    "study".
 
     Raises
     ------

@@ -27,12 +27,8 @@ _THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 class Task:
     """What a worker is to do.
 
-    Attributes
-    ----------
-    do : callable
-        A function of a module, of payload and progress; what it returns has to fit into JSON.
-    payload : object
-        Is pickled.
+    `do`: A function of a module, of payload and progress; what it returns has to fit into JSON.
+    `payload`: Is pickled.
     """
 
     key: str
@@ -64,15 +60,9 @@ def workers_that_fit(wanted: int, needed_bytes: Sequence[int]) -> int:
 class Workers:
     """At most `count` worker processes, which start when they are needed and end with the block.
 
-    Parameters
-    ----------
-    count : int
-        They share the threads of the machine.
-    advice : str
-        What to do when memory ran out, such as "run the study again with fewer workers".
-    tasks_each : int or None
-        A worker is replaced after so many tasks, so that what libraries leak does not add up;
-        None: never, where starting costs more.
+    `count`: They share the threads of the machine. `advice`: What to do when memory ran out, such
+    as "run the study again with fewer workers". `tasks_each`: A worker is replaced after so many
+    tasks, so that what libraries leak does not add up; None: never, where starting costs more.
     """
 
     def __init__(self, count: int, *, advice: str, tasks_each: int | None = 25) -> None:

@@ -50,10 +50,7 @@ def require_safe_part(
 def audit_client_part(part: StateDict, samples: GazeSamples, cut: Cut) -> list[str]:
     """Return what a client part has that training does not make; empty for honest ones.
 
-    Parameters
-    ----------
-    samples : GazeSamples
-        The site's own; 512 of them are looked at.
+    `samples`: The site's own; 512 of them are looked at.
     """
     module = to_part_module(part, cut, "client")
     found = []

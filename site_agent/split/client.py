@@ -60,14 +60,8 @@ Note = Callable[[str], None]
 class ClientReport:
     """What a client has done, since it was started the last time.
 
-    Attributes
-    ----------
-    server_bytes, aggregator_bytes : int
-        Bodies in both directions.
-    seconds : float
-        With waiting for others.
-    training_seconds : float
-        With waiting for the main server's answers.
+    `server_bytes`, `aggregator_bytes`: Bodies in both directions. `seconds`: With waiting for
+    others. `training_seconds`: With waiting for the main server's answers.
     """
 
     site: str
@@ -121,14 +115,9 @@ class RemoteServer:
 class SplitClient:
     """A site's client; use it as a context manager.
 
-    Parameters
-    ----------
-    kit : Kit
-        Of the site; its folder keeps the ledger and the newest client part.
-    patience_s : float
-        For so long a service that does not answer is called again.
-    most_epsilon : float, optional
-        The site's budget for its data, over all trainings with this kit.
+    `kit`: Of the site; its folder keeps the ledger and the newest client part. `patience_s`: For so
+    long a service that does not answer is called again. `most_epsilon`: The site's budget for its
+    data, over all trainings with this kit.
     """
 
     def __init__(

@@ -21,17 +21,10 @@ _SMALL_BYTES = 1 << 20
 class ServiceConnection:
     """A process's connection to one of the services.
 
-    Parameters
-    ----------
-    service : str
-        ``server`` or ``aggregator``.
-    patience_s : float
-        For so long a service that does not answer is called again.
+    `service`: ``server`` or ``aggregator``. `patience_s`: For so long a service that does not
+    answer is called again.
 
-    Attributes
-    ----------
-    sent_bytes, received_bytes : int
-        Bodies of requests and answers.
+    `sent_bytes`, `received_bytes`: Bodies of requests and answers.
     """
 
     def __init__(self, kit: Kit, service: str, *, patience_s: float = 120.0) -> None:

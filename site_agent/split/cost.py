@@ -144,12 +144,7 @@ def traffic_of(
 ) -> Traffic:
     """Return the bytes of variants in which every batch goes to and fro (V1, V2).
 
-    Parameters
-    ----------
-    samples : mapping of str to int
-        Images of each site.
-    epochs : mapping of str to int
-        Passes of each site over its images in a round.
+    `samples`: Images of each site. `epochs`: Passes of each site over its images in a round.
     """
     size = size_of(cut)
     passes = rounds * sum(samples[site] * epochs[site] for site in samples)

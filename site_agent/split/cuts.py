@@ -27,16 +27,9 @@ Role = Literal["client", "server"]
 class Cut:
     """Where a network is cut.
 
-    Attributes
-    ----------
-    architecture, name : str
-    front : int
-        Number of stages at the start that the client has.
-    tail : int
-        Number of stages at the end that the client has as well; with them the labels and head
-        angles stay at home.
-    meaning : str
-        For people.
+    `front`: Number of stages at the start that the client has. `tail`: Number of stages at the end
+    that the client has as well; with them the labels and head angles stay at home. `meaning`: For
+    people.
     """
 
     architecture: str
@@ -154,10 +147,7 @@ def join_parts(client: StateDict, server: StateDict) -> StateDict:
 def cut_of(part: StateDict, role: Role, name: str) -> Cut:
     """Return the cut at which a part was cut, and check that the part has its entries.
 
-    Parameters
-    ----------
-    name : str
-        How errors call the part.
+    `name`: How errors call the part.
 
     Raises
     ------

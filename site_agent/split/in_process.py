@@ -36,14 +36,8 @@ _PARTS = ("client part", "server part")
 class SplitRound:
     """A round that was held.
 
-    Attributes
-    ----------
-    number : int
-        From 1.
-    client, server : RoundModel
-        The parts with their digests.
-    losses : mapping of str to float
-        Mean loss of each site in radians; empty where the server part learns alone.
+    `number`: From 1. `client`, `server`: The parts with their digests. `losses`: Mean loss of each
+    site in radians; empty where the server part learns alone.
     """
 
     number: int
@@ -62,14 +56,8 @@ def run_split_rounds(
 ) -> Iterator[SplitRound]:
     """Hold the rounds of a plan, and yield each one when it has ended.
 
-    Parameters
-    ----------
-    base : StateDict
-        The whole network to begin with.
-    sites : mapping of str to GazeSamples
-        At least 2 samples for each site.
-    guarded : bool
-        As for `train_client`.
+    `base`: The whole network to begin with. `sites`: At least 2 samples for each site. `guarded`:
+    As for `train_client`.
 
     Raises
     ------

@@ -157,12 +157,8 @@ def provision(
 
     The folder ``authority`` holds the key that signs certificates; nobody needs it afterwards.
 
-    Parameters
-    ----------
-    base : StateDict
-        The whole network to begin with; its parts go to the two services.
-    addresses : mapping of str to str
-        HOST:PORT of ``server`` and ``aggregator``.
+    `base`: The whole network to begin with; its parts go to the two services. `addresses`:
+    HOST:PORT of ``server`` and ``aggregator``.
 
     Returns
     -------

@@ -54,12 +54,8 @@ class StepPlace:
 class _Session:
     """A site's attempt at a round.
 
-    Attributes
-    ----------
-    next_step : int
-        From 0; a step with a tail counts when its `backward` is done.
-    last : tuple of str
-        Kind, number and digest of the last message, and the answer to it.
+    `next_step`: From 0; a step with a tail counts when its `backward` is done. `last`: Kind, number
+    and digest of the last message, and the answer to it.
     """
 
     round_number: int
@@ -138,11 +134,8 @@ class MainServer:
     def message(self, kind: str, place: StepPlace, body: bytes) -> bytes:
         """Take a step, or half of one, and return the answer.
 
-        Parameters
-        ----------
-        kind : str
-            ``step``; with a tail ``forward`` and then ``backward``. The last message again, in the
-            same bytes, gets the same answer.
+        `kind`: ``step``; with a tail ``forward`` and then ``backward``. The last message again, in
+        the same bytes, gets the same answer.
         """
         step = place.step
         session = self._session(place)

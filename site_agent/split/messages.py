@@ -44,14 +44,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 class BodyShape:
     """What a message has to hold.
 
-    Attributes
-    ----------
-    entries : mapping of str to tuple of int
-        Shape of each entry for one sample.
-    most_rows : int
-        The largest number of samples.
-    fewest_rows : int
-        0 in steps of DP-SGD, which draw each sample by chance.
+    `entries`: Shape of each entry for one sample. `most_rows`: The largest number of samples.
+    `fewest_rows`: 0 in steps of DP-SGD, which draw each sample by chance.
     """
 
     entries: Shapes

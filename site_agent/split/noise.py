@@ -31,10 +31,7 @@ PIXELS = 36 * 60
 class Sensitivity:
     """By how much smashed data can change when an image changes by 1.
 
-    Attributes
-    ----------
-    l1_to_l1, l1_to_l2, l2_to_l2 : float
-        Norm of the change of the image, and of the smashed data.
+    `l1_to_l1`, `l1_to_l2`, `l2_to_l2`: Norm of the change of the image, and of the smashed data.
     """
 
     l1_to_l1: float
@@ -78,11 +75,8 @@ def sensitivity_of(part: StateDict, cut: Cut) -> Sensitivity:
 def convolution_sensitivity(weight: torch.Tensor, shape: tuple[int, ...]) -> Sensitivity:
     """Return the bounds of a convolution with stride 1.
 
-    Parameters
-    ----------
-    weight : tensor, shape (outputs, inputs, rows, columns)
-    shape : tuple of int
-        Height and width of the inputs; windows beyond them count for the bound.
+    `weight` (tensor, shape (outputs, inputs, rows, columns)). `shape`: Height and width of the
+    inputs; windows beyond them count for the bound.
     """
     by_input = weight.double().transpose(0, 1).flatten(1)
     padded = [side + kernel - 1 for side, kernel in zip(shape, weight.shape[2:], strict=True)]
@@ -113,12 +107,8 @@ OVERLAPPING_POOL = Sensitivity(4.0, 2.0, 2.0)
 class SmashedNoise:
     """Noise on smashed data.
 
-    Attributes
-    ----------
-    kind : str
-        ``laplace``, scaled by the L1 sensitivity, or ``gaussian``, by the one from L1 to L2.
-    level : float
-        ``l`` of the thesis: scale of the noise in units of the sensitivity; 0: none.
+    `kind`: ``laplace``, scaled by the L1 sensitivity, or ``gaussian``, by the one from L1 to L2.
+    `level`: ``l`` of the thesis: scale of the noise in units of the sensitivity; 0: none.
     """
 
     kind: NoiseKind = "laplace"
@@ -155,10 +145,7 @@ class SmashedNoise:
     def words(self, releases: int) -> str:
         """Say what the noise gives.
 
-        Parameters
-        ----------
-        releases : int
-            How often the smashed data of an image are sent.
+        `releases`: How often the smashed data of an image are sent.
         """
         if self.level == 0:
             return "no noise on smashed data"

@@ -37,14 +37,8 @@ from site_agent.split.plan import PERSONS_IN_ONE_PROCESS, SplitPlan
 class PrivateSteps:
     """Turns the gradients of a step into those of DP-SGD.
 
-    Parameters
-    ----------
-    module : StagedNetwork
-        A part; its layers are watched from now on.
-    expected : float
-        Samples in a step on average.
-    generator : torch.Generator
-        Of the noise. Whoever knows its seed can take the noise away.
+    `module`: A part; its layers are watched from now on. `expected`: Samples in a step on average.
+    `generator`: Of the noise. Whoever knows its seed can take the noise away.
     """
 
     def __init__(
@@ -94,12 +88,8 @@ def protection_words(plan: SplitPlan) -> str:
 class Protection:
     """The differential privacy of the weights of a training.
 
-    Attributes
-    ----------
-    epsilon, delta, noise_multiplier : float or None
-        None without it.
-    notes : tuple of str
-        How large the noise is, and what is not possible.
+    `epsilon`, `delta`, `noise_multiplier`: None without it. `notes`: How large the noise is, and
+    what is not possible.
     """
 
     epsilon: float | None
@@ -112,10 +102,7 @@ class Protection:
 def describe_protection(plan: SplitPlan, *, sites: int, units: int) -> Protection:
     """Return the epsilon of a training's weights, with what it covers.
 
-    Parameters
-    ----------
-    units : int
-        Images of each site; persons, where these are covered.
+    `units`: Images of each site; persons, where these are covered.
     """
     training = plan.training
     if training.dp_epsilon is None:

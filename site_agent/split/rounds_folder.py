@@ -30,12 +30,8 @@ _CLOSING = "closing.json"
 class Taken:
     """What counts of a site in a round.
 
-    Attributes
-    ----------
-    attempt : int
-        Of the site's training in this round; both services count the same one.
-    samples : int
-        As the site states them.
+    `attempt`: Of the site's training in this round; both services count the same one. `samples`: As
+    the site states them.
     """
 
     attempt: int
@@ -50,15 +46,8 @@ Roster = Mapping[str, Taken]
 class ClosedRound:
     """A round that has ended.
 
-    Attributes
-    ----------
-    number : int
-        From 1.
-    roster : mapping of str to Taken
-    digest : str
-        SHA-256 of this service's part after the round.
-    client_digest : str
-        That of the client part, which the main server knows from the aggregator.
+    `number`: From 1. `digest`: SHA-256 of this service's part after the round. `client_digest`:
+    That of the client part, which the main server knows from the aggregator.
     """
 
     number: int
@@ -70,12 +59,7 @@ class ClosedRound:
 class RoundsFolder:
     """The rounds of one service.
 
-    Parameters
-    ----------
-    folder : Path
-        Made where absent.
-    start : Path
-        The part with which the first round begins.
+    `folder`: Made where absent. `start`: The part with which the first round begins.
     """
 
     FOLDER, RECORDS = "rounds", "rounds.json"
@@ -161,12 +145,8 @@ class RoundsFolder:
     ) -> ClosedRound:
         """End a round, and return its record; the same call again returns the same record.
 
-        Parameters
-        ----------
-        make : callable, optional
-            Returns the part after the round; by default the mean over the roster.
-        client_digest : str
-            Of the client part; by default that of this part.
+        `make`: Returns the part after the round; by default the mean over the roster.
+        `client_digest`: Of the client part; by default that of this part.
         """
         if number < self.number:
             record = self.closed[number - 1]

@@ -30,12 +30,7 @@ _STOP_S = 5
 class RefusalError(Exception):
     """An answer that is no success.
 
-    Attributes
-    ----------
-    status : int
-        Of HTTP.
-    facts : mapping
-        Goes into the answer, beside `code` and `message`.
+    `status`: Of HTTP. `facts`: Goes into the answer, beside `code` and `message`.
     """
 
     def __init__(self, status: int, code: str, message: str, **facts: Any) -> None:

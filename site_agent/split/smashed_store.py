@@ -23,10 +23,7 @@ _MOST_PIECES = 100_000
 class SmashedStore:
     """The smashed data of all sites, in files as they came.
 
-    Parameters
-    ----------
-    shape : BodyShape
-        Of each piece.
+    `shape`: Of each piece.
     """
 
     def __init__(self, folder: Path, shape: BodyShape) -> None:

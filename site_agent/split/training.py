@@ -36,12 +36,8 @@ Alter = Callable[[torch.Tensor], torch.Tensor]
 class StepAnswer:
     """What the server answers to a step.
 
-    Attributes
-    ----------
-    gradient : float32
-        Of the mean loss, by the smashed data; of their shape.
-    loss : float
-        Mean absolute difference of yaw and pitch in radians.
+    `gradient`: Of the mean loss, by the smashed data; of their shape. `loss`: Mean absolute
+    difference of yaw and pitch in radians.
     """
 
     gradient: Float32
@@ -68,12 +64,8 @@ class Server(Protocol):
 class ServerHalf:
     """A server part while it is trained in a round.
 
-    Parameters
-    ----------
-    samples : int
-        Of the site; only for differential privacy that covers both parts.
-    noise_seed : int
-        As `samples`; drawn by whoever must not be able to take the noise away.
+    `samples`: Of the site; only for differential privacy that covers both parts. `noise_seed`: As
+    `samples`; drawn by whoever must not be able to take the noise away.
     """
 
     def __init__(
@@ -166,12 +158,8 @@ class ServerHalf:
 class ClientUpdate:
     """What a site's training leaves of the client part.
 
-    Attributes
-    ----------
-    differences : StateDict
-        From the part with which the round began.
-    loss : float
-        Mean over all steps, in radians.
+    `differences`: From the part with which the round began. `loss`: Mean over all steps, in
+    radians.
     """
 
     differences: StateDict
@@ -307,10 +295,7 @@ def private_steps(
 ) -> PrivateSteps:
     """Return what makes a part's steps those of DP-SGD.
 
-    Parameters
-    ----------
-    noise_seed : int or None
-        None draws one that nobody knows.
+    `noise_seed`: None draws one that nobody knows.
     """
     privacy = plan_privacy(plan.training, samples)
     seed = secrets.randbits(63) if noise_seed is None else noise_seed

@@ -31,12 +31,8 @@ _TAIL = 1500
 class HeldTraining:
     """What a training on one machine took.
 
-    Attributes
-    ----------
-    formula : Traffic
-        What `split cost` says for these sites.
-    seconds : float
-        From the start of the processes to the end of the last client.
+    `formula`: What `split cost` says for these sites. `seconds`: From the start of the processes to
+    the end of the last client.
     """
 
     reports: tuple[ClientReport, ...]
@@ -78,12 +74,7 @@ def hold_training(
 ) -> HeldTraining:
     """Run all processes until the last round has ended.
 
-    Parameters
-    ----------
-    samples : mapping of str to int
-        Images of each site.
-    commands : mapping of str to sequence of str
-        What starts the process of each kit, by its name.
+    `samples`: Images of each site. `commands`: What starts the process of each kit, by its name.
     """
     began_s = time.monotonic()
     by_name = {kit.name: kit for kit in kits}

@@ -21,10 +21,7 @@ from site_agent.split.training import ServerHalf
 class Turns:
     """Whose turn it is in the round under way.
 
-    Attributes
-    ----------
-    done : dict of str to Taken
-        The sites whose turn is over, in their order.
+    `done`: The sites whose turn is over, in their order.
     """
 
     def __init__(self, plan: SplitPlan, rounds: RoundsFolder) -> None:

@@ -91,12 +91,8 @@ def conduct_study(
 ) -> StudyResults:
     """Do all runs that are missing, and write tables and pictures.
 
-    Parameters
-    ----------
-    folder : Path
-        Made where absent. A study that was interrupted goes on in it.
-    dataset : GazeDataset or None
-        None: eyes are drawn.
+    `folder`: Made where absent. A study that was interrupted goes on in it. `dataset`: None: eyes
+    are drawn.
 
     Raises
     ------

@@ -43,16 +43,9 @@ R = TypeVar("R")
 class Conduct:
     """How a study is conducted, which changes no result.
 
-    Attributes
-    ----------
-    workers : int
-        Runs at once; 0: as many as processors.
-    redo : bool
-        Repeat finished runs, too.
-    repeat : sequence of str
-        The words of the command, for whoever reads the folder.
-    on_run : callable
-        Called with the key of each finished run and its duration in seconds.
+    `workers`: Runs at once; 0: as many as processors. `redo`: Repeat finished runs, too. `repeat`:
+    The words of the command, for whoever reads the folder. `on_run`: Called with the key of each
+    finished run and its duration in seconds.
     """
 
     progress: Progress = no_progress
@@ -66,18 +59,9 @@ class Conduct:
 class StudyResults:
     """What the runs of a study have left.
 
-    Attributes
-    ----------
-    results : mapping of str to dict
-        By the key of the run.
-    failed : mapping of str to str
-        Why runs failed, by key.
-    kept : int
-        Number of results that an earlier call had left.
-    files : tuple of Path
-        Tables and pictures; the one with the verdict first.
-    findings : tuple of str
-        The verdict first.
+    `results`: By the key of the run. `failed`: Why runs failed, by key. `kept`: Number of results
+    that an earlier call had left. `files`: Tables and pictures; the one with the verdict first.
+    `findings`: The verdict first.
     """
 
     results: Mapping[str, Mapping[str, Any]]
@@ -103,11 +87,7 @@ class Study:
     def describe(self, settings: Any, facts: Mapping[str, Any]) -> None:
         """Write ``study.json``.
 
-        Parameters
-        ----------
-        settings : dataclass
-        facts : mapping
-            Of the data.
+        `facts`: Of the data.
         """
         content = {
             "schema": self._schema,
@@ -130,16 +110,9 @@ class Study:
     ) -> StudyResults:
         """Do the runs whose results are not there.
 
-        Parameters
-        ----------
-        runs : mapping of str to dataclass
-            By key.
-        depends : callable
-            Returns what the result of a run depends on besides the run, the program and `schema`.
-        function, payload : callable
-            What a worker does, and with what; `payload` is called when a run begins.
-        cost : callable
-            How long a run takes beside others.
+        `runs`: By key. `depends`: Returns what the result of a run depends on besides the run, the
+        program and `schema`. `function`, `payload`: What a worker does, and with what; `payload` is
+        called when a run begins. `cost`: How long a run takes beside others.
         """
         facts = {key: asdict(run) for key, run in runs.items()}  # type: ignore[call-overload]
         shared = {"schema": self._schema, "versions": self.versions}

@@ -27,16 +27,8 @@ def write_tables(
 ) -> list[Path]:
     """Write ``table.md`` and a CSV file for each table that has rows; return their files.
 
-    Parameters
-    ----------
-    findings : sequence of str
-        The verdict first.
-    notes : str
-        What a reader of the tables has to know.
-    repeat : sequence of str
-        The words of the command.
-    only_csv : collection of Table
-        Tables that are too long to read.
+    `findings`: The verdict first. `notes`: What a reader of the tables has to know. `repeat`: The
+    words of the command. `only_csv`: Tables that are too long to read.
     """
     filled = [(table, rows) for table, rows in tables if rows]
     lines = textwrap.wrap(findings[0], _WIDTH) if findings else []

@@ -89,18 +89,9 @@ class HogSvmSettings(Settings, error=TrainingSettingsError):
 class DetectorPlan:
     """What dlib is given, worked out beforehand.
 
-    Attributes
-    ----------
-    boxes : tuple, one entry an image, of tuples of corners
-        Trained on.
-    ignored : likewise
-        Neither faces nor background.
-    area_px : int
-        dlib's ``detection_window_size`` that makes it do so.
-    reshaped : bool
-        Whether boxes were given the window's shape.
-    left_out : tuple of (line, reason)
-        Boxes that cannot be reached and became ignored.
+    `boxes`: Trained on. `ignored`: Neither faces nor background. `area_px`: dlib's
+    ``detection_window_size`` that makes it do so. `reshaped`: Whether boxes were given the window's
+    shape. `left_out`: Boxes that cannot be reached and became ignored.
     """
 
     boxes: tuple[tuple[windows.Corners, ...], ...]

@@ -79,11 +79,8 @@ class SaliencySettings(Settings, error=TrainingSettingsError):
 class SaliencyTensors:
     """Clips as a network takes them.
 
-    Attributes
-    ----------
-    frames : uint8, shape (n, frames, size, size, 3)
-    targets : float32, shape (n, frames, size / 4, size / 4)
-        Each map sums to 1; uniform where the gaze is not tracked.
+    `frames` (uint8, shape (n, frames, size, size, 3)). `targets` (float32, shape (n, frames, size /
+    4, size / 4)): Each map sums to 1; uniform where the gaze is not tracked.
     """
 
     frames: torch.Tensor
@@ -114,9 +111,7 @@ def saliency_loss(
 ) -> torch.Tensor:
     """Return the mean loss of maps over frames.
 
-    Parameters
-    ----------
-    logits, targets : float32, shape (n, frames, height, width)
+    `logits`, `targets` (float32, shape (n, frames, height, width)).
     """
     import torch
 

@@ -77,15 +77,9 @@ class GazeSamples:
     Angles are radians in the frame of the normalised camera: yaw is positive to the left of the
     picture, pitch upwards, and (0, 0) looks into the camera.
 
-    Attributes
-    ----------
-    patches : uint8, shape (n, 36, 60)
-    gaze, head : float64, shape (n, 2)
-        Yaw and pitch.
-    person, session, eye : str, shape (n,)
-        `eye` is 'left' or 'right', of the person.
-    frame : int64, shape (n,)
-        Number within the session; both eyes of a frame have the same.
+    `patches` (uint8, shape (n, 36, 60)). `gaze`, `head` (float64, shape (n, 2)): Yaw and pitch.
+    `person`, `session`, `eye` (str, shape (n,)): `eye` is 'left' or 'right', of the person. `frame`
+    (int64, shape (n,)): Number within the session; both eyes of a frame have the same.
     """
 
     patches: UInt8
@@ -108,15 +102,8 @@ class GazeSamples:
 class GazeDataset:
     """A data set of eye patches on disk.
 
-    Attributes
-    ----------
-    path : Path
-    layout : str
-        'mpiigaze' or 'folder'.
-    persons : tuple of str
-        In the order of their names.
-    read_person : function of str
-        Reads all samples of a person, in the order of the files.
+    `layout`: 'mpiigaze' or 'folder'. `persons`: In the order of their names. `read_person`: Reads
+    all samples of a person, in the order of the files.
     """
 
     path: Path

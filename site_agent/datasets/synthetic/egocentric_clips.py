@@ -96,11 +96,8 @@ class ClipSettings:
 class DrawnClip:
     """A drawn video: its pictures, the tracked gaze, and the true one.
 
-    Attributes
-    ----------
-    gaze, truth : float64, shape (frames, 2)
-        In widths and heights of the picture.
-    kind : uint8, shape (frames,)
+    `gaze`, `truth` (float64, shape (frames, 2)): In widths and heights of the picture. `kind`
+    (uint8, shape (frames,)).
     """
 
     person: str

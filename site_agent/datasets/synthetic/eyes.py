@@ -80,17 +80,9 @@ def paint_eye(
 ) -> None:
     """Paint one eye on evenly lit skin.
 
-    Parameters
-    ----------
-    canvas : Canvas
-        In face units; painted on in place.
-    person : Person
-    side : {-1, 1}
-        -1 for the eye on the left of the picture, the subject's right one.
-    closure : float
-        0 open, 1 closed.
-    gaze : (x, y)
-        Direction of the look, each in -1..1; positive to the right and down.
+    `canvas`: In face units; painted on in place. `side` ({-1, 1}): -1 for the eye on the left of
+    the picture, the subject's right one. `closure`: 0 open, 1 closed. `gaze`: Direction of the
+    look, each in -1..1; positive to the right and down.
     """
     upper, lower = lid_curves(person, side, closure)
     # A lid closing over the eye takes the look down with it (Bell's phenomenon aside).

@@ -175,17 +175,8 @@ def draw_head(
 ) -> None:
     """Draw a head into a picture, in place.
 
-    Parameters
-    ----------
-    picture : float32, shape (H, W, 3)
-        Colours in 0..255.
-    head : PaintedHead
-    placement : Placement
-    light : Light
-    closures : (right, left)
-        Of the subject's right eye (left in the picture) and left eye: 0 open, 1 closed.
-    gaze : (x, y)
-        Each in -1..1.
+    `picture` (float32, shape (H, W, 3)): Colours in 0..255. `closures`: Of the subject's right eye
+    (left in the picture) and left eye: 0 open, 1 closed. `gaze`: Each in -1..1.
     """
     window = head_window(picture.shape, head, placement)
     left, top, right, bottom = window

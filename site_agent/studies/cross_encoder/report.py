@@ -83,15 +83,9 @@ class Mean:
 class Score:
     """The error of a method at a number of shots.
 
-    Attributes
-    ----------
-    error : Mean
-        In degrees, over left-out persons.
-    difference : Mean
-        Of the method less the federated cross-encoder, over the persons that both have; NaN for
-        the latter.
-    persons_worse : int or None
-        On how many persons the error is larger than the federated cross-encoder's.
+    `error`: In degrees, over left-out persons. `difference`: Of the method less the federated
+    cross-encoder, over the persons that both have; NaN for the latter. `persons_worse`: On how many
+    persons the error is larger than the federated cross-encoder's.
     """
 
     method: str

@@ -59,12 +59,8 @@ def conduct_egocentric_study(
 ) -> StudyResults:
     """Do all runs of a study, and write its tables and pictures.
 
-    Parameters
-    ----------
-    folder : Path
-        Made where absent. A study that was interrupted goes on in it.
-    dataset : EgocentricDataset or None
-        None: worlds are drawn.
+    `folder`: Made where absent. A study that was interrupted goes on in it. `dataset`: None: worlds
+    are drawn.
     """
     if unknown := [name for name in settings.methods if name not in METHODS]:
         raise InvalidInputError(f"method {unknown[0]}: expected some of {', '.join(METHODS)}")

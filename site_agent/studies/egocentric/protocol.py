@@ -86,14 +86,8 @@ QUICK = EgocentricStudySettings(
 class Run:
     """One method in one world.
 
-    Attributes
-    ----------
-    world : str
-        ``h=1``, ``eyes`` or ``data``.
-    options : tuple of (str, float)
-        What differs from the method's own defaults; names the run.
-    tuning : bool
-        It chooses the learning rate, by validation, and is not in the tables.
+    `world`: ``h=1``, ``eyes`` or ``data``. `options`: What differs from the method's own defaults;
+    names the run. `tuning`: It chooses the learning rate, by validation, and is not in the tables.
     """
 
     world: str

@@ -62,12 +62,8 @@ def conduct_privacy_study(
 ) -> StudyResults:
     """Attack all leaks with every seed, and write the tables and the pictures.
 
-    Parameters
-    ----------
-    folder : Path
-        Made where absent. A study that was interrupted goes on in it.
-    dataset : GazeDataset or None
-        None draws the persons.
+    `folder`: Made where absent. A study that was interrupted goes on in it. `dataset`: None draws
+    the persons.
 
     Raises
     ------

@@ -84,15 +84,8 @@ _FEWEST = 12
 class Person:
     """The samples of one person.
 
-    Attributes
-    ----------
-    trains : GazeSamples
-    others : GazeSamples
-        Of the same sessions.
-    elsewhere : GazeSamples
-        Of a session of which nothing trains; empty if there is one session only.
-    attributes : mapping of str to float
-        Known of drawn persons only.
+    `others`: Of the same sessions. `elsewhere`: Of a session of which nothing trains; empty if
+    there is one session only. `attributes`: Known of drawn persons only.
     """
 
     trains: GazeSamples

@@ -76,12 +76,8 @@ class GazeHeadSettings(Settings, error=TrainingSettingsError):
 class Shots:
     """What a head is fitted to and tested on.
 
-    Attributes
-    ----------
-    labelled, offered, test : GazeSamples
-        The shots; what they were drawn from, whose labels are not used; and the held-out sessions.
-    digests : mapping of str to str
-        Digest of all samples of each person.
+    `labelled`, `offered`, `test`: The shots; what they were drawn from, whose labels are not used;
+    and the held-out sessions. `digests`: Digest of all samples of each person.
     """
 
     labelled: GazeSamples

@@ -34,12 +34,9 @@ _EYES_WEIGHT = 0.5
 class FrameTensors:
     """Frames with both eyes, as a cross-encoder takes them.
 
-    Attributes
-    ----------
-    patches : float32, shape (2 n, 1, 36, 60)
-        As the camera saw them: the left eyes of all frames, and then the right eyes.
-    session : int64, shape (n,)
-        Equal for the frames of one session of a person.
+    `patches` (float32, shape (2 n, 1, 36, 60)): As the camera saw them: the left eyes of all
+    frames, and then the right eyes. `session` (int64, shape (n,)): Equal for the frames of one
+    session of a person.
     """
 
     patches: torch.Tensor
@@ -87,13 +84,8 @@ def train_epoch(
 ) -> float:
     """Train once on all frames, each in one pair, and return the mean loss.
 
-    Parameters
-    ----------
-    module : CrossEncoder
-    batch_size : int
-        Patches in a step, four of each pair; at least one pair.
-    crossed : bool
-        False trains an auto-encoder: each patch is drawn from its own features.
+    `batch_size`: Patches in a step, four of each pair; at least one pair. `crossed`: False trains
+    an auto-encoder: each patch is drawn from its own features.
 
     The other parameters are those of `site_agent.training.gaze.loop.train_epoch`.
 
@@ -146,9 +138,7 @@ def frames_of(data: FrameTensors, pairs: torch.Tensor) -> torch.Tensor:
 def pairs_loss(module: nn.Module, patches: torch.Tensor, *, crossed: bool = True) -> torch.Tensor:
     """Return the loss of pairs: the first half changes eye features, the second gaze features.
 
-    Parameters
-    ----------
-    patches : float32, shape (pairs, frame, eye, 36, 60)
+    `patches` (float32, shape (pairs, frame, eye, 36, 60)).
 
     Returns
     -------

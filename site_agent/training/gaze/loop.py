@@ -210,17 +210,9 @@ class EpochSettings(Protocol):
 class TrainingState:
     """What changes from epoch to epoch.
 
-    Attributes
-    ----------
-    epoch : int
-        Number of finished epochs.
-    best : dict
-        Parameters and buffers of the network that is kept: that of the smallest validation error,
-        or the last one without validation.
-    best_epoch : int
-    errors_deg : list of float
-        Validation error after each epoch; empty without validation.
-    losses : list of float
+    `epoch`: Number of finished epochs. `best`: Parameters and buffers of the network that is kept:
+    that of the smallest validation error, or the last one without validation. `errors_deg`:
+    Validation error after each epoch; empty without validation.
     """
 
     module: nn.Module
