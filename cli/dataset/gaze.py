@@ -149,7 +149,6 @@ def synth_eyes(
     "synth-egocentric",
     "dataset synth-egocentric clips/",
     "dataset synth-egocentric alike/ --heterogeneity 0 --person-count 5",
-    "dataset synth-egocentric egtea/ --layout egtea",
 )
 def synth_egocentric(
     invocation: Invocation,
@@ -161,26 +160,21 @@ def synth_egocentric(
     heterogeneity: Annotated[
         float, Option("How much persons differ in what they look at; 0: none.", min=0, max=2)
     ] = 1.0,
-    layout: Annotated[
-        Literal["generic", "egtea", "ego4d"],
-        Option("Files as this program, EGTEA Gaze+ or Ego4D has them."),
-    ] = "generic",
     seed: Annotated[int, Option("Seed; the same seed gives the same files.", min=0)] = 0,
 ) -> Reply:
     """Draw clips of head-mounted cameras whose wearers' gaze is known.
 
     Persons look at objects by their own preferences, which no picture shows. A fifth of each
-    person's videos is for tests, another for validation. The layout 'generic' has the true gaze
-    beside the tracked one.
+    person's videos is for tests, another for validation. The true gaze is beside the tracked one.
     """
     from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
 
-    settings = ClipSettings(person_count, video_count, seconds, heterogeneity, seed)
+    settings = ClipSettings(person_count, video_count, seconds, heterogeneity, seed=seed)
     with invocation.progress("draw clips") as report:
-        count = write_clips(folder, settings, layout, report)
-    data = {"dataset": folder, "layout": layout, "persons": person_count, "videos": count}
+        count = write_clips(folder, settings, report)
+    data = {"dataset": folder, "persons": person_count, "videos": count}
     words = f"{count_words(person_count, 'person')}, {count_words(count, 'video')}"
-    return Reply(data, f"{folder}  ({words}, layout {layout})", [str(folder)])
+    return Reply(data, f"{folder}  ({words})", [str(folder)])
 
 
 def check(

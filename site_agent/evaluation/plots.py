@@ -1,8 +1,7 @@
-"""Plots of the scores of several models: curves, bars by person, maps over directions."""
+"""Plots of the scores of several models: curves, and bars by person."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,25 +110,6 @@ def plot_cumulative_errors(
     plot_style.save_png(figure, path)
 
 
-def plot_landmark_errors(
-    models: Sequence[tuple[str, LandmarkScores]], path: Path, *, title: str = ""
-) -> None:
-    """Draw the mean error of each landmark; all models have the same landmarks."""
-    figure, axes = titled_axes(title)
-    names = models[0][1].names
-    places = np.arange(len(names))
-    for number, (name, scores) in enumerate(models):
-        axes.plot(
-            places, scores.per_landmark, label=name, markersize=3, **plot_style.line_style(number)
-        )
-    step = max(1, len(names) // 17)
-    axes.set_xticks(places[::step], names[::step], fontsize=plot_style.LEGEND_PT)
-    axes.set(xlabel="landmark", ylabel="mean error", xlim=(-0.5, len(names) - 0.5))
-    axes.set_ylim(bottom=0.0)
-    axes.legend(loc="best", fontsize=plot_style.LEGEND_PT)
-    plot_style.save_png(figure, path)
-
-
 def plot_scores_over_passes(
     methods: Sequence[tuple[str, int, Sequence[float], Sequence[float]]],
     reference: tuple[str, float] | None,
@@ -191,10 +171,6 @@ def _shown_error(scores: LandmarkScores) -> float:
     return high if scores.normaliser == "none" else min(_LARGEST_ERROR_SHOWN, high)
 
 
-_MOST_COLUMNS = 3
-_BIN_DEG, _FEWEST_IN_BIN = 4, 5
-
-
 def plot_persons(models: Sequence[tuple[str, GazeScores]], path: Path, *, title: str = "") -> None:
     """Draw the mean error of each person, in the order of the first network's errors."""
     persons = sorted(models[0][1].persons, key=lambda each: each.mean_error_deg)
@@ -225,37 +201,4 @@ def plot_persons(models: Sequence[tuple[str, GazeScores]], path: Path, *, title:
     # Room for the legend above the highest bar.
     axes.set_ylim(top=axes.get_ylim()[1] * (1.1 + 0.05 * len(models)))
     axes.legend(loc="upper left", fontsize=plot_style.LEGEND_PT)
-    plot_style.save_png(figure, path)
-
-
-def plot_directions(
-    models: Sequence[tuple[str, GazeScores]], path: Path, *, title: str = ""
-) -> None:
-    """Draw a map of the mean error over yaw and pitch for each network, on one scale."""
-    yaw, pitch = np.rad2deg(models[0][1].gaze).T
-    sides = [
-        np.arange(math.floor(angles.min() / _BIN_DEG) * _BIN_DEG, angles.max() + _BIN_DEG, _BIN_DEG)
-        for angles in (yaw, pitch)
-    ]
-    counts, *_ = np.histogram2d(yaw, pitch, sides)
-    maps = []
-    for _, scores in models:
-        sums, *_ = np.histogram2d(yaw, pitch, sides, weights=scores.errors_deg)
-        enough = counts >= min(_FEWEST_IN_BIN, counts.max())
-        maps.append(np.where(enough, sums / np.maximum(counts, 1), np.nan))
-    columns = min(len(models), _MOST_COLUMNS)
-    rows = math.ceil(len(models) / columns)
-    figure = plot_style.new_figure(1.5 + 5 * columns, 0.8 + 3.6 * rows)
-    figure.suptitle(title, fontsize=plot_style.TITLE_PT)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    highest = max(float(np.nanmax(each)) for each in maps)
-    for axes, (name, _), errors in zip(panels, models, maps, strict=False):
-        drawn = axes.pcolormesh(*sides, errors.T, vmin=0, vmax=highest, cmap="viridis")
-        axes.set_title(name, fontsize=plot_style.PANEL_PT)
-        # As the camera sees it: positive yaw is to the left of the picture.
-        axes.invert_xaxis()
-        axes.set(xlabel="yaw in degrees", ylabel="pitch in degrees", aspect="equal")
-    for axes in panels[len(models) :]:
-        axes.set_visible(False)
-    figure.colorbar(drawn, ax=panels.tolist(), label="mean angular error in degrees", shrink=0.8)
     plot_style.save_png(figure, path)

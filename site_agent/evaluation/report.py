@@ -46,8 +46,7 @@ def write_report(
 
     ``scores.json``, ``scores.csv`` (a row a model), ``scores.md``; for detectors
     ``precision_recall.png`` and ``precision_recall.csv``; for landmark models
-    ``cumulative_error.png``, ``landmark_error.png`` (where all have the same landmarks) and
-    ``landmark_error.csv``; for gaze networks ``persons.png``, ``directions.png`` and
+    ``cumulative_error.png`` and ``landmark_error.csv``; for gaze networks ``persons.png`` and
     ``persons.csv``.
     """
     detectors = [
@@ -82,10 +81,6 @@ def write_report(
             plots.plot_cumulative_errors(shown, plot, title=title.format(*counts))
             LANDMARKS.write_csv(table, _landmark_rows(landmarks))
             written += [plot, table]
-            if len({scores.names for _, scores in landmarks}) == 1:
-                plot = folder / "landmark_error.png"
-                plots.plot_landmark_errors(shown, plot, title=title.format(*counts))
-                written.append(plot)
         if networks:
             named = [(legends[name], scores) for name, scores in networks]
             written += _write_gaze(folder, named, dataset_name)
@@ -99,9 +94,7 @@ def write_report(
 def _write_gaze(
     folder: Path, models: Sequence[tuple[str, GazeScores]], dataset_name: str
 ) -> list[Path]:
-    table, bars, directions = (
-        folder / name for name in ("persons.csv", "persons.png", "directions.png")
-    )
+    table, bars = folder / "persons.csv", folder / "persons.png"
     PERSONS.write_csv(
         table,
         (
@@ -113,8 +106,7 @@ def _write_gaze(
     first = models[0][1]
     title = f"{dataset_name} ({first.images} samples of {len(first.persons)} persons)"
     plots.plot_persons(models, bars, title=title)
-    plots.plot_directions(models, directions, title=title)
-    return [table, bars, directions]
+    return [table, bars]
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:

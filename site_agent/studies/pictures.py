@@ -1,19 +1,16 @@
-"""Pictures of a study: scores against the number of parts, of every model, and curves."""
+"""Pictures of a study: scores against the number of parts, and curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from site_agent.evaluation import DetectionScores, LandmarkScores
 from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
 from site_agent.pictures import plot_style
 from site_agent.studies.table import StudyTable, TableLine
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _LOOKS: dict[str, dict[str, Any]] = {
     "alone": {"color": plot_style.BLACK, "marker": "o", "linestyle": "none"},
@@ -30,16 +27,14 @@ _LEGENDS = {
     "refined": "REFINED",
 }
 _AXES = {"mean_error": "mean error", "recall": "recall", "precision": "precision"}
-_LINE_INCHES = 0.24
 
 
 def draw_pictures(folder: Path, table: StudyTable) -> list[Path]:
     """Draw all pictures for which there are scores, and return their files."""
     if not any(line.scores for line in table.lines):
         return []
-    files = [folder / "growing.png", folder / "models.png"]
+    files = [folder / "growing.png"]
     _draw_growing(files[0], table)
-    _draw_models(files[1], table)
     chosen = _choose_lines(table)
     detectors = [(name, s) for name, s in chosen if isinstance(s, DetectionScores)]
     landmarks = [(name, s) for name, s in chosen if isinstance(s, LandmarkScores)]
@@ -114,47 +109,3 @@ def _bars(lines: Sequence[TableLine], metric: str) -> list[list[float]] | None:
         low.append(max(0.0, value - ends[0]))
         high.append(max(0.0, ends[1] - value))
     return [low, high]
-
-
-def _draw_models(path: Path, table: StudyTable) -> None:
-    lines = [line for line in table.lines if line.scores]
-    names = table.headline
-    figure = plot_style.new_figure(4.6 + 3.4 * len(names), 1.4 + _LINE_INCHES * len(lines))
-    panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
-    places = range(len(lines))
-    for axes, metric in zip(panels, names, strict=True):
-        for place, line in zip(places, lines, strict=True):
-            _draw_model(axes, place, line, metric)
-        for mark, dash in ((table.best_alone(), ":"), (table.find("all"), "--")):
-            if mark is not None:
-                axes.axvline(
-                    mark.value(metric), color="0.4", linewidth=0.9, linestyle=dash,
-                    label=("best alone: " if dash == ":" else "") + mark.row.name,
-                )  # fmt: skip
-        axes.set(xlabel=f"{_AXES[metric]} (95 % interval)", ylim=(len(lines) - 0.4, -0.6))
-        plot_style.draw_grid(axes, "x")
-        axes.legend(
-            fontsize=plot_style.LEGEND_PT, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2
-        )
-    panels[0].set_yticks(
-        list(places), [line.row.name for line in lines], fontsize=plot_style.LEGEND_PT
-    )
-    plot_style.save_png(figure, path)
-
-
-def _draw_model(axes: Axes, place: int, line: TableLine, metric: str) -> None:
-    group = {"all": "union", "order": "merged", "weighted": "merged"}.get(
-        line.row.group, line.row.group
-    )
-    look = _LOOKS[group]
-    axes.errorbar(
-        [line.value(metric)],
-        [place],
-        xerr=_bars([line], metric),
-        color=look["color"],
-        marker=look["marker"],
-        markersize=9 if look["marker"] == "*" else 6,
-        capsize=3,
-        elinewidth=0.9,
-        linestyle="none",
-    )

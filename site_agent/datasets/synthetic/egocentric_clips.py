@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import cv2
 import numpy as np
@@ -22,8 +21,6 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.egocentric import (
     CLIPS_TABLE,
-    EGTEA_HEADER_LINES,
-    EGTEA_SIZE_PX,
     FIXATION,
     GAZE_TABLE,
     KINDS,
@@ -47,7 +44,6 @@ from site_agent.pictures.video import write_video
 from site_agent.tables import Column, Table, columns_of
 
 UInt8 = NDArray[np.uint8]
-Layout = Literal["generic", "egtea", "ego4d"]
 
 WIDTH_PX, HEIGHT_PX, RATE_HZ = 160, 120, 24
 PANORAMA_PX = (300, 190)
@@ -343,98 +339,43 @@ _TRUTH = Table("truth", _POINTS)
 
 
 def write_clips(
-    folder: Path,
-    settings: ClipSettings,
-    layout: Layout = "generic",
-    progress: Callable[[float, str], None] | None = None,
+    folder: Path, settings: ClipSettings, progress: Callable[[float, str], None] | None = None
 ) -> int:
-    """Write a data set of drawn clips, and return the number of videos.
-
-    The layout ``generic`` has the true gaze, too.
-    """
+    """Write a data set of drawn clips with the true gaze, and return the number of videos."""
     if folder.exists() and any(folder.iterdir()):
         raise InvalidInputError(f"{folder}: holds other files; choose a new or empty folder")
     folder.mkdir(parents=True, exist_ok=True)
-    write = {"generic": _write_generic, "egtea": _write_egtea, "ego4d": _write_ego4d}[layout]
-    total = settings.people * settings.videos
-
-    def drawn() -> Iterator[DrawnClip]:
-        for done in range(total):
-            person, number = divmod(done, settings.videos)
-            if progress is not None:
-                progress(done / total, f"person {person + 1} of {settings.people}")
-            yield draw_clip(settings, person, number)
-
-    write(folder, drawn())
-    return total
-
-
-def _video(path: Path, clip: DrawnClip) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frames = ((number / RATE_HZ, frame) for number, frame in enumerate(clip.frames))
-    write_video(path, frames, RATE_HZ, quality_crf=18)
-
-
-def _write_generic(folder: Path, clips: Iterator[DrawnClip]) -> None:
     listed = []
     with (
         _GAZE.open_csv(folder / GAZE_TABLE) as write_gaze,
         _TRUTH.open_csv(folder / TRUTH_TABLE) as write_truth,
     ):
-        for clip in clips:
+        for clip in drawn_clips(settings, progress):
             file = f"videos/{clip.name}.mp4"
-            _video(folder / file, clip)
+            write_clip(folder / file, clip)
             listed.append((clip.name, file, clip.person, clip.split))
             points = enumerate(zip(clip.gaze.tolist(), clip.kind.tolist(), strict=True))
             write_gaze((clip.name, n, *xy, KINDS[kind]) for n, (xy, kind) in points)
             write_truth((clip.name, n, *xy) for n, xy in enumerate(clip.truth.tolist()))
     # Last: a folder without it is no data set.
     _CLIPS.write_csv(folder / CLIPS_TABLE, listed)
+    return len(listed)
 
 
-def _write_egtea(folder: Path, clips: Iterator[DrawnClip]) -> None:
-    words = {FIXATION: "Fixation", MOVING: "Saccade", UNTRACKED: "Blink"}
-    for clip in clips:
-        session = f"{clip.person}-R{clip.number + 1:02}-Drawn"
-        first, last = 24, 24 + len(clip.kind)
-        name = f"{session}-F{first:06}-F{last:06}.mp4"
-        _video(folder / "cropped_clips" / session / name, clip)
-        header = [f"## [header line {line + 1}]" for line in range(EGTEA_HEADER_LINES)]
-        header[9] = f"## Number of Samples:\t{2 * len(clip.kind)}"
-        lines = header
-        for number, (xy, kind) in enumerate(zip(clip.gaze, clip.kind, strict=True)):
-            x, y = xy * EGTEA_SIZE_PX
-            frame = first + number
-            row = f"{frame * 41667}\tSMP\t1\t{x:.2f}\t{y:.2f}\t{frame}\t{words[int(kind)]}"
-            lines += [row, row]  # the tracker is faster than the camera
-        table = folder / "gaze_data" / f"{session}.txt"
-        table.parent.mkdir(exist_ok=True)
-        table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def drawn_clips(
+    settings: ClipSettings, progress: Callable[[float, str], None] | None = None
+) -> Iterator[DrawnClip]:
+    """Draw the videos of all persons."""
+    total = settings.people * settings.videos
+    for done in range(total):
+        person, number = divmod(done, settings.videos)
+        if progress is not None:
+            progress(done / total, f"person {person + 1} of {settings.people}")
+        yield draw_clip(settings, person, number)
 
 
-def _write_ego4d(folder: Path, clips: Iterator[DrawnClip]) -> None:
-    persons = []
-    for clip in clips:
-        _video(folder / "full_scale.gaze" / f"{clip.name}.mp4", clip)
-        persons.append((clip.name, clip.person))
-        rows = (
-            (n / RATE_HZ, n, 0.0 if kind == UNTRACKED else 0.95, x, 1 - y)
-            for n, ((x, y), kind) in enumerate(zip(clip.gaze.tolist(), clip.kind, strict=True))
-        )
-        _EGO4D.write_csv(_made(folder / "gaze") / f"{clip.name}.csv", rows)
-    _PERSONS.write_csv(folder / "persons.csv", persons)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-_EGO4D = Table(
-    "gaze",
-    (
-        Column("gaze_timestamp", format=".6f"), Column("world_index"),
-        *columns_of(("confidence", "norm_pos_x", "norm_pos_y"), ".6f"),
-    ),
-)  # fmt: skip
-_PERSONS = Table("persons", (Column("uid"), Column("person")))
+def write_clip(path: Path, clip: DrawnClip) -> None:
+    """Write the video of a clip."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frames = ((number / RATE_HZ, frame) for number, frame in enumerate(clip.frames))
+    write_video(path, frames, RATE_HZ, quality_crf=18)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 import av
 import pytest
 
 from aggregators.formats import write_model
-from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
+from site_agent.datasets.egocentric import open_egocentric
 from site_agent.networks import new_network
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, run_here
 
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli-clips") / "clips"
-    write_clips(folder, ClipSettings(people=2, videos=5, seconds=1.5))
+    words = ("--person-count", 2, "--video-count", 5, "--seconds", 1.5, "--seed", 0)
+    assert run_here("dataset", "synth-egocentric", folder, *words).code == 0
+    splits = Counter(clip.split for clip in open_egocentric(folder).clips)
+    assert splits == {"train": 6, "validation": 2, "test": 2}
     return folder
 
 

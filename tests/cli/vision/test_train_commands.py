@@ -137,7 +137,7 @@ def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run)
     data = poolctl("evaluate", *models, faces, "--output", out, "--resamples", 50, "--json").data
     assert {Path(file).name for file in data["files"]} == {
         *("scores.json", "scores.csv", "scores.md", "cumulative_error.png"),
-        *("landmark_error.csv", "landmark_error.png"),
+        "landmark_error.csv",
     }
     again = poolctl("evaluate", *models, faces, "--workers", 1, "--resamples", 50, "--json").data
     assert again["items"] == data["items"]

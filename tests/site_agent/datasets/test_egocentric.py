@@ -29,6 +29,7 @@ from site_agent.datasets.synthetic.egocentric_clips import (
     write_clips,
 )
 from site_agent.errors import AnnotationFileError, InvalidInputError
+from tests.site_agent.datasets.other_clips import write_ego4d, write_layout
 
 SETTINGS = ClipSettings(people=2, videos=5, seconds=1.5)
 
@@ -37,7 +38,7 @@ SETTINGS = ClipSettings(people=2, videos=5, seconds=1.5)
 def test_a_drawn_layout_is_read_back_to_one_pixel_and_frame_exact(
     layout: str, tmp_path: Path
 ) -> None:
-    write_clips(tmp_path / "clips", SETTINGS, layout)  # type: ignore[arg-type]
+    write_layout(tmp_path / "clips", SETTINGS, layout)
     dataset = open_egocentric(tmp_path / "clips")
     assert dataset.layout == layout
     assert dataset.persons == ("P01", "P02")
@@ -172,7 +173,7 @@ def test_damaged_begaze_files_are_refused(rows: list[str], problem: str, tmp_pat
 
 
 def test_gaze_outside_the_picture_is_untracked(tmp_path: Path) -> None:
-    write_clips(tmp_path, ClipSettings(people=1, videos=1, seconds=1.5), "ego4d")
+    write_ego4d(tmp_path, ClipSettings(people=1, videos=1, seconds=1.5))
     table = next((tmp_path / "gaze").glob("*.csv"))
     lines = table.read_text().splitlines()
     lines[1] = "0.0,0,0.95,1.7,0.5"

@@ -76,10 +76,10 @@ def test_a_report_has_tables_and_plots(samples: GazeSamples, tmp_path: Path) -> 
     written = write_report(tmp_path / "out", models, dataset_name="eyes", dataset_digest="cd" * 32)
     assert {path.name for path in written} == {
         *("scores.json", "scores.csv", "scores.md"),
-        *("persons.csv", "persons.png", "directions.png"),
+        *("persons.csv", "persons.png"),
     }
     assert len((tmp_path / "out" / "persons.csv").read_text().splitlines()) == 7
-    for name in ("persons.png", "directions.png"):
+    for name in ("persons.png",):
         with Image.open(tmp_path / "out" / name) as picture:
             assert picture.width > 800
     with pytest.raises(EvaluationError, match="no samples"):

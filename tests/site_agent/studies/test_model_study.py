@@ -135,7 +135,7 @@ def test_every_model_has_its_line_its_file_and_its_scores(finished: StudyOutcome
     assert float(listed[0]["mean_error"]) == rows["P1"]["metrics"]["mean_error"]
     text = (folder / "table.md").read_text()
     assert f"| drawn-COM(P1+P2) | {merged['metrics']['mean_error']:.4f} |" in text
-    for name in ("growing.png", "models.png", "cumulative_error.png"):
+    for name in ("growing.png", "cumulative_error.png"):
         assert (folder / name).stat().st_size > 10_000
 
 
