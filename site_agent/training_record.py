@@ -182,37 +182,19 @@ def recall_learned(digest: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def publish(temporary: Path, output: Path, record: TrainingRecord) -> TrainingResult:
-    """Put a finished model and its metadata in their places, the model last."""
-    sidecar = metadata_path(output)
-    try:
-        write_whole(sidecar, json.dumps(record.to_dict(), indent=2, ensure_ascii=False) + "\n")
-        temporary.replace(output)
-    except OSError as error:
-        raise TrainingFailedError(f"{output} cannot be written: {error.strerror}") from error
-    plain = record.to_dict()
-    persons = plain["details"].get("person_digests") or []
-    remember_learned(
-        record.model_digest,
-        {
-            "name": output.name,
-            "data": {key: plain["data"][key] for key in ("digest", "image_marks")},
-            "details": {"person_digests": persons},
-        },
-    )
-    return TrainingResult(output, sidecar, record)
-
-
 @dataclass(frozen=True)
 class BegunTraining:
-    """When the training of a network began, and where its file goes; `begin_training` makes it."""
+    """When a training began, and where its file goes; `begin_training` makes it.
+
+    `temporary`: where the model is written until it is complete.
+    """
 
     output: Path
     temporary: Path
     utc: str
     began_s: float
 
-    def publish(
+    def publish_network(
         self,
         network: StateDict,
         data: DataSummary,
@@ -221,34 +203,65 @@ class BegunTraining:
         *,
         warnings: tuple[str, ...] = (),
     ) -> TrainingResult:
-        """Write the network and its record.
+        """Write a network and its record."""
+        unit_bytes = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+        facts = {"torch": metadata.version("torch"), "peak_memory_bytes": peak}
+        try:
+            write_model(network, self.temporary)
+            return self.publish("network", data, settings, details, facts, warnings=warnings)
+        finally:
+            self.temporary.unlink(missing_ok=True)
+
+    def publish(
+        self,
+        kind: str,
+        data: DataSummary,
+        settings: Mapping[str, Any],
+        details: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        *,
+        warnings: tuple[str, ...] = (),
+    ) -> TrainingResult:
+        """Put a finished model and its record in their places, the model last.
+
+        `facts`: ``peak_memory_bytes``, the version of ``dlib`` or ``torch``, and perhaps
+        ``training_scores``.
 
         Raises
         ------
         TrainingFailedError
             The output cannot be written.
         """
-        unit_bytes = 1 if sys.platform == "darwin" else 1024
+        libraries = {name: facts[name] for name in ("dlib", "torch") if name in facts}
+        digest = file_digest(self.temporary)
+        record = TrainingRecord(
+            kind=kind,
+            model_file=self.output.name,
+            model_digest=digest,
+            model_bytes=self.temporary.stat().st_size,
+            data=data,
+            settings=dict(settings),
+            details=dict(details),
+            training_scores=facts.get("training_scores", {}),
+            versions=program_versions(**libraries),
+            started_utc=self.utc,
+            duration_s=round(time.monotonic() - self.began_s, 3),
+            peak_memory_bytes=facts["peak_memory_bytes"],
+            warnings=warnings,
+        )
+        sidecar, plain = metadata_path(self.output), record.to_dict()
         try:
-            write_model(network, self.temporary)
-            record = TrainingRecord(
-                kind="network",
-                model_file=self.output.name,
-                model_digest=file_digest(self.temporary),
-                model_bytes=self.temporary.stat().st_size,
-                data=data,
-                settings=dict(settings),
-                details=dict(details),
-                training_scores={},
-                versions=program_versions(torch=metadata.version("torch")),
-                started_utc=self.utc,
-                duration_s=round(time.monotonic() - self.began_s, 3),
-                peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes,
-                warnings=warnings,
-            )
-            return publish(self.temporary, self.output, record)
-        finally:
-            self.temporary.unlink(missing_ok=True)
+            write_whole(sidecar, json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+            self.temporary.replace(self.output)
+        except OSError as error:
+            raise TrainingFailedError(
+                f"{self.output} cannot be written: {error.strerror}"
+            ) from error
+        learned = {key: plain["data"][key] for key in ("digest", "image_marks")}
+        persons = {"person_digests": details.get("person_digests") or []}
+        remember_learned(digest, {"name": self.output.name, "data": learned, "details": persons})
+        return TrainingResult(self.output, sidecar, record)
 
 
 def begin_training(output: Path) -> BegunTraining:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from aggregators.formats import file_digest
-from site_agent import training_record
 from site_agent.datasets import (
     PART_GROUPS,
     AnnotatedImage,
@@ -34,6 +31,7 @@ from site_agent.runs.progress import Progress
 from site_agent.settings import Settings
 from site_agent.training.progress_lines import read_ert_progress
 from site_agent.training.worker_process import require_memory, run_worker
+from site_agent.training_record import DataSummary, TrainingResult, begin_training
 
 _PROGRAM_BYTES = 200_000_000
 # Of one training sample in dlib: vectors and their allocation, besides their contents.
@@ -142,7 +140,7 @@ def train_ert(
     progress: Progress | None = None,
     *,
     training_scores: bool = True,
-) -> training_record.TrainingResult:
+) -> TrainingResult:
     """Train a landmark model and write it as a dlib file.
 
     Landmarks are numbered by the alphabetic order of their names, as dlib does.
@@ -169,8 +167,8 @@ def train_ert(
     """
     settings = settings or ErtSettings()
     output = Path(output)
-    temporary = training_record.temporary_beside(output)
-    started_utc, started = training_record.utc_now(), time.monotonic()
+    begun = begin_training(output)
+    temporary = begun.temporary
     settings = with_named_parts(dataset, settings)
     names = checked_parts(dataset, settings)
     faces = trainable_faces(dataset)
@@ -189,34 +187,16 @@ def train_ert(
             data_path=dataset.path,
         )
         boxes = sum(len(boxes) for _, boxes in faces)
-        record = training_record.TrainingRecord(
-            kind="ert",
-            model_file=output.name,
-            model_digest=file_digest(temporary),
-            model_bytes=temporary.stat().st_size,
-            data=training_record.DataSummary(
-                digest=digest,
-                images=len(faces),
-                boxes=boxes,
-                ignored_boxes=sum(1 for _ in dataset.boxes(ignored=True)) - boxes,
-                parts=len(names),
-                image_marks=marks,
-            ),
-            settings=asdict(settings),
-            details={
-                "samples": boxes * settings.oversampling_amount,
-                **closed_eyes,
-                "image_bytes": facts["image_bytes"],
-                "estimated_memory_bytes": needed,
-            },
-            training_scores=facts.get("training_scores", {}),
-            versions=training_record.program_versions(dlib=facts["dlib"]),
-            started_utc=started_utc,
-            duration_s=round(time.monotonic() - started, 3),
-            peak_memory_bytes=facts["peak_memory_bytes"],
-            warnings=(*_order_warnings(faces, names), *_lid_warnings(closed_eyes, names)),
-        )
-        return training_record.publish(temporary, output, record)
+        ignored = sum(1 for _ in dataset.boxes(ignored=True)) - boxes
+        details = {
+            "samples": boxes * settings.oversampling_amount,
+            **closed_eyes,
+            "image_bytes": facts["image_bytes"],
+            "estimated_memory_bytes": needed,
+        }
+        data = DataSummary(digest, len(faces), boxes, ignored, len(names), image_marks=marks)
+        warnings = (*_order_warnings(faces, names), *_lid_warnings(closed_eyes, names))
+        return begun.publish("ert", data, asdict(settings), details, facts, warnings=warnings)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from aggregators.formats import file_digest, read_model, write_model
+from aggregators.formats import read_model, write_model
 from aggregators.models import FhogDetector
-from site_agent import training_record
 from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest, image_marks
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
@@ -20,6 +18,7 @@ from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings
 from site_agent.training.orientations import OrientationView, combine_detectors, plan_views
 from site_agent.training.progress_lines import HogSvmProgressReader
 from site_agent.training.worker_process import require_memory, run_worker
+from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.wording import count_words
 
 # dlib's own stand-in for no limit.
@@ -36,7 +35,7 @@ def train_hog_svm(
     progress: Progress | None = None,
     *,
     training_scores: bool = True,
-) -> training_record.TrainingResult:
+) -> TrainingResult:
     """Train a face detector and write it as a dlib file.
 
     Parameters
@@ -64,8 +63,8 @@ def train_hog_svm(
     """
     settings = settings or HogSvmSettings()
     output = Path(output)
-    temporary = training_record.temporary_beside(output)
-    started_utc, started = training_record.utc_now(), time.monotonic()
+    begun = begin_training(output)
+    temporary = begun.temporary
     views = plan_views(dataset, settings)
     needed = needed_memory_bytes(dataset, views, settings)
     require_memory(needed, "use fewer or smaller images, or less upsampling")
@@ -79,23 +78,15 @@ def train_hog_svm(
             facts["training_scores"] = {
                 name: scores[name] for name in ("recall", "precision", "average_precision")
             }
-        record = training_record.TrainingRecord(
-            kind="hog-svm",
-            model_file=output.name,
-            model_digest=file_digest(temporary),
-            model_bytes=temporary.stat().st_size,
-            data=_summary(dataset, views, digest, marks),
-            settings=asdict(settings),
-            details=_details(views, needed),
-            training_scores=facts.get("training_scores", {}),
-            versions=training_record.program_versions(dlib=facts["dlib"]),
-            started_utc=started_utc,
-            duration_s=round(time.monotonic() - started, 3),
-            peak_memory_bytes=facts["peak_memory_bytes"],
-            warnings=_warnings(views, settings),
-        )
+        boxes = sum(view.plan.box_count for view in views)
+        ignored = sum(len(image.boxes) for image in dataset.images) - boxes
+        data = DataSummary(digest, len(dataset.images), boxes, ignored, image_marks=marks)
+        details = _details(views, needed)
         left_out = tuple(problem for view in views for problem in view.plan.left_out)
-        return replace(training_record.publish(temporary, output, record), left_out=left_out)
+        result = begun.publish(
+            "hog-svm", data, asdict(settings), details, facts, warnings=_warnings(views, settings)
+        )
+        return replace(result, left_out=left_out)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -192,19 +183,6 @@ def _job(
         "output": str(output.resolve()),
         "score": score,
     }
-
-
-def _summary(
-    dataset: FaceDataset, views: Sequence[OrientationView], digest: str, marks: tuple[str, ...]
-) -> training_record.DataSummary:
-    boxes = sum(view.plan.box_count for view in views)
-    return training_record.DataSummary(
-        digest=digest,
-        images=len(dataset.images),
-        boxes=boxes,
-        ignored_boxes=sum(len(image.boxes) for image in dataset.images) - boxes,
-        image_marks=marks,
-    )
 
 
 def _warnings(views: Sequence[OrientationView], settings: HogSvmSettings) -> tuple[str, ...]:

@@ -249,7 +249,7 @@ def train_saliency(
         "losses": state.losses,
         "test_scores": _plain_scores(scores),
     }
-    result = begun.publish(from_module(module, settings.architecture), data, plain, details)
+    result = begun.publish_network(from_module(module, settings.architecture), data, plain, details)
     checkpoint.unlink(missing_ok=True)
     return result, scores
 

@@ -164,7 +164,7 @@ def train_gaze_head(
         "test_images": len(shots.test),
         "test_errors_deg": errors,
     }
-    return begun.publish(headed, data, recorded_settings(settings, encoder), details)
+    return begun.publish_network(headed, data, recorded_settings(settings, encoder), details)
 
 
 def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[str, Any]:

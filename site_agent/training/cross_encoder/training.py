@@ -147,6 +147,6 @@ def train_cross_encoder(
         "resumed_at_epoch": resumed_at,
         "losses": state.losses,
     }
-    result = begun.publish(from_module(module, settings.architecture), data, plain, details)
+    result = begun.publish_network(from_module(module, settings.architecture), data, plain, details)
     checkpoint.unlink(missing_ok=True)
     return result

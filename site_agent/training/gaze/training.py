@@ -275,4 +275,4 @@ def _publish(
         "validation_error_deg": min(errors) if errors else None,
         **outcome,
     }
-    return begun.publish(trained, summary, recipe.recorded, details, warnings=warnings)
+    return begun.publish_network(trained, summary, recipe.recorded, details, warnings=warnings)
