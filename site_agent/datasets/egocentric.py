@@ -96,18 +96,10 @@ class ClipShape:
 class ClipSamples:
     """Clips of a few frames, as networks take them.
 
-    Attributes
-    ----------
-    frames : uint8, shape (n, frames, size, size, 3)
-        RGB, squeezed to a square.
-    gaze : float64, shape (n, frames, 2)
-        x and y, 0 to 1.
-    kind : uint8, shape (n, frames)
-    truth : float64, shape (n, frames, 2)
-        NaN where unknown.
-    person : str, shape (n,)
-    video : str, shape (n,)
-    split : str, shape (n,)
+    `frames` (uint8, shape (n, frames, size, size, 3)): RGB, squeezed to a square. `gaze` (float64,
+    shape (n, frames, 2)): x and y, 0 to 1. `kind` (uint8, shape (n, frames)). `truth` (float64,
+    shape (n, frames, 2)): NaN where unknown. `person` (str, shape (n,)). `video` (str, shape (n,)).
+    `split` (str, shape (n,)).
     """
 
     frames: NDArray[np.uint8]

@@ -19,18 +19,10 @@ class TrialType(StrEnum):
 class Trial:
     """One trial.
 
-    Attributes
-    ----------
-    trial : str
-        Its number or name, unique in the session.
-    trial_type : TrialType
-    cs_onset_s : float
-        Onset of the conditioned stimulus in seconds on the video's clock; NaN for `us_only`.
-    us_onset_s : float
-        Onset of the unconditioned stimulus. For `cs_only` the time at which it would have come,
-        where the list says so, else NaN.
-    line : int
-        Of the file that it comes from, 0 where there is none.
+    `trial`: Its number or name, unique in the session. `cs_onset_s`: Onset of the conditioned
+    stimulus in seconds on the video's clock; NaN for `us_only`. `us_onset_s`: Onset of the
+    unconditioned stimulus. For `cs_only` the time at which it would have come, where the list says
+    so, else NaN. `line`: Of the file that it comes from, 0 where there is none.
     """
 
     trial: str

@@ -121,17 +121,10 @@ def evaluate_detector(
 ) -> DetectionScores:
     """Run a detector on every image of a data set and count what it finds.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-        Images without boxes count, too: whatever is found there is wrong.
-    upsample : int, optional
-        How often images are doubled first; by default what the detector file asks for.
-    curve_below : float
-        How far below that detections are gathered for the curve of precision over recall; all
-        other numbers stay the same.
-    workers : int
-        Processes at once; 0: as many as the machine has processors.
+    `dataset`: Images without boxes count, too: whatever is found there is wrong. `upsample`: How
+    often images are doubled first; by default what the detector file asks for. `curve_below`: How
+    far below that detections are gathered for the curve of precision over recall; all other numbers
+    stay the same. `workers`: Processes at once; 0: as many as the machine has processors.
     """
     if not isinstance(detector, FaceDetector):
         detector = open_detector(detector)

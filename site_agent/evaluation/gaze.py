@@ -32,15 +32,10 @@ class PersonScore:
 class GazeScores:
     """Angular errors of a network on eye patches.
 
-    Attributes
-    ----------
-    mean_error_deg, median_error_deg : float
-        Over all samples: the angle between the true direction and that found.
-    constant_error_deg : float
-        Mean error of a predictor that always answers the mean gaze of these samples; a network
-        that is not much better has learned nothing.
-    gaze : float64, shape (n, 2)
-        True yaw and pitch in radians.
+    `mean_error_deg`, `median_error_deg`: Over all samples: the angle between the true direction and
+    that found. `constant_error_deg`: Mean error of a predictor that always answers the mean gaze of
+    these samples; a network that is not much better has learned nothing. `gaze` (float64, shape (n,
+    2)): True yaw and pitch in radians.
     """
 
     mean_error_deg: float

@@ -75,15 +75,10 @@ class Workers:
     ) -> None:
         """Do tasks until there are no more.
 
-        Parameters
-        ----------
-        next_task : callable
-            Called whenever a worker is free, because a finished task may have made others
-            possible. Returns None when none can begin now.
-        on_event : callable
-            Gets a task's key with ``{"progress": share, "text": text}`` and, once,
-            ``{"done": ...}`` or ``{"failed": text}``. A worker that dies fails its own task only.
-            May raise to stop everything.
+        `next_task`: Called whenever a worker is free, because a finished task may have made others
+        possible. Returns None when none can begin now. `on_event`: Gets a task's key with
+        ``{"progress": share, "text": text}`` and, once, ``{"done": ...}`` or ``{"failed": text}``.
+        A worker that dies fails its own task only. May raise to stop everything.
         """
         with selectors.DefaultSelector() as selector:
             for worker in self._running:

@@ -114,18 +114,10 @@ def _counting() -> Iterator[list[int]]:
 class Traffic:
     """Bytes that move in a whole training, both directions together.
 
-    Attributes
-    ----------
-    steps : int
-        Smashed data, head angles and targets to the main server, and gradients back.
-    parts : int
-        Client parts to and from the aggregator.
-    predictions : int
-        What one prediction of every image would move afterwards.
-    fedavg : int
-        Whole networks to and from all sites, for the same rounds.
-    raw : int
-        All images once, which is what a data centre would get.
+    `steps`: Smashed data, head angles and targets to the main server, and gradients back. `parts`:
+    Client parts to and from the aggregator. `predictions`: What one prediction of every image would
+    move afterwards. `fedavg`: Whole networks to and from all sites, for the same rounds. `raw`: All
+    images once, which is what a data centre would get.
     """
 
     steps: int

@@ -186,17 +186,10 @@ def train_client(
     As in rounds of whole networks, a step takes at most an eighth of the samples, and dense rows
     that would show one sample are sent as zeros (`site_agent.federated.leak_checks`).
 
-    Parameters
-    ----------
-    part : StateDict
-        The client part of the round.
-    guarded : bool
-        False only to compare with other ways of training: batches are as large as the plan says,
-        and nothing is kept back.
-    alter : callable
-        Alters smashed data before they leave.
-    noise_seed : int, optional
-        Of the noise of DP-SGD, in studies; by default nobody knows it.
+    `part`: The client part of the round. `guarded`: False only to compare with other ways of
+    training: batches are as large as the plan says, and nothing is kept back. `alter`: Alters
+    smashed data before they leave. `noise_seed`: Of the noise of DP-SGD, in studies; by default
+    nobody knows it.
 
     Raises
     ------

@@ -68,16 +68,10 @@ def conduct_study(
 ) -> StudyOutcome:
     """Make and score all models of a study, and write its table.
 
-    Parameters
-    ----------
-    folder : Path
-        Made where absent. A run that was interrupted goes on in it.
-    test_reading : ReadingOptions, optional
-        How the test data were read from their file, which steps read again.
-    repeat : sequence of str
-        Words of the command that repeats the study, for whoever reads its folder.
-    workers, redo, on_outcome, progress
-        See `run_study`.
+    `folder`: Made where absent. A run that was interrupted goes on in it. `test_reading`: How the
+    test data were read from their file, which steps read again. `repeat`: Words of the command that
+    repeats the study, for whoever reads its folder. `workers`, `redo`, `on_outcome`, `progress`:
+    See `run_study`.
 
     Raises
     ------

@@ -136,19 +136,10 @@ def run_study(
 ) -> StudyRun:
     """Do every step of a study that is not done yet.
 
-    Parameters
-    ----------
-    folder : StudyFolder
-        Held (`hold_folder`) and with the parts in it.
-    workers : int
-        Steps at once; 0: as many as processors, shared with the threads of a training, and no
-        more than memory allows.
-    redo : bool
-        Do finished steps, too.
-    on_outcome : callable, optional
-        Called with every step that ends.
-    progress : callable, optional
-        Called with the fraction done and a text; an exception that it raises stops the study.
+    `folder`: Held (`hold_folder`) and with the parts in it. `workers`: Steps at once; 0: as many as
+    processors, shared with the threads of a training, and no more than memory allows. `redo`: Do
+    finished steps, too. `on_outcome`: Called with every step that ends. `progress`: Called with the
+    fraction done and a text; an exception that it raises stops the study.
     """
     settings = with_named_landmarks(data, settings)
     protocol = plan_study(data, settings)

@@ -137,17 +137,10 @@ CheckedPerson = tuple[GazeSamples | None, Sequence[int], list[Finding]]
 class GazeLayout:
     """One way to lay out gaze data in files; `site_agent.datasets.gaze.layouts` lists all.
 
-    Attributes
-    ----------
-    name : str
-    expected : str
-        The files by which it is recognised, for messages.
-    find : callable
-        Returns the path that `open` and `examine` take, or None for data in another layout.
-    open : callable
-        Returns the data set; raises `AnnotationFileError` for damaged data.
-    examine : callable
-        Yields each person as far as it can be read, for checks.
+    `expected`: The files by which it is recognised, for messages. `find`: Returns the path that
+    `open` and `examine` take, or None for data in another layout. `open`: Returns the data set;
+    raises `AnnotationFileError` for damaged data. `examine`: Yields each person as far as it can be
+    read, for checks.
     """
 
     name: str

@@ -68,16 +68,10 @@ _DISTANCE_COST = 1.5
 class ClipSettings:
     """The amounts of a drawn data set.
 
-    Attributes
-    ----------
-    people, videos : int
-        Videos of each person; the last ones are for tests, those before them for validation.
-    seconds : float
-        Of a video.
-    heterogeneity : float
-        0: all persons choose what they look at alike; 1: as different as here is meant by that.
-    held_out : float
-        Share of the videos for tests, and as many for validation, from three videos on.
+    `people`, `videos`: Videos of each person; the last ones are for tests, those before them for
+    validation. `seconds`: Of a video. `heterogeneity`: 0: all persons choose what they look at
+    alike; 1: as different as here is meant by that. `held_out`: Share of the videos for tests, and
+    as many for validation, from three videos on.
     """
 
     people: int = 8

@@ -38,16 +38,10 @@ _FOLD_STREAM, _SESSION_STREAM, _SITE_STREAM, _NOISY_STREAM = 0xF01D, 0x5E55, 0x5
 class Run:
     """One network that is trained and tested.
 
-    Attributes
-    ----------
-    group : str
-        With protocol, method and seed the name of the run: a fold, a person, a share, an attack.
-    method : str
-        One of `METHODS`; of ``hostile`` one of the settings' `rules`.
-    train, test : tuple of str
-        Persons. Where a person is in both, whole sessions of hers are held out.
-    noisy, hostile : tuple of str
-        Those of `train` whose training images are noisy, or whose updates are hostile.
+    `group`: With protocol, method and seed the name of the run: a fold, a person, a share, an
+    attack. `method`: One of `METHODS`; of ``hostile`` one of the settings' `rules`. `train`,
+    `test`: Persons. Where a person is in both, whole sessions of hers are held out. `noisy`,
+    `hostile`: Those of `train` whose training images are noisy, or whose updates are hostile.
     """
 
     protocol: Protocol

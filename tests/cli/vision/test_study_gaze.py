@@ -28,7 +28,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = tmp_path / "study"
-    words = ("study", "gaze", "--drawn", "--quick", *TINY, "--workers", 2)
+    words = ("study", "gaze", "--drawn", "--quick", *TINY, "--workers", 1)
     process = start_process(*words, "-o", study)
     wait_until(lambda: len(list((study / "runs").glob("*.json"))) >= 3)
     process.send_signal(signal.SIGINT)
@@ -73,7 +73,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
 def test_hostile_updates_are_combined_by_any_rule(tmp_path: Path, poolctl: Run) -> None:
     rules = ("--set", "rules=fedavg,geometric-median", "--protocols", "hostile")
     sizes = ("--set", "robust_sites=3", "--set", "hostile_sites=1", "--set", "robust_seeds=1")
-    words = ("study", "gaze", "--drawn", "--quick", *TINY, *rules, *sizes, "--workers", 2)
+    words = ("study", "gaze", "--drawn", "--quick", *TINY, *rules, *sizes, "--workers", 1)
     done = poolctl(*words, "-o", tmp_path / "study")
     assert done.code == 0, done.err
     lines = read(tmp_path / "study" / "hostile.csv")

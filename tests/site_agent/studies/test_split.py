@@ -25,14 +25,14 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
         QUICK, methods=methods, rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
     )
     place = tmp_path / "study"
-    done = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct())
+    done = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct(workers=1))
     assert (len(done.results), done.kept, done.failed) == (len(methods) + 1, 0, {})
     text = done.files[0].read_text()
     assert text.startswith("V1 has an error of ")
     assert all(f"| {words} |" in text for words in (METHODS[name] for name in methods))
     assert "attacker C has a gain of" in text
     assert [path.name for path in done.files[3:]] == ["inversion.png", "noise-0_seed0.png"]
-    again = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct())
+    again = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct(workers=1))
     assert again.kept == len(done.results)
     assert again.results == done.results
 

@@ -21,16 +21,10 @@ _PERSON_STREAM, _SESSION_STREAM = 0xE1E, 0x5E5
 class Skews:
     """How much persons differ; 1 as people do, 0 not at all.
 
-    Attributes
-    ----------
-    appearance : float
-        Iris, skin, lids, glasses, light and camera: the distribution of the pictures.
-    gaze : float
-        Centre and range of gaze and head pose: the distribution of the labels.
-    eyeball : float
-        Angle kappa and eyeball radius, which no picture shows: the label of a given picture.
-    amount : float
-        Largest over smallest number of samples of a person; 1 is equal numbers.
+    `appearance`: Iris, skin, lids, glasses, light and camera: the distribution of the pictures.
+    `gaze`: Centre and range of gaze and head pose: the distribution of the labels. `eyeball`: Angle
+    kappa and eyeball radius, which no picture shows: the label of a given picture. `amount`:
+    Largest over smallest number of samples of a person; 1 is equal numbers.
     """
 
     appearance: float = 1.0

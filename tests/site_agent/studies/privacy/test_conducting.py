@@ -23,7 +23,7 @@ SMALL = PrivacySettings(
 
 
 def conduct(folder: Path, settings: PrivacySettings) -> StudyResults:
-    return conduct_privacy_study(folder, None, settings, Conduct(repeat=["poolctl"]))
+    return conduct_privacy_study(folder, None, settings, Conduct(workers=1, repeat=["poolctl"]))
 
 
 @pytest.fixture(scope="module")
