@@ -11,6 +11,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import part_words
+from cli.vision.gaze import predicted
 
 if TYPE_CHECKING:
     from site_agent.datasets.egocentric import GazeClip
@@ -129,17 +130,10 @@ def predict_looks(
     text: list[str | TableText] = [
         f"looked at {count_words(len(items), 'frame')} of {count_words(len(clips), 'video')}"
     ]
-    if output is not None:
-        from site_agent.tables import Table, columns_of
-
-        table = Table(output.stem, columns_of(items[0]))
-        table.write_csv(output, ([item[name] for name in table.header] for item in items))
-        text.append(f"table {output}")
     text += [f"video {path}" for path in written]
     if output is None and not written:
         text.append("give --pictures for videos with the maps drawn in, -o for a table")
-    data = {"items": items, "output": output, "pictures": written}
-    return Reply(data, text, [" ".join(map(str, item.values())) for item in items])
+    return predicted(items, text, output, written)
 
 
 def _item(path: Path, look: LookedAt) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -392,35 +392,31 @@ def verdicts(models: Sequence[ScoredModel]) -> list[str]:
     from site_agent.evaluation import DetectionScores, LandmarkScores
 
     words = []
-    detectors = [
-        (model.scores, Path(model.name).name)
-        for model in models
-        if isinstance(model.scores, DetectionScores)
-    ]
+    detectors = [model for model in models if isinstance(model.scores, DetectionScores)]
     if detectors:
-        found, name = max(detectors, key=lambda each: each[0].f1)
+        found, name = _best(detectors, lambda scores: -scores.f1)
         best = "" if len(detectors) == 1 else "Best by F1: "
         words.append(
             f"{best}{name} finds {100 * found.recall:.0f} % of the faces, and "
             f"{100 * found.precision:.0f} % of what it finds are faces."
         )
-    landmarks = [
-        (model.scores, Path(model.name).name)
-        for model in models
-        if isinstance(model.scores, LandmarkScores)
-    ]
+    landmarks = [model for model in models if isinstance(model.scores, LandmarkScores)]
     if landmarks:
-        placed, name = min(landmarks, key=lambda each: each[0].mean_error)
+        placed, name = _best(landmarks, lambda scores: scores.mean_error)
         best = "" if len(landmarks) == 1 else "Smallest error: "
-        unit = "px" if placed.normaliser == "none" else f"% of the {_LENGTHS[placed.normaliser]}"
-        size = placed.mean_error * (1 if placed.normaliser == "none" else 100)
-        lids = (
-            ""
-            if placed.ear_range is None
-            else f" and follows the lids {100 * placed.ear_range:.0f} % of their way"
-        )
+        in_px = placed.normaliser == "none"
+        unit = "px" if in_px else f"% of the {_LENGTHS[placed.normaliser]}"
+        lids = ""
+        if placed.ear_range is not None:
+            lids = f" and follows the lids {100 * placed.ear_range:.0f} % of their way"
+        size = placed.mean_error * (1 if in_px else 100)
         words.append(f"{best}{name} is off by {size:.1f} {unit}{lids}.")
     return words
+
+
+def _best(models: Sequence[ScoredModel], badness: Callable[[Any], float]) -> tuple[Any, str]:
+    model = min(models, key=lambda each: badness(each.scores))
+    return model.scores, Path(model.name).name
 
 
 def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:

@@ -151,13 +151,23 @@ def predict_gaze(
         for path, picture in zip(written, drawn.values(), strict=True):
             picture.save(path)
         text.append(f"pictures {pictures}")
+    return predicted(items, text, output, written)
+
+
+def predicted(
+    items: list[dict[str, Any]],
+    text: list[str | TableText],
+    output: Path | None,
+    pictures: list[Path],
+) -> Reply:
+    """Return what a network has found, and write the table of it if that was asked for."""
     if output is not None:
         from site_agent.tables import Table, columns_of
 
         table = Table(output.stem, columns_of(items[0]))
         table.write_csv(output, ([item[name] for name in table.header] for item in items))
         text.append(f"table {output}")
-    data = {"items": items, "output": output, "pictures": written}
+    data = {"items": items, "output": output, "pictures": pictures}
     return Reply(data, text, [" ".join(map(str, item.values())) for item in items])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from site_agent.pictures.plot_style import (
     save_png,
 )
 from site_agent.studies.cross_encoder.settings import COMPARED, FEDERATED, METHODS, VERDICT_SHOTS
-from site_agent.studies.gaze.results import estimate
+from site_agent.studies.gaze.results import Estimate, estimate
 from site_agent.studies.gaze.settings import MethodRun
 from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table, columns_of
@@ -71,15 +71,6 @@ Unit = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean over persons with its 95 % interval; NaN where there are too few."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Score:
     """The error of a method at a number of shots.
 
@@ -91,8 +82,8 @@ class Score:
     method: str
     shots: int
     persons: int
-    error: Mean
-    difference: Mean
+    error: Estimate
+    difference: Estimate
     persons_worse: int | None
 
 
@@ -104,8 +95,8 @@ def write_report(
     verdict = find_verdict(scores)
     rows: list[list[object]] = [
         [
-            METHODS[each.method], each.shots, each.persons, *astuple(each.error),
-            *astuple(each.difference), each.persons_worse,
+            METHODS[each.method], each.shots, each.persons, *each.error.ends,
+            *each.difference.ends, each.persons_worse,
         ]
         for each in scores
     ]  # fmt: skip
@@ -143,18 +134,12 @@ def score_methods(runs: Sequence[MethodRun], results: Results) -> list[Score]:
 def _score(
     method: str, shots: int, units: Mapping[Unit, float], base: Mapping[Unit, float]
 ) -> Score:
-    error, nothing = mean_of(list(units.values())), Mean(math.nan, math.nan, math.nan)
+    error, nothing = estimate(list(units.values())), Estimate(math.nan, math.nan)
     differences = [own - base[unit] for unit, own in units.items() if unit in base]
     if method == FEDERATED or not differences:
         return Score(method, shots, len(units), error, nothing, None)
     worse = sum(each > 0 for each in differences)
-    return Score(method, shots, len(units), error, mean_of(differences), worse)
-
-
-def mean_of(values: Sequence[float]) -> Mean:
-    """Return the mean of one value for each person, with Student's interval."""
-    found = estimate(values)
-    return Mean(found.mean, found.mean - found.half, found.mean + found.half)
+    return Score(method, shots, len(units), error, estimate(differences), worse)
 
 
 def find_verdict(scores: Sequence[Score]) -> str:
@@ -177,7 +162,7 @@ def find_verdict(scores: Sequence[Score]) -> str:
     )
 
 
-def _verb(difference: Mean) -> str:
+def _verb(difference: Estimate) -> str:
     """Judge by the interval of the other's error less the cross-encoder's."""
     if difference.low > 0:
         return "better than"
@@ -186,7 +171,7 @@ def _verb(difference: Mean) -> str:
     return "not clearly different from"
 
 
-def _with_interval(value: Mean) -> str:
+def _with_interval(value: Estimate) -> str:
     interval = "" if math.isnan(value.low) else f" [{value.low:.2f}, {value.high:.2f}]"
     return f"{value.mean:+.2f}{interval}"
 

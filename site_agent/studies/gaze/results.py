@@ -27,6 +27,19 @@ class Estimate:
     mean: float
     half: float
 
+    @property
+    def low(self) -> float:
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.half
+
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """Mean, and both ends of the interval."""
+        return self.mean, self.low, self.high
+
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Return the mean and the interval of one value for each seed."""
