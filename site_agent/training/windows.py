@@ -126,10 +126,6 @@ class DetectionWindow:
                 break
         return self._window_at(best_centre, best_level)
 
-    def match(self, box: Corners) -> float:
-        """Return how well the best position of the window covers a box, 0 to 1."""
-        return match_score(self.best_match(box), box)
-
     def _window_at(self, centre: tuple[int, int], level: int) -> Corners:
         edges = []
         for middle, cells in zip(centre, self.filter_cells, strict=True):

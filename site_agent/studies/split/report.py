@@ -64,7 +64,7 @@ def write_report(
 ) -> tuple[list[Path], list[str]]:
     """Write the tables and the plot; return their files, the table first, and the findings."""
     errors, shown = error_rows(runs, results), inversion_rows(runs, results)
-    findings = [*_accuracy(errors), *_leaks(shown)]
+    findings = [*_accuracy(errors), *_leaks(shown), *_private(errors)]
     files = write_tables(
         folder,
         "Split training",
@@ -131,6 +131,23 @@ def _accuracy(errors: Sequence[Sequence[Any]]) -> list[str]:
     noise = max(split[2], whole[2])
     words = "within" if abs(apart) <= noise else "beyond"
     return [f"{text}{apart:+.2f}, {words} the noise of one seed ({noise:.2f})."]
+
+
+def _private(errors: Sequence[Sequence[Any]]) -> list[str]:
+    """Say what differential privacy costs, beside training nothing at home."""
+    by_name = {row[0]: row[1] for row in errors}
+    noisy = {name: METHODS[name] for name in METHODS if name.startswith("dp-")}
+    costs = [
+        f"{by_name[words]:.2f} ({words.removeprefix('V1, ')})"
+        for words in noisy.values()
+        if words in by_name
+    ]
+    if not costs:
+        return []
+    text = f"With differential privacy V1 has errors of {', '.join(costs)} degrees"
+    others = [METHODS[name] for name in ("v1", "frozen-client", "mean-gaze")]
+    beside = [f"{words} {by_name[words]:.2f}" for words in others if words in by_name]
+    return [f"{text}; beside it: {', '.join(beside)}." if beside else f"{text}."]
 
 
 def _leaks(shown: Sequence[Sequence[Any]]) -> list[str]:

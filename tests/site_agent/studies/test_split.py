@@ -44,6 +44,17 @@ def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name()
     assert not QUICK.plan("v1", 0).is_private
 
 
+def test_what_differential_privacy_costs_is_said(tmp_path: Path) -> None:
+    errors = {"dp-client": 7.0, "dp-whole": 11.0, "frozen-client": 5.5, "mean-gaze": 11.5}
+    runs = [MethodRun(name, 0, ("a", "b", "c"), ("d",), "d") for name in errors]
+    results = {run.key: {"error_deg": errors[run.method]} for run in runs}
+    _, findings = write_report(tmp_path, runs, results, ["poolctl"])
+    assert findings == [
+        "With differential privacy V1 has errors of 7.00 (DP of the client part), 11.00 (DP of "
+        "both parts) degrees; beside it: split, frozen random client part 5.50, mean gaze 11.50."
+    ]
+
+
 def test_noise_that_nothing_learns_from_is_said(tmp_path: Path) -> None:
     run = MethodRun(INVERSION, 0, ("a", "b", "c"), ("d", "e"))
     scores = {
