@@ -56,6 +56,7 @@ _NOTES = (
     "this noise on the victims, trained by SGD, or by Adam where SGD diverges. Pictures of what "
     "the attackers made are in `sheets`."
 )
+_LOWEST_GAIN = -0.5
 _SCORES = ("gain", "mse", "ssim", "gaze_error_deg", "persons_found", "chance")
 
 
@@ -180,7 +181,9 @@ def _draw(path: Path, errors: Sequence[Sequence[Any]], shown: Sequence[Sequence[
         found = [row[4] for row in shown if row[3] == attacker]
         gains.plot(levels, found, label=f"gain of attacker {attacker}", **line_style(number))
     axes.set(xlabel="Laplace noise (sensitivities)", ylabel="error (degrees)", ylim=(0, None))
-    gains.set(ylabel="gain over the mean eye", ylim=(min(0, *(row[4] for row in shown)), 1))
+    # What is far worse than the mean eye is cut off: it shows nothing, and hides the others.
+    lowest = max(_LOWEST_GAIN, min(0, *(row[4] for row in shown)))
+    gains.set(ylabel="gain over the mean eye", ylim=(lowest, 1))
     draw_grid(axes)
     figure.legend(fontsize=LEGEND_PT, ncols=3, loc="outside lower center")
     save_png(figure, path)
