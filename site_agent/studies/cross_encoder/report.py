@@ -24,8 +24,8 @@ from site_agent.pictures.plot_style import (
     save_png,
 )
 from site_agent.studies.cross_encoder.settings import COMPARED, FEDERATED, METHODS, VERDICT_SHOTS
+from site_agent.studies.eye_runs import MethodRun
 from site_agent.studies.gaze.results import Estimate, estimate
-from site_agent.studies.gaze.settings import MethodRun
 from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table, columns_of
 

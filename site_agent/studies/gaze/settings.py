@@ -15,7 +15,7 @@ Source: Elfares et al. 2022, "Federated Learning for Appearance-based Gaze Estim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -24,6 +24,7 @@ from pydantic import Field
 from aggregators.methods.registry import METHODS as AGGREGATION_METHODS
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
+from site_agent.studies.eye_runs import DrawnSettings
 
 Method = Literal["individual", "data-centre", "fedavg", "adaptive"]
 METHODS: tuple[Method, ...] = ("individual", "data-centre", "fedavg", "adaptive")
@@ -111,35 +112,6 @@ CANDIDATES: Mapping[Method, Sequence[Mapping[str, Any]]] = {
     ],
 }
 """What `tuned` was chosen from."""
-
-
-class DrawnSettings(Settings, error=InvalidInputError):
-    """The persons whose eyes are drawn, where no data are given."""
-
-    drawn_persons: int = Field(default=15, description="Persons whose eyes are drawn.")
-    frames: int = Field(default=1000, description="Mean over the persons.")
-    amount: float = Field(
-        default=20.0, description="Ratio of the largest to the smallest amount of data of a person."
-    )
-
-
-@dataclass(frozen=True)
-class MethodRun:
-    """One method with one seed: what it trains on `train` is tested on the persons `test`.
-
-    `name`: of the run where a method has several with one seed.
-    """
-
-    method: str
-    seed: int
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-    name: str = ""
-
-    @property
-    def key(self) -> str:
-        """The name of its result's file, without the ending."""
-        return "_".join(filter(None, (self.method, self.name, f"seed{self.seed}")))
 
 
 class GazeStudySettings(Settings, error=InvalidInputError):

@@ -16,7 +16,7 @@ from site_agent.pictures.plot_style import (
     new_figure,
     save_png,
 )
-from site_agent.studies.gaze.settings import MethodRun
+from site_agent.studies.eye_runs import MethodRun
 from site_agent.studies.split.settings import INVERSION, METHODS
 from site_agent.studies.written import write_tables
 from site_agent.tables import Column, Table

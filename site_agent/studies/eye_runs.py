@@ -1,0 +1,39 @@
+"""What studies on eyes have in common: drawn persons, and a method with its persons and seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from site_agent.errors import InvalidInputError
+from site_agent.settings import Settings
+
+
+class DrawnSettings(Settings, error=InvalidInputError):
+    """The persons whose eyes are drawn, where no data are given."""
+
+    drawn_persons: int = Field(default=15, description="Persons whose eyes are drawn.")
+    frames: int = Field(default=1000, description="Mean over the persons.")
+    amount: float = Field(
+        default=20.0, description="Ratio of the largest to the smallest amount of data of a person."
+    )
+
+
+@dataclass(frozen=True)
+class MethodRun:
+    """One method with one seed: what it trains on `train` is tested on the persons `test`.
+
+    `name`: of the run where a method has several with one seed.
+    """
+
+    method: str
+    seed: int
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    name: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of its result's file, without the ending."""
+        return "_".join(filter(None, (self.method, self.name, f"seed{self.seed}")))
