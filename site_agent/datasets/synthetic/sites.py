@@ -12,6 +12,7 @@ from PIL import Image
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8, expose
+from site_agent.datasets.synthetic.glasses import draw_glasses
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.portraits import (
@@ -136,6 +137,7 @@ def write_face_dataset(
     image_size: tuple[int, int] = (320, 320),
     first_person: int = 0,
     style: str = "mixed",
+    glasses: float = 0.0,
     name: str = "faces",
     progress: Callable[[float, str], None] | None = None,
 ) -> Path:
@@ -157,6 +159,8 @@ def write_face_dataset(
         Pixels.
     style : str
         A key of `SITE_STYLES`.
+    glasses : float
+        Share of the persons who wear glasses, 0..1.
 
     Returns
     -------
@@ -182,7 +186,8 @@ def write_face_dataset(
                 progress(index / images, f"drawing {index + 1} of {images}")
             rng = np.random.default_rng([0xFACE5, seed, index])
             portrait = _portrait(first_person + index % persons, look, image_size, rng)
-            pixels, landmarks = _taken(portrait, look, image_size, rng)
+            wearer = np.random.default_rng([0x5EE, seed, portrait.person.number]).random() < glasses
+            pixels, landmarks = _taken(portrait, look, image_size, rng, wearer)
             Image.fromarray(pixels).save(file, compress_level=1)
             box = _annotated_face(landmarks, look, rng)
             annotated.append(AnnotatedImage(file, (box,), *image_size))
@@ -262,13 +267,19 @@ def _portrait(
 
 
 def _taken(
-    portrait: Portrait, look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
+    portrait: Portrait,
+    look: SiteStyle,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    wearer: bool,
 ) -> tuple[UInt8, Float64]:
     """Return a picture and its landmarks."""
     scenery = look.scenery[rng.integers(len(look.scenery))]
     light, camera = _random_light(look, rng), _random_camera(look, rng)
     scene = background(rng, size, scenery)
     landmarks = draw_portrait(scene, portrait, light)
+    if wearer:
+        draw_glasses(scene, landmarks, portrait.person.number, rng)
     return expose(scene, camera, rng), landmarks
 
 
