@@ -146,7 +146,6 @@ DISTRIBUTIONS = (
     "dlib",
     "opencv-python-headless",
     "av",
-    "statsmodels",
     "matplotlib",
     "pynwb",
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.records import Float64, Int64
 from site_agent.plain_json import plain
+from site_agent.wording import count_words
 
 LearningMeasure = Literal["cr_percent", "amplitude_all", "amplitude_cr"]
 MEASURE_UNITS: Mapping[LearningMeasure, str] = {
@@ -125,10 +125,8 @@ def fit_learning_curve(
 ) -> LearningCurve:
     """Fit how the measure changes from session to session.
 
-    Three participants and more: a linear mixed model, ``value ~ session`` with a random intercept
-    by participant, and a random slope where five or more were seen in three sessions or more.
-    Where it cannot be fitted, and for one or two participants, a regression with an intercept for
-    each; `remarks` says why.
+    With three participants or more: the mean of their own lines, whose interval speaks for other
+    persons, too. With one or two: a regression with a level for each; `remarks` says so.
     """
     counts = Counter((point.participant, point.position) for point in points)
     if twice := [place for place, count in counts.items() if count > 1]:
@@ -165,7 +163,7 @@ def fit_learning_curve(
         mean=mean,
         low=low,
         high=high,
-        slope=Effect(fit.slope, fit.slope_low, fit.slope_high, fit.p_value),
+        slope=fit.slope,
         observed=_average_observed(known, positions),
         points=tuple(known),
         n_participants=len({point.participant for point in known}),
@@ -207,9 +205,7 @@ def _average_observed(
     return tuple(means)
 
 
-FEWEST_FOR_MIXED = 3
-FEWEST_FOR_RANDOM_SLOPE = 5
-_SINGULAR = 1e-4
+FEWEST_PARTICIPANTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,40 +216,64 @@ class LineFit:
     mean: Float64
     low: Float64
     high: Float64
-    slope: float
-    slope_low: float
-    slope_high: float
-    p_value: float
+    slope: Effect
     remarks: tuple[str, ...] = ()
 
 
 def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64) -> LineFit:
-    """Fit ``y ~ x`` with participants as random effects as far as the values allow.
+    """Fit ``y ~ x``, each participant's own line first where there are enough of them.
 
     The values are finite, at two different positions at least; the line is returned at `grid`.
     """
     names, member = np.unique(np.asarray(participants), return_inverse=True)
-    sessions = np.array([len(np.unique(x[member == index])) for index in range(len(names))])
+    several = [own for own in range(len(names)) if np.ptp(x[member == own]) > 0]
     if np.ptp(y) == 0:
         flat = np.full(len(grid), y[0])
         remark = "all values are the same: nothing to fit"
-        return LineFit("regression", flat, flat, flat, 0.0, 0.0, 0.0, 1.0, (remark,))
-    if (sessions >= 2).sum() == 0:
+        return LineFit("regression", flat, flat, flat, Effect(0.0, 0.0, 0.0, 1.0), (remark,))
+    if not several:
         remark = "every participant has one session only: the line is across persons"
         return _regression(x, y, np.zeros_like(member), grid, remark)
-    if len(names) < FEWEST_FOR_MIXED:
-        text = "one participant" if len(names) == 1 else f"{len(names)} participants"
-        remark = f"{text}: a regression, whose band does not speak for other persons"
+    if len(several) < FEWEST_PARTICIPANTS:
+        remark = (
+            f"{count_words(len(several), 'participant')} with two sessions or more: a regression, "
+            "whose band does not speak for other persons"
+        )
         return _regression(x, y, member, grid, remark)
-    wants_slope = len(names) >= FEWEST_FOR_RANDOM_SLOPE and np.median(sessions) >= 3
-    remarks: list[str] = []
-    for random_slope in (True, False) if wants_slope else (False,):
-        fit = _fit_mixed(x, y, member, grid, random_slope)
-        if isinstance(fit, LineFit):
-            return replace(fit, remarks=(*remarks, *fit.remarks))
-        remarks.append(fit)
-    remarks.append("a regression with a level for each participant instead")
-    return _regression(x, y, member, grid, *remarks)
+    left_out = len(names) - len(several)
+    remarks = (f"{count_words(left_out, 'participant')} with one session left out",)
+    return _mean_of_lines(x, y, [member == own for own in several], grid, remarks[: left_out > 0])
+
+
+def _mean_of_lines(
+    x: Float64, y: Float64, persons: Sequence[np.ndarray], grid: Float64, remarks: tuple[str, ...]
+) -> LineFit:
+    """Average the participants' own lines, with Student's interval over the participants.
+
+    The analysis by summary measures of J. N. S. Matthews, D. G. Altman, M. J. Campbell and
+    P. Royston, "Analysis of serial measurements in medical research", BMJ 300 (1990). For
+    balanced data it is the estimate of a mixed model with random slopes.
+    """
+    lines = np.array([np.polyfit(x[own], y[own], 1) for own in persons])
+    at = lines[:, :1] * grid + lines[:, 1:]
+    mean, low, high, _ = _interval(at.mean(axis=0), _standard_error(at), len(lines) - 1)
+    slope = _interval(lines[:, 0].mean(), _standard_error(lines[:, 0]), len(lines) - 1)
+    return LineFit("mean of lines", mean, low, high, Effect(*map(float, slope)), remarks)
+
+
+def _standard_error(values: Float64) -> Float64:
+    error: Float64 = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    return error
+
+
+def _interval(mean: Any, error: Any, freedom: int) -> tuple[Any, Any, Any, Any]:
+    """Return a mean, its 95 % limits and two-sided p value, by Student's t."""
+    from scipy.stats import t
+
+    half = t.ppf(0.975, freedom) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_value = 2.0 * t.sf(np.abs(mean) / error, freedom)
+    return mean, mean - half, mean + half, p_value
 
 
 def mean_difference(first: Float64, second: Float64) -> tuple[float, float, float, float]:
@@ -268,90 +288,20 @@ def mean_difference(first: Float64, second: Float64) -> tuple[float, float, floa
     return difference, float(limits.low), float(limits.high), float(found.pvalue)
 
 
-def _fit_mixed(
-    x: Float64, y: Float64, member: Int64, grid: Float64, random_slope: bool
-) -> LineFit | str:
-    """Fit a linear mixed model by restricted maximum likelihood, or say why it cannot be fitted.
-
-    N. M. Laird and J. H. Ware, "Random-effects models for longitudinal data", Biometrics 38
-    (1982). Intervals use Student's t with as many degrees of freedom as there are participants,
-    less one, for a random slope: few participants must not look like many.
-    """
-    from scipy.stats import t
-    from statsmodels.regression.mixed_linear_model import MixedLM
-
-    name = "a random slope" if random_slope else "a random intercept"
-    centre, scale_x, scale_y = float(x.mean()), float(x.std()), float(y.std())
-    design = _design(x, centre, scale_x)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the fit itself is checked below
-            fit = MixedLM(
-                (y - y.mean()) / scale_y,
-                design,
-                member,
-                exog_re=design if random_slope else design[:, :1],
-            ).fit(reml=True, method=["lbfgs", "bfgs", "powell"])
-            line = np.asarray(fit.fe_params, dtype=np.float64)
-            covariance = np.asarray(fit.cov_params(), dtype=np.float64)[:2, :2]
-            between = np.asarray(fit.cov_re, dtype=np.float64) / float(fit.scale)
-    except (np.linalg.LinAlgError, ValueError, FloatingPointError, ZeroDivisionError):
-        return f"a mixed model with {name} has no solution here"
-    if not (fit.converged and np.isfinite(covariance).all() and (np.diag(covariance) > 0).all()):
-        return f"a mixed model with {name} did not converge"
-    alike = float(np.linalg.eigvalsh(between).min()) < _SINGULAR
-    if random_slope and alike:
-        return "the participants' slopes do not differ measurably: no random slope was fitted"
-    count = int(member.max()) + 1
-    freedom = count - 1 if random_slope else max(len(x) - count - 1, 1)
-    quantile = float(t.ppf(0.975, freedom))
-    at = _design(grid, centre, scale_x)
-    mean = at @ line * scale_y + float(y.mean())
-    half = quantile * np.sqrt(np.einsum("ki,ij,kj->k", at, covariance, at)) * scale_y
-    slope, error = (
-        value * scale_y / scale_x for value in (float(line[1]), math.sqrt(covariance[1, 1]))
-    )
-    return LineFit(
-        "mixed-slope" if random_slope else "mixed-intercept",
-        mean,
-        mean - half,
-        mean + half,
-        slope,
-        slope - quantile * error,
-        slope + quantile * error,
-        2.0 * float(t.sf(abs(slope) / error, freedom)),
-        ("the participants' levels do not differ measurably",) if alike else (),
-    )
-
-
-def _design(x: Float64, centre: float, scale: float) -> Float64:
-    return np.column_stack([np.ones_like(x), (x - centre) / scale])
-
-
 def _regression(x: Float64, y: Float64, member: Int64, grid: Float64, *remarks: str) -> LineFit:
-    from statsmodels.regression.linear_model import OLS
-
+    """Fit one slope and a level for each participant by least squares."""
     count = int(member.max()) + 1
-    levels = (member[:, None] == np.arange(count)).astype(np.float64)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # too few values are remarked on below
-        fit: Any = OLS(y, np.column_stack([x - x.mean(), levels])).fit()
-        # The line stands for the average of these participants.
-        at = np.column_stack([grid - x.mean(), np.full((len(grid), count), 1.0 / count)])
-        line = fit.get_prediction(at)
-        band = line.conf_int(alpha=0.05)
-        limits, p_value = fit.conf_int()[0], float(fit.pvalues[0])
-    if not fit.df_resid > 0:
-        remarks = (*remarks, "too few values for a confidence band")
-        band, limits, p_value = np.full_like(band, np.nan), (math.nan, math.nan), math.nan
-    return LineFit(
-        "regression",
-        np.asarray(line.predicted_mean),
-        band[:, 0],
-        band[:, 1],
-        float(fit.params[0]),
-        float(limits[0]),
-        float(limits[1]),
-        p_value,
-        remarks,
-    )
+    design = np.column_stack([x - x.mean(), member[:, None] == np.arange(count)])
+    inverse = np.linalg.pinv(design.T @ design)
+    fitted = inverse @ design.T @ y
+    # The line stands for the average of these participants.
+    at = np.column_stack([grid - x.mean(), np.full((len(grid), count), 1.0 / count)])
+    freedom = len(y) - count - 1
+    if freedom > 0:
+        variance = float(((y - design @ fitted) ** 2).sum()) / freedom
+    else:
+        remarks, variance, freedom = (*remarks, "too few values for a confidence band"), math.nan, 1
+    error = np.sqrt(variance * np.einsum("ki,ij,kj->k", at, inverse, at))
+    mean, low, high, _ = _interval(at @ fitted, error, freedom)
+    slope = _interval(fitted[0], math.sqrt(variance * inverse[0, 0]), freedom)
+    return LineFit("regression", mean, low, high, Effect(*map(float, slope)), remarks)

@@ -23,7 +23,7 @@ from site_agent.eyeblink.study.criteria import (
 def recorded(
     person: str, number: int, probability: float, *, seed: int, group: str = "", **changes: object
 ) -> RecordedSession:
-    design = replace(ConditioningDesign(n_trials=24, cr_probability=(probability,) * 2), **changes)
+    design = replace(ConditioningDesign(n_trials=12, cr_probability=(probability,) * 2), **changes)
     drawn = draw_conditioning_session(seed, 60, design)
     return RecordedSession(
         person, float(number), drawn.timestamps_s, drawn.fec, drawn.trials, group
@@ -100,7 +100,7 @@ def test_groups_are_named_in_the_conclusion() -> None:
 
 
 def test_a_second_judgement_equals_a_whole_analysis() -> None:
-    session = learners(0.2)[4]
+    session = recorded("p1", 2, 0.5, seed=12)
     for criterion in default_criteria()[::14]:
         whole = analyse_conditioning(
             session.timestamps_s, session.fec, session.trials, criterion.settings
@@ -115,9 +115,9 @@ def test_a_second_judgement_equals_a_whole_analysis() -> None:
 def test_a_comparison_needs_sessions_with_responses() -> None:
     with pytest.raises(ConditioningError, match="0 sessions"):
         compare_criteria([])
-    blind = replace(learners(0.1)[0], fec=np.full_like(learners(0.1)[0].fec, np.nan))
     alone = [recorded("p1", number, 0.4 * number, seed=number) for number in (1, 2)]
+    blind = replace(alone[0], session=1.0, fec=np.full_like(alone[0].fec, np.nan))
     with pytest.raises(ConditioningError, match=r"2 sessions of 1 participant are too few"):
-        compare_criteria(alone)
+        compare_criteria(alone, default_criteria()[:1])
     with pytest.raises(ConditioningError, match="under the criterion 'own"):
         compare_criteria([blind, replace(blind, session=2.0)])
