@@ -55,21 +55,8 @@ def run_agent(
     Everything that a cycle has found out is in the workspace at once, so that it may be killed at
     any moment and started again.
 
-    Parameters
-    ----------
-    once : bool
-        One cycle, and no second attempt when the pool does not answer.
-    profile : str
-        Which login to use, instead of that of the configuration.
-
-    Raises
-    ------
-    BusyError, AgentError
-        The workspace cannot be used.
-    PoolClientError
-        With `once`: the pool cannot be reached, or does not know the token.
-    Stopped
-        As `wait` or a signal handler raised it.
+    `once`: one cycle, and no second attempt when the pool does not answer; `profile`: which login
+    to use, instead of that of the configuration.
     """
     workspace = Workspace(config.workspace)
     with workspace.held():
@@ -124,15 +111,7 @@ class _Agent:
             wait(pause_s)
 
     def run_once(self, pool: PoolClient) -> CycleReport:
-        """Run one cycle.
-
-        Raises
-        ------
-        PoolUnreachableError, NotLoggedInError
-            Nothing more can be done now.
-        AgentError
-            Nothing can be remembered.
-        """
+        """Run one cycle."""
         started_s = time.monotonic()
         # Saved at once: a cycle that is killed has its number, too.
         self.state.cycle += 1
@@ -203,12 +182,7 @@ def _version() -> str:
 class PlannedModel:
     """A model that would be merged or left out.
 
-    Attributes
-    ----------
-    model : str
-        Address, or file of the site.
-    action : str
-        ``merge``, ``fetch and merge``, ``leave out``.
+    `model`: address, or file of the site; `action`: ``merge``, ``fetch and merge``, ``leave out``.
     """
 
     model: str
@@ -250,17 +224,7 @@ class AgentPlan:
 
 
 def plan_cycle(config: AgentConfig, *, profile: str = "") -> AgentPlan:
-    """Describe what the next cycle would do, as far as the pool's answers show it.
-
-    Raises
-    ------
-    PoolClientError
-        The pool cannot be asked.
-    AgentError
-        What the agent remembers cannot be read.
-    SiteAgentError, AggregatorError, OSError
-        Own models that cannot be read.
-    """
+    """Describe what the next cycle would do, as far as the pool's answers show it."""
     workspace = Workspace(config.workspace)
     state = workspace.load()
     with PoolClient(profile=profile or config.profile or None, cache=workspace.cache) as pool:

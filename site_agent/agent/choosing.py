@@ -26,12 +26,8 @@ from site_agent.training import read_training_metadata
 class OwnModel:
     """A model file of the site.
 
-    Attributes
-    ----------
-    key : str
-        What it can be merged with, see `aggregators.methods.merge_keys`.
-    labels : mapping of str to str
-        From the training record beside the file.
+    `key`: what it can be merged with, see `aggregators.methods.merge_keys`; `labels`: from the
+    training record beside the file.
     """
 
     path: Path
@@ -44,12 +40,8 @@ class OwnModel:
 class Choice:
     """The inputs of a merged model.
 
-    Attributes
-    ----------
-    refused : mapping of str to Refusal
-        By digest: those that are refused now and were not before.
-    found : int
-        Versions that are asked for, refused ones among them.
+    `refused`: by digest: those that are refused now and were not before; `found`: versions that are
+    asked for, refused ones among them.
     """
 
     own: tuple[OwnModel, ...]

@@ -300,13 +300,7 @@ def margin_of(value: float | str) -> tuple[float, bool]:
 
 
 def read_config(path: Path | str) -> AgentConfig:
-    """Read and check an agent's configuration.
-
-    Raises
-    ------
-    AgentConfigError
-        Names the file, the key, what was found and what was expected.
-    """
+    """Read and check an agent's configuration."""
     path = Path(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

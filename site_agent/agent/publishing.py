@@ -28,12 +28,7 @@ from site_agent.evaluation import EvaluationSettings, evaluate_landmarks, evalua
 class Scored:
     """A model and what was measured of it.
 
-    Attributes
-    ----------
-    what : str
-        ``own``, ``published``, ``input`` or ``merged``.
-    value : float
-        The metric that counts.
+    `what`: ``own``, ``published``, ``input`` or ``merged``; `value`: the metric that counts.
     """
 
     what: str

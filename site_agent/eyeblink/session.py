@@ -95,12 +95,8 @@ class Footage(Protocol):
 class AnalysedSession:
     """Signals, blinks and trials of one recording.
 
-    Attributes
-    ----------
-    filtered : EyeTrace or None
-        What everything was measured of where a filter was asked for; `trace` keeps the raw EAR.
-    trials : tuple of Trial
-        As they were measured: on the video's clock.
+    `filtered`: what everything was measured of where a filter was asked for; `trace` keeps the raw
+    EAR. `trials`: as they were measured: on the video's clock.
     """
 
     trace: EyeTrace
@@ -147,12 +143,8 @@ class AnalysedSession:
 class BlinkSession:
     """Summary of an analysis.
 
-    Attributes
-    ----------
-    analysed_frames_per_s : float
-        Of finding faces, blinks and responses; without the time that writing the files took.
-    trials : tuple of Trial
-        As they were measured: on the video's clock.
+    `analysed_frames_per_s`: of finding faces, blinks and responses; without the time that writing
+    the files took. `trials`: as they were measured: on the video's clock.
     """
 
     frames: int

@@ -72,11 +72,8 @@ class FaceDetector:
     ) -> list[Detection]:
         """Find the faces of an image.
 
-        Parameters
-        ----------
-        upsample : int, optional
-            How often to double the image first; each time faces of half the size are found,
-            at four times the cost.
+        `upsample`: how often to double the image first; each time faces of half the size are found,
+        at four times the cost.
         """
         doublings = self.default_upsample if upsample is None else upsample
         pixels = np.ascontiguousarray(image)

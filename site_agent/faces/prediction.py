@@ -82,10 +82,7 @@ class PredictedFace:
 class ImagePrediction:
     """The faces of one image.
 
-    Attributes
-    ----------
-    upright : bool
-        Whether coordinates are in the picture as its EXIF data turn it.
+    `upright`: whether coordinates are in the picture as its EXIF data turn it.
     """
 
     path: Path

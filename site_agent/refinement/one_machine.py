@@ -310,14 +310,6 @@ def load_site(
         of the data set's, or those that the model's mean shape shows.
     margin : float
         How far beyond its box a face's image is kept, in box sizes.
-
-    Raises
-    ------
-    TrainingDataError
-        Another number of landmarks than the model has, fewer than two complete faces, or boxes
-        outside their image.
-    ImageFileError
-        An image that cannot be read.
     """
     shape = np.zeros((part_count, 2)) if initial_shape is None else initial_shape
     names = _model_parts(dataset, shape, parts)

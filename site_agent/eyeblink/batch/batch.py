@@ -146,19 +146,7 @@ def run_batch(
 ) -> BatchResult:
     """Analyse the sessions of a study that are not finished yet.
 
-    Parameters
-    ----------
-    workers : int, optional
-        Processes side by side; as many as there are cores and memory for.
-
-    Raises
-    ------
-    StudyFolderError
-        The folder cannot be written, or two sessions would share a folder in it.
-    BusyError
-        Another batch is running in it.
-    KeyboardInterrupt
-        The running sessions have been stopped, the finished ones are whole.
+    `workers`: processes side by side; as many as there are cores and memory for.
     """
     batch = _Batch(
         study=Path(study).absolute(),

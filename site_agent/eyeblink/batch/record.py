@@ -71,12 +71,7 @@ class Request:
 class SessionRecord:
     """A finished session.
 
-    Attributes
-    ----------
-    number : float
-        NaN where not known.
-    trials : tuple of Trial
-        On the clock of the video, latencies corrected.
+    `number`: NaN where not known; `trials`: on the clock of the video, latencies corrected.
     """
 
     name: str

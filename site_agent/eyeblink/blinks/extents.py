@@ -168,10 +168,7 @@ def measure_extent(
 ) -> Extent:
     """Measure the blink whose lowest sample is `lowest`.
 
-    Parameters
-    ----------
-    level_before_ear : float
-        EAR before the lids began to fall.
+    `level_before_ear`: EAR before the lids began to fall.
     """
     low_ear = float(ear[lowest])
     depth_ear = max(level_before_ear - low_ear, 1e-6)

@@ -178,12 +178,8 @@ def judge_blinks(
 ) -> FoundBlinks:
     """Find the blinks and longer closures of a session.
 
-    Parameters
-    ----------
-    trace : EyeTrace
-        Any frame rate from about 12/s, constant or not; NaN where the eyes were not seen.
-    calibration : Calibration, optional
-        Open and closed EAR of the session; found from the trace when not given.
+    `trace`: any frame rate from about 12/s, constant or not; NaN where the eyes were not seen.
+    `calibration`: open and closed EAR of the session; found from the trace when not given.
     """
     settings = settings or BlinkSettings()
     calibration = calibration or calibrate(trace.ear, settings.calibration)

@@ -146,11 +146,8 @@ def half_closings(dips: Dips, calibration: Calibration) -> NDArray[np.bool_]:
 def closure_probability(kept_up_fec: float) -> float:
     """Return the probability that the lids were shut and did not only narrow.
 
-    Parameters
-    ----------
-    kept_up_fec : float
-        The closure, from the open eye around it (0) to the lids of clear blinks (1), that the lids
-        exceeded for a quarter of the time.
+    `kept_up_fec`: the closure, from the open eye around it (0) to the lids of clear blinks (1),
+    that the lids exceeded for a quarter of the time.
     """
     constant, slope = CLOSURE_COEFFICIENTS
     return float(_logistic(np.array([constant + slope * kept_up_fec]))[0])

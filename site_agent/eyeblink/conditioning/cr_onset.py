@@ -99,13 +99,9 @@ def find_onset(
     Of the runs of fast samples those are skipped after which the eye opened again before
     `reached_ms`: they are noise or another blink.
 
-    Parameters
-    ----------
-    signal : TrialSignal
-        Nothing after the time at which the US begins to move the lid.
-    search_ms : (earliest, latest)
-        Onsets outside of it are not reported; a closure that is under way at its begin is not
-        the one that is sought.
+    `signal`: nothing after the time at which the US begins to move the lid. `search_ms`: onsets
+    outside of it are not reported; a closure that is under way at its begin is not the one that is
+    sought.
 
     Returns
     -------

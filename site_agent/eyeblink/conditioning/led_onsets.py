@@ -92,11 +92,6 @@ def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialT
 
     With a list, its trials are found in the CS light's onsets (clocks may differ in zero and
     speed); without one, the lights alone give the trials.
-
-    Raises
-    ------
-    ConditioningError
-        No light is seen to go on, or the list does not fit what is seen.
     """
     onsets = {
         name: detect_led_onsets(meter.brightness(name), meter.timestamps_s)
@@ -275,11 +270,6 @@ def place_on_video_clock(trials: Sequence[Trial], cs_onsets_s: ArrayLike) -> Tri
     ----------
     cs_onsets_s : float, shape (n,)
         On the video's clock, as from `detect_led_onsets`.
-
-    Raises
-    ------
-    ConditioningError
-        Fewer than half of the trials with a CS, or fewer than two, fit to the onsets.
     """
     seen = np.sort(np.asarray(cs_onsets_s, dtype=np.float64).ravel())
     with_cs = [trial for trial in trials if trial.trial_type is not TrialType.US_ONLY]

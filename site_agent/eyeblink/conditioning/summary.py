@@ -137,12 +137,8 @@ class SensitivityRow:
 class SessionSummary:
     """The session's results; NaN where no trial tells.
 
-    Attributes
-    ----------
-    rejected_by_reason : mapping of str to int
-        A trial with two reasons counts in both.
-    cr_percent, cr_percent_low, cr_percent_high : float
-        CRs per valid trial with a CS, and the 95 % interval (Wilson 1927).
+    `rejected_by_reason`: a trial with two reasons counts in both; `cr_percent`, `cr_percent_low`,
+    `cr_percent_high`: CRs per valid trial with a CS, and the 95 % interval (Wilson 1927).
     """
 
     n_trials: int

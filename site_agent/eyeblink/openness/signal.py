@@ -138,10 +138,7 @@ class CalibrationSettings(Settings, error=BlinkAnalysisError):
 class Calibration:
     """EAR of the open and of the closed eye.
 
-    Attributes
-    ----------
-    reliable : bool
-        False where the two are so close that no eye closure can have been seen.
+    `reliable`: false where the two are so close that no eye closure can have been seen.
     """
 
     open_ear: float
@@ -161,10 +158,7 @@ def calibrate(
     The open level is the median of the samples above the middle between the extremes: what the
     eye is most of the time, free of the noise that an upper percentile would add to it.
 
-    Parameters
-    ----------
-    closed_ear : float, optional
-        The closed level where it is known otherwise (see `closed_ear_at_puffs`).
+    `closed_ear`: the closed level where it is known otherwise (see `closed_ear_at_puffs`).
     """
     settings = settings or CalibrationSettings()
     known = ear[np.isfinite(ear)]

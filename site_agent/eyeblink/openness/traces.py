@@ -25,10 +25,7 @@ def read_trace(
 ) -> EyeTrace:
     """Read a trace of eye aspect ratios.
 
-    Parameters
-    ----------
-    frame_rate_hz : float, optional
-        Needed where the file has no column of times.
+    `frame_rate_hz`: needed where the file has no column of times.
     """
     path = Path(path)
     if frame_rate_hz is not None and not 0 < frame_rate_hz < 100_000:

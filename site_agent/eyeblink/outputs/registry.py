@@ -35,12 +35,8 @@ class BlinkOutput:
     2. it accepts a session without blinks, without faces, and of a single frame;
     3. its memory does not grow with the length of the session beyond the session's own arrays.
 
-    Attributes
-    ----------
-    file_name : str
-        In a plain folder; the names of the BIDS standard end with it.
-    essential : bool
-        Without it there are no results. The failure of another output is a warning.
+    `file_name`: in a plain folder; the names of the BIDS standard end with it. `essential`: without
+    it there are no results. The failure of another output is a warning.
     """
 
     name: str

@@ -191,13 +191,7 @@ def effective_changes(actions: Sequence[Action]) -> tuple[list[Change], list[Cha
 
 
 def replay(automatic: Sequence[ReviewEvent], actions: Sequence[Action]) -> ReviewState:
-    """Return the state that the actions lead to.
-
-    Raises
-    ------
-    ReviewActionError
-        An action that does not apply: no such blink, a deleted one, times out of order.
-    """
+    """Return the state that the actions lead to."""
     standing, taken_back = effective_changes(actions)
     first = {event.blink_id: event for event in automatic}
     events = dict(first)
@@ -338,17 +332,7 @@ def _parse_entry(path: Path, number: int, line: bytes) -> LogEntry:
 
 
 class CorrectionLog:
-    """The log of one result, open for writing by one process at a time.
-
-    Raises
-    ------
-    BusyError
-        Another process has it open.
-    ReviewOutdatedError
-        Its corrections belong to another automatic result.
-    ReviewFolderError
-        It is damaged, or the folder cannot be written.
-    """
+    """The log of one result, open for writing by one process at a time."""
 
     def __init__(self, folder: Path, blinks_sha256: str) -> None:
         self.path = folder / LOG_NAME

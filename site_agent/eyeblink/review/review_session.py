@@ -100,13 +100,6 @@ class ReviewSession:
         """Do one action: check it, keep it, and write the reviewed blinks.
 
         `revision` is how many actions the reviewer has seen.
-
-        Raises
-        ------
-        ReviewActionError
-            It does not apply, or others have acted since.
-        ReviewFolderError
-            It could not be written; nothing has changed.
         """
         with self._lock:
             if revision is not None and revision != self.revision:

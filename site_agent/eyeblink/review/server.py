@@ -110,10 +110,7 @@ HOST = "127.0.0.1"
 def serve_review(review: ReviewSession, *, port: int = 0, on_ready: Callable[[str], None]) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
-    Parameters
-    ----------
-    on_ready : callable
-        Called with the page's address, which holds a secret, once the server answers.
+    `on_ready`: called with the page's address, which holds a secret, once the server answers.
     """
     token = new_token()
     with _listener(port) as listener:

@@ -41,12 +41,8 @@ def export_training_set(
 ) -> ExportedTrainingSet:
     """Write the frames that the reviewer chose, with face box and landmarks (68, or the eyes' 12).
 
-    Parameters
-    ----------
-    scale : int, optional
-        Enlarge the pictures this many times. The format has whole pixels only, and half a pixel
-        is a tenth of the opening of a small eye; when not given, the smallest factor up to 4 that
-        makes the eyes about 60 pixels wide.
+    Pictures are enlarged up to four times, until the eyes are about 60 pixels wide: the format has
+    whole pixels only, and half a pixel is a tenth of the opening of a small eye.
     """
     path = Path(path)
     folder = path.with_suffix("")

@@ -42,12 +42,9 @@ _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject
 def read_criteria(words: Sequence[str], own: ConditioningSettings) -> tuple[Criterion, ...]:
     """Return the study's own criterion and those that are asked for.
 
-    Parameters
-    ----------
-    words : sequence of str
-        Each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
-        ``baseline-sd:3``), settings (``cr_needs_onset=yes``, ``baseline_ms=-300,0``), or several
-        of them separated by blanks. What is not said is the study's own.
+    `words`: each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
+    ``baseline-sd:3``), settings (``cr_needs_onset=yes``, ``baseline_ms=-300,0``), or several of
+    them separated by blanks. What is not said is the study's own.
     """
     found = {own: Criterion(f"own: {criterion_name(own)}", own)}
     for word in words:
@@ -112,10 +109,8 @@ class Criterion:
 class CriterionRow:
     """The study under one criterion.
 
-    Attributes
-    ----------
-    n_valid, n_rejected, n_cr : int
-        Trials with a CS that could be judged, those rejected, and those with a CR.
+    `n_valid`, `n_rejected`, `n_cr`: trials with a CS that could be judged, those rejected, and
+    those with a CR.
     """
 
     criterion: str
@@ -185,15 +180,7 @@ def compare_criteria(
 ) -> CriteriaComparison:
     """Recompute a study under several criteria and say whether its conclusion holds.
 
-    Parameters
-    ----------
-    sessions : iterable of RecordedSession
-        Only one is held in memory at a time.
-
-    Raises
-    ------
-    ConditioningError
-        There are no sessions or criteria, or the first criterion cannot answer the question.
+    `sessions`: only one is held in memory at a time.
     """
     criteria = default_criteria() if criteria is None else tuple(criteria)
     study: list[list[_Session]] = [[] for _ in criteria]

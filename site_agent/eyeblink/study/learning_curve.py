@@ -100,11 +100,8 @@ def learning_points(
 ) -> tuple[LearningPoint, ...]:
     """Return a point for each session.
 
-    Parameters
-    ----------
-    sessions : iterable of (participant, position, group, summary)
-        The position is the session's number among the participant's, or a day; the summary is
-        that of a `SessionSummary`, with None or NaN for what is not known.
+    `sessions`: the position is the session's number among the participant's, or a day; the summary
+    is that of a `SessionSummary`, with None or NaN for what is not known.
     """
     counted = "n_cr" if measure == "amplitude_cr" else "n_cs_valid"
     points = [

@@ -61,12 +61,9 @@ class StudySessions:
 def read_study(places: Sequence[Path | str]) -> StudySessions:
     """Find the sessions with trials of a study, or of several folders.
 
-    Parameters
-    ----------
-    places : sequence of path
-        Studies of ``poolctl blink batch``, BIDS datasets, or folders of single sessions. Of a
-        study, sessions without a number are left out; others without one are numbered by
-        participant in the order in which they are found.
+    `places`: studies of ``poolctl blink batch``, BIDS datasets, or folders of single sessions. Of a
+    study, sessions without a number are left out; others without one are numbered by participant in
+    the order in which they are found.
     """
     found: list[SessionFolder] = []
     latest: Counter[str] = Counter()

@@ -106,13 +106,9 @@ class CameraReader:
     Times are those of this machine's monotonic clock when a picture arrived, from the first one:
     cameras differ too much in what they say themselves. They contain the camera's own delay.
 
-    Parameters
-    ----------
-    size, frame_rate_hz : (width, height), float, optional
-        Asked of the camera, which may choose others.
-    record : path, optional
-        Write what is analysed to a video, with the same times; a file of this name is replaced
-        once the first picture is there.
+    `size`, `frame_rate_hz`: asked of the camera, which may choose others. `record`: write what is
+    analysed to a video, with the same times; a file of this name is replaced once the first picture
+    is there.
     """
 
     def __init__(

@@ -62,14 +62,9 @@ class VideoInfo:
 class DecodingReport:
     """What happened while decoding; complete once the frames have been read.
 
-    Attributes
-    ----------
-    repaired_times : int
-        Frames without a time of their own, or one not after the frame before: they got the time
-        of the frame before plus one frame interval.
-    times_from : str
-        Where the times of frames come from: ``container``, ``camera``, ``table NAME`` or
-        ``frame rate N Hz``.
+    `repaired_times`: frames without a time of their own, or one not after the frame before: they
+    got the time of the frame before plus one frame interval; `times_from`: where the times of
+    frames come from: ``container``, ``camera``, ``table NAME`` or ``frame rate N Hz``.
     """
 
     decoded_frames: int = 0
@@ -138,14 +133,7 @@ class VideoReader:
         self._container.close()
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames in presentation order.
-
-        Raises
-        ------
-        VideoFileError
-            When not a single frame could be decoded; or behind damage where times were given,
-            which would be wrong from there on.
-        """
+        """Yield the frames in presentation order."""
         interval_s = 1.0 / (self.info.declared_rate_hz or 30.0)
         origin_s = origin_of(self._container, self._stream)
         last_s = float("-inf")

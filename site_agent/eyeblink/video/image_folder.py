@@ -83,13 +83,9 @@ class TimedImage:
 class ImageFolderReader:
     """Reads the images of a folder in the order of their times.
 
-    Parameters
-    ----------
-    timestamps : path, optional
-        A table with the columns ``file`` and ``timestamp_s`` (or ``timestamp_ms``);
-        ``timestamps.csv`` in the folder when there is one and nothing else is said.
-    frame_rate_hz : float, optional
-        Images per second in the order of the numbers in their names, where there is no table.
+    `timestamps`: a table with the columns ``file`` and ``timestamp_s`` (or ``timestamp_ms``);
+    ``timestamps.csv`` in the folder when there is one and nothing else is said. `frame_rate_hz`:
+    images per second in the order of the numbers in their names, where there is no table.
     """
 
     def __init__(

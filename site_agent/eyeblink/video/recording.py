@@ -26,11 +26,8 @@ from site_agent.wording import count_words
 class Recording:
     """Where a recording lies, and the times of its pictures where the files have none.
 
-    Attributes
-    ----------
-    timestamps, frame_rate_hz : Path, float or None
-        A table of times (see `image_folder` and `times`) or a rate: for a folder of images, or
-        instead of the times in a video file.
+    `timestamps`, `frame_rate_hz`: a table of times (see `image_folder` and `times`) or a rate: for
+    a folder of images, or instead of the times in a video file.
     """
 
     path: Path
@@ -235,13 +232,9 @@ def rate_remark(frame_rate_hz: float) -> str | None:
 class FrameTiming:
     """How a recording's frames follow each other.
 
-    Attributes
-    ----------
-    steady : bool
-        At least four of five intervals are within 15 % of the median.
-    lost_frames, losses : int
-        Frames that are missing from a steady recording, and in how many places: intervals near
-        a whole multiple of the usual one. Not counted (0) where the rate varies.
+    `steady`: at least four of five intervals are within 15 % of the median. `lost_frames`,
+    `losses`: frames that are missing from a steady recording, and in how many places: intervals
+    near a whole multiple of the usual one. Not counted (0) where the rate varies.
     """
 
     frame_rate_hz: float
