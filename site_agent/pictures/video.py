@@ -31,13 +31,6 @@ def write_video(
 
     `pictures`, iterator of (time in seconds, uint8 of shape (height, width, 3)): all of one size,
     with even sides.
-
-    Raises
-    ------
-    VideoFileError
-        There is no picture.
-    OSError
-        The file cannot be written.
     """
     import av
 
@@ -46,36 +39,45 @@ def write_video(
     options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
     try:
         with av.open(str(path), "w", format="mp4", options=options) as container:
-            _encode(path, container, pictures, frame_rate_hz, quality_crf)
+            encoder = Encoder(container, frame_rate_hz, quality_crf)
+            for time_s, pixels in pictures:
+                encoder.add(pixels, time_s)
+            if not encoder.finish():
+                raise VideoFileError(f"{path}: cannot be written, as there is no frame")
     except av.error.FFmpegError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _encode(
-    path: Path,
-    container: OutputContainer,
-    pictures: Iterator[tuple[float, NDArray[np.uint8]]],
-    frame_rate_hz: float,
-    quality_crf: int,
-) -> None:
-    import av
-    import cv2
+class Encoder:
+    """Adds pictures of one size to an open container, each with its own time, as H.264."""
 
-    stream: VideoStream | None = None
-    last_ticks = -1
-    for time_s, pixels in pictures:
-        if stream is None:
-            stream = _open_stream(container, pixels.shape, frame_rate_hz, quality_crf)
+    def __init__(
+        self, container: OutputContainer, frame_rate_hz: float = 30.0, quality_crf: int = 23
+    ) -> None:
+        self._container, self._rate_hz, self._crf = container, frame_rate_hz, quality_crf
+        self._stream: VideoStream | None = None
+        self._last_ticks = -1
+
+    def add(self, pixels: NDArray[np.uint8], time_s: float) -> None:
+        """Add a picture, uint8 (height, width, 3) RGB, with even sides."""
+        import av
+        import cv2
+
+        if self._stream is None:
+            self._stream = _open_stream(self._container, pixels.shape, self._rate_hz, self._crf)
         # Several times faster than FFmpeg's own way from RGB to what H.264 stores.
         planes = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2YUV_I420), dtype=np.uint8)
         frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
         # A player's clock is finer than any camera's; two frames never get the same time.
-        last_ticks = max(round(time_s * TICKS_PER_S), last_ticks + 1)
-        frame.pts, frame.time_base = last_ticks, Fraction(1, TICKS_PER_S)
-        container.mux(stream.encode(frame))
-    if stream is None:
-        raise VideoFileError(f"{path}: cannot be written, as there is no frame")
-    container.mux(stream.encode(None))
+        self._last_ticks = max(round(time_s * TICKS_PER_S), self._last_ticks + 1)
+        frame.pts, frame.time_base = self._last_ticks, Fraction(1, TICKS_PER_S)
+        self._container.mux(self._stream.encode(frame))
+
+    def finish(self) -> bool:
+        """Write what the encoder has kept back; return whether there was a picture."""
+        if self._stream is not None:
+            self._container.mux(self._stream.encode(None))
+        return self._stream is not None
 
 
 def _open_stream(

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -18,13 +17,10 @@ from numpy.typing import NDArray
 
 from site_agent.errors import CameraError, VideoFileError
 from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
+from site_agent.pictures.video import Encoder
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
-    from av.video.stream import VideoStream
-
-
-TICKS_PER_S = 90_000
 
 
 class VideoRecorder:
@@ -36,9 +32,8 @@ class VideoRecorder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.begun = False
         self._container: OutputContainer | None = None
-        self._stream: VideoStream | None = None
-        self._last_tick = -1
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".unsettled-", dir=path.parent) as folder:
@@ -46,35 +41,22 @@ class VideoRecorder:
         except (OSError, ValueError) as error:
             raise self._refused(error) from error
 
-    @property
-    def begun(self) -> bool:
-        """Whether a picture was written."""
-        return self._container is not None
-
     def write(self, picture: NDArray[np.uint8], time_s: float) -> None:
         """Add a picture, uint8 (height, width, 3) BGR; an odd last row or column is left out."""
-        import av
-
-        even = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]
         if self._container is None:
             try:
                 self._container = _opened(self.path)
             except (OSError, ValueError) as error:
                 raise self._refused(error) from error
-        stream = self._stream or self._open_stream(self._container, even.shape[1], even.shape[0])
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="bgr24")
-        self._last_tick = max(self._last_tick + 1, round(time_s * TICKS_PER_S))
-        frame.pts = self._last_tick
-        frame.time_base = Fraction(1, TICKS_PER_S)
-        self._container.mux(stream.encode(frame))
+            self._encoder, self.begun = Encoder(self._container, quality_crf=18), True
+        height, width = picture.shape[0] // 2 * 2, picture.shape[1] // 2 * 2
+        self._encoder.add(np.ascontiguousarray(picture[:height, :width, ::-1]), time_s)
 
     def close(self) -> None:
-        if self._container is None:
-            return
-        if self._stream is not None:
-            self._container.mux(self._stream.encode(None))
-            self._stream = None
-        self._container.close()
+        if self._container is not None:
+            self._encoder.finish()
+            self._container.close()
+            self._container = None
 
     def _refused(self, error: Exception) -> VideoFileError:
         reason = getattr(error, "strerror", None) or error
@@ -82,16 +64,6 @@ class VideoRecorder:
             f"{self.path}: cannot be written as a video ({reason}); expected a name such as "
             "recording.mkv or recording.mp4"
         )
-
-    def _open_stream(self, container: OutputContainer, width: int, height: int) -> VideoStream:
-        # Fast to write: the analysis runs beside it.
-        options = {"preset": "veryfast", "crf": "18"}
-        stream = container.add_stream("libx264", rate=30, options=options)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
-        stream.time_base = Fraction(1, TICKS_PER_S)
-        self._stream = stream
-        return stream
 
 
 def _opened(path: Path) -> OutputContainer:
@@ -106,9 +78,8 @@ class CameraReader:
     Times are those of this machine's monotonic clock when a picture arrived, from the first one:
     cameras differ too much in what they say themselves. They contain the camera's own delay.
 
-    `size`, `frame_rate_hz`: asked of the camera, which may choose others. `record`: write what is
-    analysed to a video, with the same times; a file of this name is replaced once the first picture
-    is there.
+    `frame_rate_hz`: asked of the camera, which may choose another. `record`: write what is analysed
+    to a video, with the same times; a file that is there is replaced with the first picture.
     """
 
     def __init__(
@@ -116,7 +87,6 @@ class CameraReader:
         device: int | str,
         *,
         seconds: float | None = None,
-        size: tuple[int, int] | None = None,
         frame_rate_hz: float | None = None,
         record: Path | str | None = None,
     ) -> None:
@@ -132,9 +102,6 @@ class CameraReader:
                 f"{self.name} cannot be opened: no camera of this number, no permission, or "
                 "another program uses it"
             )
-        if size is not None:
-            self._capture.set(cv2.CAP_PROP_FRAME_WIDTH, size[0])
-            self._capture.set(cv2.CAP_PROP_FRAME_HEIGHT, size[1])
         if frame_rate_hz is not None:
             self._capture.set(cv2.CAP_PROP_FPS, frame_rate_hz)
         rate_hz = float(self._capture.get(cv2.CAP_PROP_FPS))
