@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.frame.errors import ConfigurationError, UsageError
+from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import DryRunOption, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
 
@@ -280,7 +280,10 @@ def check_config(invocation: Invocation, given: Mapping[str, Any]) -> Reply:
         if each.level == "warning":
             invocation.warn(f"{each.setting}: {each.text}")
     if problems or settings is None:
-        raise ConfigurationError("\n".join(["the pool cannot run with these settings:", *problems]))
+        raise CliError(
+            "\n".join(["the pool cannot run with these settings:", *problems]),
+            Outcome(ExitCode.USAGE, "configuration"),
+        )
     rows = [
         ["data folder", str(settings.data_folder)],
         ["database", settings.database_place],

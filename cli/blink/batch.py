@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
 from cli.blink.review import ReviewedOption, report_place
 from cli.frame.addresses import first_lines, is_address, model_files
-from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
+from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.wording import count_words
@@ -208,10 +208,11 @@ def _check_complete(result: BatchResult) -> None:
         return
     lines = first_lines([f"{outcome.session}: {outcome.reason}" for outcome in failed])
     rest = len(result.outcomes) - len(failed)
-    raise BatchIncompleteError(
+    text = (
         f"{len(failed)} of {len(result.outcomes)} sessions failed; the other {rest} are in "
-        f"{result.study}, and batch.csv there lists all:\n" + "\n".join(lines)
+        f"{result.study}, and batch.csv there lists all"
     )
+    raise incomplete("batch", text, lines)
 
 
 def _reply(result: BatchResult, study: StudySummary) -> Reply:

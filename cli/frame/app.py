@@ -112,17 +112,20 @@ def group_with_default(default: str) -> typer.Typer:
     ``./NAME``.
     """
     group_type = type("GroupWithDefault", (_GroupWithDefault,), {"default_name": default})
+    return new_app(group_type)
+
+
+def new_app(group_type: type[TyperGroup] | None = None, **settings: Any) -> typer.Typer:
+    """Make an app with plain help pages; with the type of a group, one that has commands."""
     app = typer.Typer(
-        cls=group_type,
+        cls=group_type or TyperGroup,
         add_completion=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
+        **settings,
     )
-
-    @app.callback()
-    def _group() -> None:
-        pass
-
+    if group_type is not None:
+        app.callback()(lambda: None)
     return app
 
 

@@ -35,8 +35,28 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What the program does about one type of error."""
+
+    exit_code: ExitCode
+    code: str
+    hint: str = ""
+
+
 class CliError(Exception):
-    """Root of what the command line itself raises."""
+    """Root of what the command line itself raises; `outcome`: what is done about this one."""
+
+    def __init__(self, message: str, outcome: Outcome | None = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+def incomplete(what: str, text: str, failures: Sequence[str]) -> CliError:
+    """Return the error of work of which a part has failed: a "batch" or a "study"."""
+    hint = "run it again: what is finished is kept"
+    outcome = Outcome(ExitCode.INTEGRITY, f"{what}_incomplete", hint)
+    return CliError("\n".join([f"{text}:", *failures]), outcome)
 
 
 class UsageError(CliError):
@@ -59,43 +79,6 @@ class VerificationError(CliError):
     """Files that do not have the content they should have."""
 
 
-class ConfigurationError(CliError):
-    """Settings with which a pool cannot run."""
-
-
-class MergeFailedError(CliError):
-    """A merge that the pool could not make."""
-
-
-class WithdrawnFilesError(CliError):
-    """Model files on this machine that were withdrawn, or hold something that was."""
-
-
-class ResumableError(CliError):
-    """The user stopped a command that goes on where it was."""
-
-
-class BatchIncompleteError(CliError):
-    """Some sessions of a batch have failed; the others are there."""
-
-
-class StudyIncompleteError(CliError):
-    """Some steps of a study have failed; the others are there."""
-
-
-class CommandFailedError(CliError):
-    """A command that another command ran has failed."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the program does about one type of error."""
-
-    exit_code: ExitCode
-    code: str
-    hint: str = ""
-
-
 _AGAIN_HINT = "run the same command again to continue"
 _LOGIN_HINT = "log in with: poolctl auth login URL"
 _FORMATS_HINT = "poolctl inspect FILE describes a file"
@@ -108,22 +91,6 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
-    ConfigurationError: Outcome(ExitCode.USAGE, "configuration"),
-    MergeFailedError: Outcome(ExitCode.INCOMPATIBLE, "merge_failed"),
-    WithdrawnFilesError: Outcome(
-        ExitCode.NOT_ALLOWED,
-        "withdrawn",
-        "use their replacements, or make them again: "
-        "poolctl merge --replay RECIPE --without ADDRESS",
-    ),
-    ResumableError: Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT),
-    BatchIncompleteError: Outcome(
-        ExitCode.INTEGRITY, "batch_incomplete", "run it again: finished sessions are skipped"
-    ),
-    StudyIncompleteError: Outcome(
-        ExitCode.INTEGRITY, "study_incomplete", "run it again: finished steps are kept"
-    ),
-    CommandFailedError: Outcome(ExitCode.UNEXPECTED, "command_failed"),
     KeyboardInterrupt: Outcome(ExitCode.INTERRUPTED, "interrupted"),
     FileNotFoundError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     FileExistsError: Outcome(ExitCode.CONFLICT, "file_exists"),
@@ -267,7 +234,9 @@ _UNEXPECTED = Outcome(
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Return what to do about `error`: the entry of the nearest type in its ancestry."""
+    """Return what to do about `error`: its own outcome, or that of its nearest type."""
+    if isinstance(error, CliError) and error.outcome is not None:
+        return error.outcome
     if isinstance(error, server_errors.StartError) and error.code in _START_EXIT_CODES:
         return Outcome(_START_EXIT_CODES[error.code], error.code)
     if isinstance(error, agent_errors.SignatureError) and error.code:
@@ -349,4 +318,5 @@ def goes_on_when_repeated() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise ResumableError("interrupted") from None
+        outcome = Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT)
+        raise CliError("interrupted", outcome) from None

@@ -27,7 +27,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from cli.frame.app import PlainCommand, PlainGroup
+from cli.frame.app import PlainCommand, PlainGroup, new_app
 from cli.frame.output import Conventions, Invocation, Reply
 
 CommandFunction = Callable[..., Reply | None]
@@ -195,29 +195,12 @@ def _metavar(parameter: inspect.Parameter) -> str | None:
 
 def group(summary: str) -> typer.Typer:
     """Make the app of a command group (``poolctl models ...``)."""
-    app = typer.Typer(
-        cls=PlainGroup,
-        help=summary,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-    @app.callback()
-    def _group() -> None:
-        pass
-
-    return app
+    return new_app(PlainGroup, help=summary, no_args_is_help=True)
 
 
 def single() -> typer.Typer:
     """Make the app of a top-level command (``poolctl upload``)."""
-    return typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    return new_app()
 
 
 SiteOption = Annotated[str, Option("The site. Default: your own.", "SITE")]

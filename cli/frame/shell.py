@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cli.frame.errors import CommandFailedError, ExitCode
+from cli.frame.errors import CliError, ExitCode, Outcome
 from cli.frame.output import Invocation
 from cli.frame.pool_process import pool_process
 
@@ -153,7 +153,8 @@ def _data_of(line: CommandLine, answer: str) -> Any:
     except json.JSONDecodeError:
         envelope = {"success": False, "error": {"message": "ended early; see commands.log"}}
     if not envelope["success"]:
-        raise CommandFailedError(f"{line.text}: {envelope['error']['message']}")
+        text = f"{line.text}: {envelope['error']['message']}"
+        raise CliError(text, Outcome(ExitCode.UNEXPECTED, "command_failed"))
     return envelope["data"]
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address
-from cli.frame.errors import MergeFailedError, UsageError
+from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge.replaying import (
@@ -266,8 +266,9 @@ class Order:
         """Return what became of it."""
         job = self.jobs[-1]
         if job.state == "failed" and job.refusal is not None:
-            raise MergeFailedError(
-                f"merge {job.merge_id} of {job.site}/{job.name} failed: {job.refusal.message}"
+            raise CliError(
+                f"merge {job.merge_id} of {job.site}/{job.name} failed: {job.refusal.message}",
+                Outcome(ExitCode.INCOMPATIBLE, "merge_failed"),
             )
         data = job.model_dump(mode="json")
         lines: list[str] = []

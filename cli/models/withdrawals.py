@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame.addresses import count_words, first_lines
-from cli.frame.errors import InputMissingError, WithdrawnFilesError
+from cli.frame.errors import CliError, ExitCode, InputMissingError, Outcome
 from cli.frame.options import (
     Argument,
     DryRunOption,
@@ -214,11 +214,15 @@ def _check_reply(
             lines.append(f"{place}: {each.words}")
         lines = first_lines(lines, _MOST_SHOWN)
         removal = f"poolctl cache rm {' '.join(names)}" if cached else "delete these copies"
-        raise WithdrawnFilesError(
+        hint = (
+            "use their replacements, or make them again: "
+            "poolctl merge --replay RECIPE --without ADDRESS"
+        )
+        raise CliError(
             f"withdrawn, or containing a withdrawn model: {len(found)} of "
             f"{count_words(len(files), 'file')}:\n"
-            + "\n".join(lines)
-            + f"\nto remove them: {removal}"
+            + "\n".join([*lines, f"to remove them: {removal}"]),
+            Outcome(ExitCode.NOT_ALLOWED, "withdrawn", hint),
         )
     data = {"checked": len(files), "items": items}
     return Reply(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.frame.addresses import first_lines
-from cli.frame.errors import StudyIncompleteError, UsageError
+from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import DryRunOption, Option
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 
@@ -87,10 +87,8 @@ def study_reply(done: StudyResults, study: StudyOptions) -> Reply:
     if done.failed:
         lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
         total = len(done.failed) + len(done.results)
-        raise StudyIncompleteError(
-            f"{len(done.failed)} of {total} runs failed; the others are finished and "
-            f"listed in {done.files[0]}:\n" + "\n".join(lines)
-        )
+        text = f"{len(done.failed)} of {total} runs failed; the others are finished and listed in "
+        raise incomplete("study", f"{text}{done.files[0]}", lines)
     tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
     text = [*markdown_parts(tables), *(f"written {path}" for path in done.files)]
     counts = {"done": len(done.results) - done.kept, "kept": done.kept}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.frame.addresses import first_lines
-from cli.frame.errors import StudyIncompleteError, UsageError
+from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
@@ -194,10 +194,11 @@ def _check_complete(done: StudyOutcome) -> None:
     lines = first_lines([f"{outcome.title}: {outcome.reason}" for outcome in failed])
     lost = done.run.count("left out")
     besides = f", and {lost} that need their results" if lost else ""
-    raise StudyIncompleteError(
+    text = (
         f"{len(failed)} of {len(done.run.outcomes)} steps failed{besides}; the others are finished "
-        f"and listed in {done.files[0]}:\n" + "\n".join(lines)
+        f"and listed in {done.files[0]}"
     )
+    raise incomplete("study", text, lines)
 
 
 def _reply(done: StudyOutcome) -> Reply:
