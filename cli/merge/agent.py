@@ -50,9 +50,6 @@ def run(
     *,
     config: _ConfigOption = _DEFAULT_FILE,
     once: Annotated[bool, Option("Run one cycle and exit, for cron.")] = False,
-    list_events: Annotated[
-        bool, Option("List the events that the agent logs, with their keys, and exit.")
-    ] = False,
     dry_run: DryRunOption = False,
 ) -> Reply | None:
     """Keep the merged models of your site up to date, and take part in rounds, until stopped.
@@ -63,8 +60,8 @@ def run(
     contributions leave this machine, never images. You can kill the agent at any moment; the next
     start continues its work.
 
-    Each event is one line: a sentence in a terminal; of JSON with --json, in a file or a pipe
-    (--list-events explains them). With --quiet, only warnings and errors.
+    Each event is one line: a sentence in a terminal; of JSON with --json, in a file or a pipe.
+    With --quiet, only warnings and errors.
 
     With --once the exit code is 0 on success, 8 if the pool did not answer, 3 if it does not accept
     the token, 7 if another agent uses the workspace, 2 for a mistake in the configuration.
@@ -72,8 +69,6 @@ def run(
     """
     from site_agent.agent import Journal, Stopped, run_agent
 
-    if list_events:
-        return _list_events()
     chosen = _read(config)
     if dry_run:
         return _describe_plan(invocation, chosen)
@@ -93,27 +88,6 @@ def run(
     if report.failures:
         raise report.failures[0][1]
     return None
-
-
-def _list_events() -> Reply:
-    from site_agent.agent import EVENTS
-    from site_agent.agent.journal import COMMON_KEYS
-
-    items = [
-        {
-            "event": name,
-            "level": kind.level,
-            "keys": [*COMMON_KEYS, *kind.keys],
-            "meaning": kind.meaning,
-        }
-        for name, kind in EVENTS.items()
-    ]
-    rows = [[n, kind.level, " ".join(kind.keys), kind.meaning] for n, kind in EVENTS.items()]
-    common = f"every line has: {' '.join(COMMON_KEYS)}"
-    table = TableText(
-        ["event", "level", "further keys", "meaning"], rows, keep=("meaning", "further keys")
-    )
-    return Reply({"items": items}, [common, table], list(EVENTS))
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

@@ -27,10 +27,9 @@ from site_agent.agent.config import (
     RoundsConfig,
     read_config,
 )
-from site_agent.agent.journal import EVENTS, Journal
+from site_agent.agent.journal import Journal
 
 __all__ = [
-    "EVENTS",
     "EXAMPLE_CONFIG",
     "AgentConfig",
     "AgentPlan",
