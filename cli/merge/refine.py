@@ -122,8 +122,7 @@ def _sources(
     settings: RefitSettings,
     parts: Sequence[str],
 ) -> list[SiteSource]:
-    from site_agent.refinement import SiteSource, load_site
-    from site_agent.refinement.one_machine import CROP_MARGIN
+    from site_agent.refinement import CROP_MARGIN, SiteSource, load_site
 
     sources: list[SiteSource] = []
     names: list[str] = []

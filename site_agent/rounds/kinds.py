@@ -71,7 +71,7 @@ class LeafRefitPart(SitePart):
         import numpy as np
 
         from aggregators.methods.refitting import thin_base
-        from site_agent.refinement.one_machine import read_base
+        from site_agent.refinement import read_base
 
         refined = read_base(result)
         forest = thin_base(read_base(base), int(refined.trees_per_level.max()))
@@ -97,8 +97,7 @@ class LeafRefitPart(SitePart):
     ) -> tuple[tuple[int, str], ...]:
         from aggregators.methods.refitting import contribute as fit_contribution
         from aggregators.methods.refitting import find_untrained_features, write_contribution
-        from site_agent.refinement import load_site, read_base
-        from site_agent.refinement.one_machine import CROP_MARGIN
+        from site_agent.refinement import CROP_MARGIN, load_site, read_base
 
         model = read_base(base)
         if oddities := find_untrained_features(model):

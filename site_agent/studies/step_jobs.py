@@ -79,8 +79,7 @@ def _contribute(
     job: StepJob, step: Contribute, output: Path, progress: Progress
 ) -> tuple[str, ...]:
     from aggregators.methods.refitting import contribute, write_contribution
-    from site_agent.refinement import load_site, read_base
-    from site_agent.refinement.one_machine import CROP_MARGIN
+    from site_agent.refinement import CROP_MARGIN, load_site, read_base
 
     base = read_base(job.inputs[step.base])
     site = load_site(

@@ -178,7 +178,7 @@ def _is_seen(face: Float64, pictures: Float64) -> bool:
 
 
 def _load(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> SiteFaces:
-    from site_agent.refinement.one_machine import load_site
+    from site_agent.refinement import load_site
 
     own = sides.own if most is None else sides.own.first(most)
     return load_site(own.dataset, base.part_count, initial_shape=base.initial_shape).faces

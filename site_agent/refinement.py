@@ -108,18 +108,8 @@ class RefinedModel:
     contributions: tuple[Path, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class _Round:
-    sources: Sequence[SiteSource]
-    settings: RefitSettings
-    paths: Sequence[Path]
-    threads: int
-
-
-@dataclass(frozen=True)
-class _Sent:
-    path: Path
-    digest: str
+_Sent = tuple[Path, str]
+"""A contribution, and its digest."""
 
 
 def read_base(path: Path | str) -> ShapePredictor:
@@ -153,15 +143,15 @@ def refine_sites(
     require_place_for(output)
     refuse_overwriting_inputs(output, [base_path])
     current = read_base(base_path) if base is None else base
-    inputs = [_recipe_input(base_path, file_digest(base_path))]
+    inputs = [RecipeInput(digest=file_digest(base_path), file_name=base_path.name)]
     kept: list[Path] = []
     for number in range(1, plan.rounds + 1):
         report = _report_round(progress, number, plan.rounds)
         with _contribution_folder(plan.keep_in, output.parent) as folder:
-            sent = _contribute(current, _plan_round(sources, plan, number, folder), report)
+            sent = _contribute(current, sources, plan, number, folder, report=report)
             current = _combine(current, sent)
-        inputs += [_recipe_input(item.path, item.digest) for item in sent]
-        kept += [item.path for item in sent if plan.keep_in is not None]
+        inputs += [RecipeInput(digest=digest, file_name=path.name) for path, digest in sent]
+        kept += [path for path, _ in sent if plan.keep_in is not None]
     digest = write_model(current, output, format_name=format_name)
     recipe = Recipe(
         method=RecipeMethod(name=method.name, version=method.version),
@@ -181,47 +171,59 @@ def write_contributions(
 ) -> tuple[Path, ...]:
     """Write what the sites would send in the first round, and combine nothing."""
     folder.mkdir(parents=True, exist_ok=True)
-    sent = _contribute(base, _plan_round(sources, plan, 1, folder), _report_round(progress, 1, 1))
-    return tuple(item.path for item in sent)
+    report = _report_round(progress, 1, 1)
+    sent = _contribute(base, sources, plan, 1, folder, report=report)
+    return tuple(path for path, _ in sent)
 
 
-def _plan_round(
-    sources: Sequence[SiteSource], plan: RefinementPlan, number: int, folder: Path
-) -> _Round:
+def _contribute(
+    base: ShapePredictor,
+    sources: Sequence[SiteSource],
+    plan: RefinementPlan,
+    number: int,
+    folder: Path,
+    *,
+    report: Progress,
+) -> list[_Sent]:
+    """Write each site's contribution to a round, counted from 1, into a folder."""
     names = [source.name for source in sources]
     if len(set(names)) != len(names) or not names:
         raise OptionError(f"sites must have different names, not {', '.join(names) or 'none'}")
     paths = [folder / f"{name}.round-{number}{CONTRIBUTION_SUFFIX}" for name in names]
-    return _Round(sources, plan.settings_of(number), paths, plan.threads)
-
-
-def _contribute(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
-    if now.settings.mode == "level-by-level":
-        return _contribute_by_level(base, now, report)
+    settings = plan.settings_of(number)
+    if settings.mode == "level-by-level":
+        return _contribute_by_level(base, sources, settings, plan.threads, paths, report)
     sent = []
-    for place, (source, path) in enumerate(zip(now.sources, now.paths, strict=True)):
+    for place, (source, path) in enumerate(zip(sources, paths, strict=True)):
 
         def show(fraction: float, text: str, at: int = place, name: str = source.name) -> None:
-            report((at + fraction) / len(now.sources), f"{name}: {text}")
+            report((at + fraction) / len(sources), f"{name}: {text}")
 
         contribution = contribute(
-            base, source.site.faces, now.settings, threads=now.threads, progress=show
+            base, source.site.faces, settings, threads=plan.threads, progress=show
         )
-        sent.append(_Sent(path, write_contribution(contribution, path)))
+        sent.append((path, write_contribution(contribution, path)))
     return sent
 
 
-def _contribute_by_level(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
+def _contribute_by_level(  # noqa: PLR0917
+    base: ShapePredictor,
+    sources: Sequence[SiteSource],
+    settings: RefitSettings,
+    threads: int,
+    paths: Sequence[Path],
+    report: Progress,
+) -> list[_Sent]:
     """Fit level by level: all sites move their samples with what all of them found."""
-    forest = thin_base(base, now.settings.thin)
-    settings = now.settings.resolved(forest)
-    fits = [SiteFit(forest, item.site.faces, settings, now.threads) for item in now.sources]
+    forest = thin_base(base, settings.thin)
+    settings = settings.resolved(forest)
+    fits = [SiteFit(forest, item.site.faces, settings, threads) for item in sources]
     digest = forest_digest(base)
     shape = forest.leaves.shape
     with ExitStack() as stack:
         writers = [
             stack.enter_context(contribution_writer(path, shape, digest, settings.shared()))
-            for path in now.paths
+            for path in paths
         ]
         for number, level in enumerate(forest.levels(), start=1):
             fitted = [fit.fit(level) for fit in fits]
@@ -233,14 +235,14 @@ def _contribute_by_level(base: ShapePredictor, now: _Round, report: Progress) ->
                 fit.move(leaves)
                 writer.add(found.changes, found.counts)
             report(number / forest.level_count, f"level {number} of {forest.level_count}")
-    return [_Sent(path, writer.digest) for path, writer in zip(now.paths, writers, strict=True)]
+    return [(path, writer.digest) for path, writer in zip(paths, writers, strict=True)]
 
 
 def _combine(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:
-    inputs: list[MergeInput] = [base, *(read_contribution(item.path) for item in sent)]
-    names = ["the base", *(item.path.name for item in sent)]
+    inputs: list[MergeInput] = [base, *(read_contribution(path) for path, _ in sent)]
+    names = ["the base", *(path.name for path, _ in sent)]
     # The base's own digest orders no sums.
-    digests = ["", *(item.digest for item in sent)]
+    digests = ["", *(digest for _, digest in sent)]
     combined = LeafRefit().combine(
         collect_sub_models(inputs, digests, names), LeafRefit().options_type(), lambda *_: None
     )
@@ -256,10 +258,6 @@ def _contribution_folder(keep_in: Path | None, beside: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix=".refine-", dir=beside) as folder:
         yield Path(folder)
-
-
-def _recipe_input(path: Path, digest: str) -> RecipeInput:
-    return RecipeInput(digest=digest, file_name=path.name)
 
 
 def _report_round(progress: Progress | None, number: int, rounds: int) -> Progress:
@@ -301,15 +299,10 @@ def load_site(
 ) -> LoadedSite:
     """Read the grey crops around all faces that have every landmark.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-        Boxes marked `ignore` are left out.
-    parts : sequence of str
-        The model's landmarks, as `site_agent.datasets.expand_parts` takes them. Where empty: all
-        of the data set's, or those that the model's mean shape shows.
-    margin : float
-        How far beyond its box a face's image is kept, in box sizes.
+    Boxes marked `ignore` are left out. `parts`: the model's landmarks, as
+    `site_agent.datasets.expand_parts` takes them; where empty all of the data set's, or those that
+    the model's mean shape shows. `margin`: how far beyond its box a face's image is kept, in box
+    sizes.
     """
     shape = np.zeros((part_count, 2)) if initial_shape is None else initial_shape
     names = _model_parts(dataset, shape, parts)
