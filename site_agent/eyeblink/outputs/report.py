@@ -6,7 +6,8 @@ This module gathers what ``templates/blink_report.html`` shows; `report_figures`
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ import numpy as np
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statistics
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.settings import Rejection, cr_rule_text
-from site_agent.eyeblink.conditioning.summary import TrialResult
-from site_agent.eyeblink.outputs import report_figures
+from site_agent.eyeblink.conditioning.summary import TrialResult, trial_rows
+from site_agent.eyeblink.outputs import report_figures, tables
 from site_agent.eyeblink.outputs.json_files import NOTES, versions
 from site_agent.eyeblink.outputs.trace_picture import trace_caption, trace_figure
 from site_agent.eyeblink.records import Gap
@@ -64,46 +65,36 @@ MEASURES = Table(
         *map(_number, ("median", "lower quartile", "upper quartile", "mean", "SD")),
     ),
 )
-BLINKS = Table(
-    "blinks",
-    (
-        _number("no."),
-        Column("kind"),
-        Column("lids"),
-        _number("onset (s)", 3),
-        _number("shut (s)", 3),
-        _number("offset (s)", 3),
-        _number("duration (ms)", 0),
-        _number("closing (ms)", 0),
-        _number("opening (ms)", 0),
-        _number("amplitude (FEC)", 2),
-        _number("velocity (FEC/s)", 1),
-        _number("confidence", 2),
-    ),
+# Coarser than in the files.
+_DIGITS = {"s": ".3f", "ms": ".0f", "FEC": ".2f", "FEC/s": ".1f"}
+_UNIT_IN_NAME = re.compile("_(s|ms|fec|fec_per_s)$")
+
+
+def _shown(table: Table, names: str) -> Table:
+    """Return columns of a table of the session's files, with their units in the headings."""
+    by_name = {column.name: column for column in table.columns}
+    shown = []
+    for column in map(by_name.__getitem__, names.split()):
+        words = _UNIT_IN_NAME.sub("", column.name).replace("_", " ")
+        label = f"{words} ({column.unit})" if column.unit else words
+        shown.append(replace(column, label=label, format=_DIGITS.get(column.unit, ".2f")))
+    return Table(table.name, tuple(shown))
+
+
+BLINKS = _shown(
+    tables.BLINKS,
+    "blink_id kind completeness onset_s shut_from_s offset_s duration_ms closing_ms opening_ms "
+    "amplitude_fec peak_velocity_fec_per_s confidence",
 )
-DOUBTFUL = Table(
-    "doubtful",
-    (Column("kind"), _number("onset (s)", 3), _number("offset (s)", 3), _number("confidence", 2)),
+DOUBTFUL = _shown(tables.BLINKS, "kind onset_s offset_s confidence")
+TRIALS = _shown(
+    tables.TRIALS,
+    "trial trial_type cs_onset_s us_onset_s baseline cr cr_amplitude cr_onset_ms cr_peak_ms "
+    "ur_amplitude rejections",
 )
 CRITERIA = Table(
     "criteria",
     (Column("criterion of a CR"), *map(_number, ("CRs", "of valid trials", "share of CRs"))),
-)
-TRIALS = Table(
-    "trials",
-    (
-        Column("trial"),
-        Column("stimuli"),
-        _number("CS (s)", 3),
-        _number("US (s)", 3),
-        _number("baseline", 2),
-        Column("CR"),
-        _number("amplitude (FEC)", 3),
-        _number("onset (ms)", 0),
-        _number("peak (ms)", 0),
-        _number("UR (FEC)", 2),
-        Column("rejected because"),
-    ),
 )
 
 
@@ -146,7 +137,7 @@ def report_page(session: AnalysedSession) -> str:
         measures=_measures(statistics),
         doubtful_table=DOUBTFUL,
         doubtful=[
-            [each.kind, each.onset_s, each.offset_s, each.confidence]
+            [getattr(each, name) for name in DOUBTFUL.header]
             for each in session.left_out[:MOST_TABLE_ROWS]
         ],
         doubtful_count=len(session.left_out),
@@ -155,16 +146,7 @@ def report_page(session: AnalysedSession) -> str:
             [
                 blink.number,
                 f"{blink.kind} (cut)" if blink.cut else blink.kind,
-                blink.completeness,
-                blink.onset_s,
-                blink.shut_from_s,
-                blink.offset_s,
-                blink.duration_ms,
-                blink.closing_ms,
-                blink.opening_ms,
-                blink.amplitude_fec,
-                blink.peak_velocity_fec_per_s,
-                blink.confidence,
+                *(getattr(blink, name) for name in BLINKS.header[2:]),
             ]
             for blink in blinks
         ],
@@ -318,20 +300,11 @@ def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, s
 
 
 def _trial_row(result: TrialResult) -> list[object]:
-    measures = result.measures
-    return [
-        measures.trial,
-        report_figures.TYPE_TEXTS[measures.trial_type],
-        measures.cs_onset_s,
-        measures.us_onset_s,
-        measures.baseline,
-        None if result.cr is None else ("yes" if result.cr else "no"),
-        measures.cr_amplitude,
-        measures.cr_onset_ms if result.cr else None,
-        measures.cr_peak_ms if result.cr else None,
-        measures.ur_amplitude,
-        "; ".join(REASON_TEXTS[reason] for reason in result.rejections),
-    ]
+    row: dict[str, object] = {**trial_rows([result])[0]}
+    row["trial_type"] = report_figures.TYPE_TEXTS[result.measures.trial_type]
+    row["cr"] = None if result.cr is None else ("yes" if result.cr else "no")
+    row["rejections"] = "; ".join(REASON_TEXTS[reason] for reason in result.rejections)
+    return [row[name] for name in TRIALS.header]
 
 
 def _signal(session: AnalysedSession) -> list[tuple[str, str]]:
