@@ -110,13 +110,17 @@ def revoke_token(
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Revoke a token permanently."""
-    data = {"token_id": token_id, "revoked": not dry_run}
+    return _revoke(invocation, "token", token_id, yes=yes, dry_run=dry_run)
+
+
+def _revoke(invocation: Invocation, what: str, key: str, *, yes: bool, dry_run: bool) -> Reply:
+    data = {f"{what}_id": key, "revoked": not dry_run}
     if dry_run:
-        return Reply(data, f"would revoke token {token_id}", [token_id])
-    invocation.confirm(f"Revoke token {token_id}?", assume_yes=yes)
+        return Reply(data, f"would revoke {what} {key}", [key])
+    invocation.confirm(f"Revoke {what} {key}?", assume_yes=yes)
     with invocation.pool() as pool:
-        pool.tokens.revoke(token_id)
-    return Reply(data, f"revoked token {token_id}", [token_id])
+        (pool.tokens if what == "token" else pool.invitations).revoke(key)
+    return Reply(data, f"revoked {what} {key}", [key])
 
 
 def role_words(role: str, *, pool_wide: bool) -> str:
@@ -199,13 +203,7 @@ def revoke_invitation(
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Revoke an invitation. A user who has accepted it stays."""
-    data = {"invitation_id": invitation_id, "revoked": not dry_run}
-    if dry_run:
-        return Reply(data, f"would revoke invitation {invitation_id}", [invitation_id])
-    invocation.confirm(f"Revoke invitation {invitation_id}?", assume_yes=yes)
-    with invocation.pool() as pool:
-        pool.invitations.revoke(invitation_id)
-    return Reply(data, f"revoked invitation {invitation_id}", [invitation_id])
+    return _revoke(invocation, "invitation", invitation_id, yes=yes, dry_run=dry_run)
 
 
 def _invitation_state(invitation: InvitationResponse) -> str:

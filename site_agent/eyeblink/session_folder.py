@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from pydantic import Field
 
@@ -82,24 +83,17 @@ BIDS_MARK = "_desc-blink_"
 """Between the entities of a BIDS name and what a plain folder calls the file."""
 
 
+def _label() -> Any:
+    text = "Letters and digits, as BIDS wants them; a leading sub-, ses- or task- is taken off."
+    return Field(default="", description=f"{text} Empty where not given.")
+
+
 class SessionLabels(Settings, error=BlinkAnalysisError):
     """Labels of a recording; without `subject` the files have plain names."""
 
-    subject: str = Field(
-        default="",
-        description="Letters and digits, as BIDS wants them; a leading sub-, ses- or task- is "
-        "taken off. Empty where not given.",
-    )
-    session: str = Field(
-        default="",
-        description="Letters and digits, as BIDS wants them; a leading sub-, ses- or task- is "
-        "taken off. Empty where not given.",
-    )
-    task: str = Field(
-        default="",
-        description="Letters and digits, as BIDS wants them; a leading sub-, ses- or task- is "
-        "taken off. Empty where not given.",
-    )
+    subject: str = _label()
+    session: str = _label()
+    task: str = _label()
     start: datetime | None = Field(default=None, description="When the recording began.")
     age: str = Field(
         default="",

@@ -259,11 +259,9 @@ class TtlSettings(Settings, error=ConditioningError):
     """Which pulses are stimuli, and which belong together."""
 
     cs_channel: str = Field(
-        default="CS", description="Names (or numbers) of the channels; case does not matter."
+        default="CS", description="Name (or number) of the channel; case does not matter."
     )
-    us_channel: str = Field(
-        default="US", description="Names (or numbers) of the channels; case does not matter."
-    )
+    us_channel: str = Field(default="US", description="The same of the US.")
     pairing_window_ms: float = Field(default=2000.0, description="Longest CS-US interval.")
 
 
@@ -395,15 +393,9 @@ class TrialTiming(Settings, error=ConditioningError):
     detect_led: tuple[int, ...] = Field(
         default=(),
         description="X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the "
-        "CS (the US): its onsets give the times of the trials, or correct the clock "
-        "of a list of trials.",
+        "CS: its onsets give the times of the trials, or correct the clock of a list of trials.",
     )
-    detect_us_led: tuple[int, ...] = Field(
-        default=(),
-        description="X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the "
-        "CS (the US): its onsets give the times of the trials, or correct the clock "
-        "of a list of trials.",
-    )
+    detect_us_led: tuple[int, ...] = Field(default=(), description="The same for the US.")
     ttl: TtlSettings = Field(default_factory=TtlSettings)
 
 
