@@ -49,7 +49,7 @@ def long_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long")
     lines = ["session,trace,frame_rate_hz"]
     for name in ("quick1", "slow1", "quick2", "slow2"):
-        write_long_trace(folder / f"{name}.txt", 900 if name.startswith("quick") else 60_000)
+        write_long_trace(folder / f"{name}.txt", 900 if name.startswith("quick") else 20_000)
         lines.append(f"{name},{name}.txt,100")
     (folder / "sessions.csv").write_text("\n".join(lines) + "\n")
     return folder / "sessions.csv"

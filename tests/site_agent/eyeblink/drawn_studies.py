@@ -14,7 +14,7 @@ from site_agent.datasets.synthetic.conditioning import (
 
 
 def write_session(
-    folder: Path, name: str, seed: int, probability: float = 0.6, *, n_trials: int = 12
+    folder: Path, name: str, seed: int, probability: float = 0.6, *, n_trials: int = 6
 ) -> SyntheticConditioning:
     """Write ``NAME.csv`` with more digits than frames.csv has, and ``NAME_trials.csv``."""
     design = replace(ConditioningDesign(n_trials=n_trials), cr_probability=(probability,) * 2)
