@@ -93,7 +93,8 @@ class FaceDataset:
     path: Path | None
     name: str = ""
     comment: str = ""
-    images: tuple[AnnotatedImage, ...] = ()
+    # A notebook would show every landmark of every face.
+    images: tuple[AnnotatedImage, ...] = field(default=(), repr=False)
 
     def boxes(self, *, ignored: bool = False) -> Iterator[tuple[AnnotatedImage, FaceBox]]:
         """Every box with its image; boxes marked `ignore` only where `ignored` is true."""

@@ -1,0 +1,40 @@
+"""Words that newcomers get wrong, and what they are told before anything is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import write_model
+from site_agent.datasets import read_faces
+from site_agent.datasets.synthetic import write_face_dataset
+from tests.aggregators.small_models import make_detector
+from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("rounds info 7", "expected 16 hexadecimal digits"),
+        ("rounds contribute latest --data f.xml", "'latest' is not a round"),
+        ("upload m.svm --name face --term research", "`poolctl models vocabulary --terms`"),
+        ("rounds start --base a/b --sites a,b --deadline 7d --secure t.csv", "is not a charter"),
+        ("merge --replay m.svm -o n.svm", "m.svm"),
+    ],
+)
+def test_the_error_names_what_was_found_and_what_to_do(
+    words: str, said: str, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("session,trace\n")
+    write_model(make_detector(1), Path("m.svm"))
+    shown = poolctl(*words.split())
+    assert shown.code != 0
+    assert said in " ".join(shown.err.split())
+    assert "Traceback" not in shown.err
+
+
+def test_a_notebook_shows_a_data_set_without_its_faces(tmp_path: Path) -> None:
+    faces = read_faces(write_face_dataset(tmp_path, 2, image_size=(96, 96)))
+    assert len(repr(faces)) < 400
