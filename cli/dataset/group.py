@@ -36,6 +36,9 @@ def synth(
     style: Annotated[
         str, Option("Style of the images: mixed, adult-lab, infant-lab, ...")
     ] = "mixed",
+    glasses_share: Annotated[
+        float, Option("Share of persons who wear glasses.", min=0, max=1)
+    ] = 0.0,
     name: Annotated[str, Option("Name of the files.")] = "faces",
     force: ForceOption = False,
 ) -> Reply:
@@ -56,6 +59,7 @@ def synth(
             seed=seed,
             image_size=_size(size),
             style=style,
+            glasses=glasses_share,
             progress=report,
         )
     data = {"dataset": xml, "images": image_count}

@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from cli.vision.train import settings_for_blinks
+from cli.vision.train import GLASSES_SHARE, settings_for_blinks
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import eyes_of
 from site_agent.datasets.synthetic import write_face_dataset
@@ -152,7 +152,7 @@ def trace_of_session(
 def trained_models(folder: Path, seeds: int) -> Iterator[tuple[str, Path]]:
     """Yield eye models as `poolctl train starter` makes them, of bare faces and with glasses."""
     for seed in range(seeds):
-        for share in (0.0, 1 / 3):
+        for share in (0.0, GLASSES_SHARE):
             faces = folder / f"faces-{seed}-{share:.1f}"
             xml = write_face_dataset(faces, 250, 250, seed=21 + seed, glasses=share)
             settings = replace(settings_for_blinks(250), threads=1)
