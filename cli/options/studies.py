@@ -87,8 +87,8 @@ def study_reply(done: StudyResults, study: StudyOptions) -> Reply:
     if done.failed:
         lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
         total = len(done.failed) + len(done.results)
-        text = f"{len(done.failed)} of {total} runs failed; the others are finished and listed in "
-        raise incomplete("study", f"{text}{done.files[0]}", lines)
+        failed = f"{len(done.failed)} of {total} runs failed; the others are finished and listed in"
+        raise incomplete("study", f"{failed} {done.files[0]}", lines)
     tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
     text = [*markdown_parts(tables), *(f"written {path}" for path in done.files)]
     counts = {"done": len(done.results) - done.kept, "kept": done.kept}

@@ -78,12 +78,9 @@ def _look_through(
     scene: Float32, centre: Float64, lens: Float64, shrink: float, tint: Float64
 ) -> None:
     """Make what is behind a lens smaller (`shrink` below 1) and darker."""
-    y, x = np.indices(scene.shape[:2], dtype=np.float32)
-    seen = sampled(
-        scene,
-        (x - np.float32(centre[0])) / np.float32(shrink) + np.float32(centre[0]),
-        (y - np.float32(centre[1])) / np.float32(shrink) + np.float32(centre[1]),
-    )
+    rows, columns = np.indices(scene.shape[:2])
+    x, y = ((place - at) / shrink + at for place, at in zip((columns, rows), centre, strict=True))
+    seen = sampled(scene, x.astype(np.float32), y.astype(np.float32))
     blend(scene, seen * tint.astype(np.float32), _inside(scene, lens))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aggregators.formats import file_digest
-from site_agent.agent import EVENTS
+from site_agent.agent.journal import SENTENCES
 from tests.cli.conftest import Run, run_process, start_process
 from tests.site_agent.agent.lab import Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, live_pool
@@ -54,7 +54,7 @@ def lab(
 
 def lines_of(text: str) -> list[dict[str, Any]]:
     said = [json.loads(line) for line in text.splitlines()]
-    assert all(line["event"] in EVENTS for line in said)
+    assert all(line["event"] in SENTENCES for line in said)
     return said
 
 
