@@ -22,13 +22,8 @@ from pool_server import evaluations
 from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
+from pool_server.http import examples, metrics, middleware, rate_limits, session, traffic
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
-from pool_server.http.examples import add_examples
-from pool_server.http.metrics import PoolMetrics
-from pool_server.http.middleware import RequestContext
-from pool_server.http.rate_limits import RateLimits
-from pool_server.http.session import ServerParts
-from pool_server.http.traffic import Readiness, Traffic
 from pool_server.lineage import withdrawals
 from pool_server.merges import fitting
 from pool_server.merges.running import merge_in_background, recover_merges
@@ -116,14 +111,14 @@ TAGS = {
 }
 
 
-def open_parts(settings: PoolSettings) -> ServerParts:
+def open_parts(settings: PoolSettings) -> session.ServerParts:
     """Open the database and the storage that the settings name."""
     database, storage = Database.open(settings), open_storage(settings)
-    return ServerParts(
+    return session.ServerParts(
         settings=settings,
         database=database,
         storage=storage,
-        metrics=PoolMetrics(database, storage),
+        metrics=metrics.PoolMetrics(database, storage),
     )
 
 
@@ -146,10 +141,10 @@ def create_app(settings: PoolSettings) -> FastAPI:
         responses=USUAL_RESPONSES,
     )
     app.state.parts = parts
-    app.state.rate_limits = RateLimits(settings.tries_per_minute)
-    app.state.traffic = Traffic()
+    app.state.rate_limits = rate_limits.RateLimits(settings.tries_per_minute)
+    app.state.traffic = traffic.Traffic()
     app.state.check_slots = CheckSlots()
-    app.state.readiness = Readiness(parts)
+    app.state.readiness = traffic.Readiness(parts)
     api = APIRouter(prefix=API_PREFIX)
     for noun in NOUNS:
         api.include_router(noun.router)
@@ -158,7 +153,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     app.include_router(pages.pages)
     install_error_handlers(app)
     app.add_middleware(
-        RequestContext,
+        middleware.RequestContext,
         max_request_bytes=settings.max_request_bytes,
         metrics=parts.metrics,
         traffic=app.state.traffic,
@@ -166,14 +161,14 @@ def create_app(settings: PoolSettings) -> FastAPI:
     app.add_middleware(ErrorPages)
     configure_mappers()
     describe = app.openapi
-    app.openapi = lambda: app.openapi_schema or add_examples(describe())  # type: ignore[method-assign]
+    app.openapi = lambda: app.openapi_schema or examples.add_examples(describe())  # type: ignore[method-assign]
     return app
 
 
 @asynccontextmanager
 async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     """Recover from a kill, sweep from time to time, and close what was opened."""
-    parts: ServerParts = app.state.parts
+    parts: session.ServerParts = app.state.parts
     await asyncio.to_thread(recover_uploads, parts)
     await asyncio.to_thread(recover_merges, parts)
     try:

@@ -9,26 +9,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    DateTime,
-    Dialect,
-    Double,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-    false,
-    text,
-    true,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column, relationship
 
@@ -42,16 +23,16 @@ NAMING_CONVENTION = {
 }
 
 
-class UtcDateTime(TypeDecorator[datetime]):
+class UtcDateTime(sa.TypeDecorator[datetime]):
     """A moment, always with its time zone in Python, always UTC in the database.
 
     SQLite keeps no time zones; without this a value would come back naive.
     """
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         if value is None:
             return None
         if value.tzinfo is None:
@@ -62,7 +43,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_result_value(
         self,
         value: datetime | None,
-        dialect: Dialect,  # noqa: ARG002 - SQLAlchemy gives it
+        dialect: sa.Dialect,  # noqa: ARG002 - SQLAlchemy gives it
     ) -> datetime | None:
         if value is None:
             return None
@@ -75,17 +56,17 @@ def now_utc() -> datetime:
 
 
 # SQLite numbers rows itself only where the type of the primary key is INTEGER.
-BigKey = BigInteger().with_variant(Integer, "sqlite")
-NameText = Annotated[str, mapped_column(String(64))]
-DigestText = Annotated[str, mapped_column(String(64))]
-JsonStrings = Annotated[list[str], mapped_column(JSON)]
-JsonObject = Annotated[dict[str, Any], mapped_column(JSON)]
+BigKey = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+NameText = Annotated[str, mapped_column(sa.String(64))]
+DigestText = Annotated[str, mapped_column(sa.String(64))]
+JsonStrings = Annotated[list[str], mapped_column(sa.JSON)]
+JsonObject = Annotated[dict[str, Any], mapped_column(sa.JSON)]
 
 
 class Record(DeclarativeBase):
     """Base of all tables."""
 
-    metadata = MetaData(naming_convention=NAMING_CONVENTION)
+    metadata = sa.MetaData(naming_convention=NAMING_CONVENTION)
     type_annotation_map = {datetime: UtcDateTime}  # noqa: RUF012 - SQLAlchemy's own form
 
 
@@ -99,11 +80,11 @@ class SiteRecord(Record):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[NameText] = mapped_column(unique=True)
-    display_name: Mapped[str] = mapped_column(String(200), default="")
-    contact: Mapped[str] = mapped_column(String(200), default="")
+    display_name: Mapped[str] = mapped_column(sa.String(200), default="")
+    contact: Mapped[str] = mapped_column(sa.String(200), default="")
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     # Bytes that all files of the site may take together; None: no limit.
-    quota_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    quota_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
     # A suspended site is refused with all its tokens; its models stay.
     suspended_at: Mapped[datetime | None]
 
@@ -116,15 +97,15 @@ class UserRecord(Record):
     """
 
     __tablename__ = "users"
-    __table_args__ = (UniqueConstraint("site_id", "name"),)
+    __table_args__ = (sa.UniqueConstraint("site_id", "name"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     name: Mapped[NameText]
-    display_name: Mapped[str] = mapped_column(String(200), default="")
-    email: Mapped[str] = mapped_column(String(254), default="")
-    role: Mapped[str] = mapped_column(String(16))
-    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=false())
+    display_name: Mapped[str] = mapped_column(sa.String(200), default="")
+    email: Mapped[str] = mapped_column(sa.String(254), default="")
+    role: Mapped[str] = mapped_column(sa.String(16))
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     disabled_at: Mapped[datetime | None]
 
@@ -136,17 +117,17 @@ class InvitationRecord(Record):
 
     __tablename__ = "invitations"
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    email: Mapped[str] = mapped_column(String(254), default="")
-    role: Mapped[str] = mapped_column(String(16))
-    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=false())
+    id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    email: Mapped[str] = mapped_column(sa.String(254), default="")
+    role: Mapped[str] = mapped_column(sa.String(16))
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    created_by: Mapped[str] = mapped_column(String(129))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
     expires_at: Mapped[datetime]
     used_at: Mapped[datetime | None]
-    user_id: Mapped[int | None] = mapped_column(ForeignKey("users.id"))
+    user_id: Mapped[int | None] = mapped_column(sa.ForeignKey("users.id"))
     revoked_at: Mapped[datetime | None]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
@@ -165,24 +146,24 @@ class TokenRecord(Record):
     __tablename__ = "tokens"
     __table_args__ = (
         # A revoked token frees its name: the lab's "laptop" may get a new one.
-        Index(
+        sa.Index(
             "uq_tokens_site_id_name_valid",
             "site_id",
             "name",
             unique=True,
-            sqlite_where=text("revoked_at IS NULL"),
-            postgresql_where=text("revoked_at IS NULL"),
+            sqlite_where=sa.text("revoked_at IS NULL"),
+            postgresql_where=sa.text("revoked_at IS NULL"),
         ),
     )
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
+    id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     name: Mapped[NameText]
-    kind: Mapped[str] = mapped_column(String(16), default="program", server_default="program")
-    role: Mapped[str] = mapped_column(String(16))
-    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=false())
-    scopes: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
-    secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
+    kind: Mapped[str] = mapped_column(sa.String(16), default="program", server_default="program")
+    role: Mapped[str] = mapped_column(sa.String(16))
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    scopes: Mapped[list[str] | None] = mapped_column(sa.JSON(none_as_null=True))
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     expires_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
@@ -196,10 +177,10 @@ class UserTokenRecord(Record):
     """Whose a token is; those of machines belong to the site alone."""
 
     __tablename__ = "user_tokens"
-    __table_args__ = (Index(None, "user_id"),)
+    __table_args__ = (sa.Index(None, "user_id"),)
 
-    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"), primary_key=True)
-    user_id: Mapped[int] = mapped_column(ForeignKey("users.id"))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"), primary_key=True)
+    user_id: Mapped[int] = mapped_column(sa.ForeignKey("users.id"))
 
 
 class BrowserSessionRecord(Record):
@@ -210,12 +191,12 @@ class BrowserSessionRecord(Record):
     """
 
     __tablename__ = "browser_sessions"
-    __table_args__ = (Index(None, "token_id"),)
+    __table_args__ = (sa.Index(None, "token_id"),)
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
-    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"))
-    browser: Mapped[str] = mapped_column(String(200), default="")
+    id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"))
+    browser: Mapped[str] = mapped_column(sa.String(200), default="")
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     last_used_at: Mapped[datetime] = mapped_column(default=now_utc)
     proved_at: Mapped[datetime] = mapped_column(default=now_utc)
@@ -228,8 +209,8 @@ class LoginLinkRecord(Record):
 
     __tablename__ = "login_links"
 
-    secret_hash: Mapped[str] = mapped_column(String(64), primary_key=True)
-    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"))
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"))
     expires_at: Mapped[datetime]
 
 
@@ -245,23 +226,23 @@ class EvaluationRecord(Record):
     """
 
     __tablename__ = "evaluations"
-    __table_args__ = (Index(None, "digest", "id"), Index(None, "site_id", "id"))
+    __table_args__ = (sa.Index(None, "digest", "id"), sa.Index(None, "site_id", "id"))
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
     digest: Mapped[DigestText]
     # The version that was named: its scores are shown only to those who may see it.
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"))
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    dataset: Mapped[str] = mapped_column(String(128))
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    dataset: Mapped[str] = mapped_column(sa.String(128))
     dataset_digest: Mapped[DigestText]
-    split: Mapped[str] = mapped_column(String(64), default="")
-    protocol: Mapped[str] = mapped_column(String(128), default="")
-    images: Mapped[int | None] = mapped_column(Integer)
-    note: Mapped[str] = mapped_column(Text, default="")
+    split: Mapped[str] = mapped_column(sa.String(64), default="")
+    protocol: Mapped[str] = mapped_column(sa.String(128), default="")
+    images: Mapped[int | None] = mapped_column(sa.Integer)
+    note: Mapped[str] = mapped_column(sa.Text, default="")
     details: Mapped[JsonObject]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    created_by: Mapped[str] = mapped_column(String(129))
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
     scores: Mapped[list[EvaluationScoreRecord]] = relationship(
@@ -273,13 +254,13 @@ class EvaluationScoreRecord(Record):
     """``name = value`` of one evaluation, with its 95 % interval where one was measured."""
 
     __tablename__ = "evaluation_scores"
-    __table_args__ = (Index(None, "name", "value", "evaluation_id"),)
+    __table_args__ = (sa.Index(None, "name", "value", "evaluation_id"),)
 
-    evaluation_id: Mapped[int] = mapped_column(ForeignKey("evaluations.id"), primary_key=True)
+    evaluation_id: Mapped[int] = mapped_column(sa.ForeignKey("evaluations.id"), primary_key=True)
     name: Mapped[NameText] = mapped_column(primary_key=True)
-    value: Mapped[float] = mapped_column(Double)
-    low: Mapped[float | None] = mapped_column(Double)
-    high: Mapped[float | None] = mapped_column(Double)
+    value: Mapped[float] = mapped_column(sa.Double)
+    low: Mapped[float | None] = mapped_column(sa.Double)
+    high: Mapped[float | None] = mapped_column(sa.Double)
 
 
 class SiteKeyRecord(Record):
@@ -294,15 +275,15 @@ class SiteKeyRecord(Record):
 
     __tablename__ = "site_keys"
 
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"), primary_key=True)
-    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
+    id: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     name: Mapped[NameText]
-    public_key: Mapped[str] = mapped_column(Text)
-    origin: Mapped[str] = mapped_column(String(320), default="", server_default=text("''"))
+    public_key: Mapped[str] = mapped_column(sa.Text)
+    origin: Mapped[str] = mapped_column(sa.String(320), default="", server_default=sa.text("''"))
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    created_by: Mapped[str] = mapped_column(String(129))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
     revoked_at: Mapped[datetime | None]
-    revocation: Mapped[str] = mapped_column(String(16), default="", server_default=text("''"))
+    revocation: Mapped[str] = mapped_column(sa.String(16), default="", server_default=sa.text("''"))
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
 
@@ -316,14 +297,14 @@ class StatementRecord(Record):
 
     __tablename__ = "statements"
     __table_args__ = (
-        ForeignKeyConstraint(["site_id", "key_id"], ["site_keys.site_id", "site_keys.id"]),
-        Index(None, "site_id", "key_id"),
+        sa.ForeignKeyConstraint(["site_id", "key_id"], ["site_keys.site_id", "site_keys.id"]),
+        sa.Index(None, "site_id", "key_id"),
     )
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     site_id: Mapped[int]
-    key_id: Mapped[str] = mapped_column(String(64))
-    origin: Mapped[str] = mapped_column(String(320), default="", server_default=text("''"))
+    key_id: Mapped[str] = mapped_column(sa.String(64))
+    origin: Mapped[str] = mapped_column(sa.String(320), default="", server_default=sa.text("''"))
     envelope: Mapped[JsonObject]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
 
@@ -337,11 +318,11 @@ class AliasRecord(Record):
     """``site/model@name`` means this version until the alias is moved."""
 
     __tablename__ = "aliases"
-    __table_args__ = (Index(None, "version_id"),)
+    __table_args__ = (sa.Index(None, "version_id"),)
 
-    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"), primary_key=True)
     name: Mapped[NameText] = mapped_column(primary_key=True)
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"))
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
     changed_at: Mapped[datetime] = mapped_column(default=now_utc)
 
 
@@ -349,10 +330,10 @@ class GrantRecord(Record):
     """One listed site of a model; `rights` are those beyond seeing it."""
 
     __tablename__ = "grants"
-    __table_args__ = (Index(None, "site_id", "model_id"),)
+    __table_args__ = (sa.Index(None, "site_id", "model_id"),)
 
-    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"), primary_key=True)
+    model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
     rights: Mapped[JsonStrings]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
@@ -367,17 +348,17 @@ class ModelRecord(Record):
     """
 
     __tablename__ = "models"
-    __table_args__ = (UniqueConstraint("site_id", "name"),)
+    __table_args__ = (sa.UniqueConstraint("site_id", "name"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     name: Mapped[NameText]
-    kind: Mapped[str] = mapped_column(String(16))
+    kind: Mapped[str] = mapped_column(sa.String(16))
     visibility: Mapped[str] = mapped_column(
-        String(16), default="consortium", server_default=text("'consortium'")
+        sa.String(16), default="consortium", server_default=sa.text("'consortium'")
     )
     rights: Mapped[JsonStrings] = mapped_column(
-        default=lambda: ["download", "merge"], server_default=text("""'["download", "merge"]'""")
+        default=lambda: ["download", "merge"], server_default=sa.text("""'["download", "merge"]'""")
     )
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     deleted_at: Mapped[datetime | None]
@@ -409,15 +390,15 @@ class LabelRecord(Record):
 
     __tablename__ = "labels"
     __table_args__ = (
-        Index(None, "key", "value", "version_id"),
-        Index(None, "key", "number", "version_id"),
+        sa.Index(None, "key", "value", "version_id"),
+        sa.Index(None, "key", "number", "version_id"),
     )
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     key: Mapped[NameText] = mapped_column(primary_key=True)
-    value: Mapped[str] = mapped_column(String(256))
+    value: Mapped[str] = mapped_column(sa.String(256))
     number: Mapped[float | None] = mapped_column(
-        Double, default=_number_of_row, onupdate=_number_of_row
+        sa.Double, default=_number_of_row, onupdate=_number_of_row
     )
 
 
@@ -425,11 +406,11 @@ class MetricRecord(Record):
     """``name = value`` of one version; always finite."""
 
     __tablename__ = "metrics"
-    __table_args__ = (Index(None, "name", "value", "version_id"),)
+    __table_args__ = (sa.Index(None, "name", "value", "version_id"),)
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     name: Mapped[NameText] = mapped_column(primary_key=True)
-    value: Mapped[float] = mapped_column(Double)
+    value: Mapped[float] = mapped_column(sa.Double)
 
 
 class TermRecord(Record):
@@ -439,23 +420,23 @@ class TermRecord(Record):
     """
 
     __tablename__ = "terms"
-    __table_args__ = (Index(None, "code", "version_id"),)
+    __table_args__ = (sa.Index(None, "code", "version_id"),)
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
-    code: Mapped[str] = mapped_column(String(32), primary_key=True)
-    detail: Mapped[str] = mapped_column(String(256), primary_key=True, default="")
-    inherited: Mapped[bool] = mapped_column(default=False, server_default=false())
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    code: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    detail: Mapped[str] = mapped_column(sa.String(256), primary_key=True, default="")
+    inherited: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
 
 
 class MergeKeyRecord(Record):
     """The key of one version under one aggregation method."""
 
     __tablename__ = "merge_keys"
-    __table_args__ = (Index(None, "method", "key", "version_id"),)
+    __table_args__ = (sa.Index(None, "method", "key", "version_id"),)
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
-    method: Mapped[str] = mapped_column(String(64), primary_key=True)
-    key: Mapped[str] = mapped_column(String(256))
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    method: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    key: Mapped[str] = mapped_column(sa.String(256))
 
 
 class RecipeRecord(Record):
@@ -463,8 +444,8 @@ class RecipeRecord(Record):
 
     __tablename__ = "recipes"
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
-    method: Mapped[str] = mapped_column(String(64))
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    method: Mapped[str] = mapped_column(sa.String(64))
     document: Mapped[JsonObject]
 
 
@@ -477,18 +458,18 @@ class ParentRecord(Record):
 
     __tablename__ = "parents"
     __table_args__ = (
-        Index(None, "child_digest", "parent_digest"),
-        Index(None, "parent_digest", "child_digest"),
+        sa.Index(None, "child_digest", "parent_digest"),
+        sa.Index(None, "parent_digest", "child_digest"),
     )
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
     child_digest: Mapped[DigestText]
     parent_digest: Mapped[DigestText]
-    weight: Mapped[float] = mapped_column(Double)
-    method: Mapped[str] = mapped_column(String(64))
+    weight: Mapped[float] = mapped_column(sa.Double)
+    method: Mapped[str] = mapped_column(sa.String(64))
     # Family trees, terms and withdrawals follow it: the pool believes the recipe.
-    followed: Mapped[bool] = mapped_column(default=True, server_default=true())
+    followed: Mapped[bool] = mapped_column(default=True, server_default=sa.true())
 
 
 class ModelVersionRecord(Record):
@@ -500,41 +481,43 @@ class ModelVersionRecord(Record):
 
     __tablename__ = "model_versions"
     __table_args__ = (
-        UniqueConstraint("model_id", "number"),
-        UniqueConstraint("model_id", "digest"),
-        Index(None, "digest"),
-        Index(None, "kind", "id"),
-        Index(None, "state", "id"),
+        sa.UniqueConstraint("model_id", "number"),
+        sa.UniqueConstraint("model_id", "digest"),
+        sa.Index(None, "digest"),
+        sa.Index(None, "kind", "id"),
+        sa.Index(None, "state", "id"),
     )
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
+    model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"))
     number: Mapped[int]
     digest: Mapped[DigestText]
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
-    kind: Mapped[str] = mapped_column(String(16))
-    format: Mapped[str] = mapped_column(String(64))
-    file_name: Mapped[str] = mapped_column(String(255))
-    description: Mapped[str] = mapped_column(Text, default="")
+    size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
+    kind: Mapped[str] = mapped_column(sa.String(16))
+    format: Mapped[str] = mapped_column(sa.String(64))
+    file_name: Mapped[str] = mapped_column(sa.String(255))
+    description: Mapped[str] = mapped_column(sa.Text, default="")
     # As long as a small book: read only by who asks for it.
-    card: Mapped[str] = mapped_column(Text, default="", server_default=text("''"), deferred=True)
+    card: Mapped[str] = mapped_column(
+        sa.Text, default="", server_default=sa.text("''"), deferred=True
+    )
     has_card: Mapped[bool] = column_property(card != "")
     # Privacy receipts by mode, as the site has sent them.
     receipts: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
     state: Mapped[str] = mapped_column(
-        String(16), default="available", server_default=text("'available'")
+        sa.String(16), default="available", server_default=sa.text("'available'")
     )
-    state_reason: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
+    state_reason: Mapped[str] = mapped_column(sa.Text, default="", server_default=sa.text("''"))
     state_changed_at: Mapped[datetime | None]
     state_changed_by: Mapped[str] = mapped_column(
-        String(129), default="", server_default=text("''")
+        sa.String(129), default="", server_default=sa.text("''")
     )
     fingerprint: Mapped[JsonObject]
     # Tensors, trees of each level: read only by who asks for one version.
     fingerprint_lists: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    created_by: Mapped[str] = mapped_column(String(129))
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
 
     model: Mapped[ModelRecord] = relationship(lazy="raise")
     labels: Mapped[list[LabelRecord]] = relationship(lazy="raise", order_by=LabelRecord.key)
@@ -570,19 +553,19 @@ class WithdrawalRecord(Record):
     """
 
     __tablename__ = "withdrawals"
-    __table_args__ = (Index(None, "digest"),)
+    __table_args__ = (sa.Index(None, "digest"),)
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), unique=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), unique=True)
     digest: Mapped[DigestText]
-    reason: Mapped[str] = mapped_column(String(32))
-    explanation: Mapped[str] = mapped_column(Text, default="")
-    effect: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(sa.String(32))
+    explanation: Mapped[str] = mapped_column(sa.Text, default="")
+    effect: Mapped[str] = mapped_column(sa.String(16))
     # It does not reach the same file at other sites: one of them has made it of other models.
-    own_only: Mapped[bool] = mapped_column(default=False, server_default=false())
+    own_only: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    created_by: Mapped[str] = mapped_column(String(129))
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
 
     version: Mapped[ModelVersionRecord] = relationship(lazy="raise", back_populates="withdrawal")
 
@@ -591,10 +574,10 @@ class WithdrawalFlagRecord(Record):
     """A version holds, directly or through other merges, what was withdrawn."""
 
     __tablename__ = "withdrawal_flags"
-    __table_args__ = (Index(None, "withdrawal_id", "version_id"),)
+    __table_args__ = (sa.Index(None, "withdrawal_id", "version_id"),)
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
-    withdrawal_id: Mapped[int] = mapped_column(ForeignKey("withdrawals.id"), primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    withdrawal_id: Mapped[int] = mapped_column(sa.ForeignKey("withdrawals.id"), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
 
     withdrawal: Mapped[WithdrawalRecord] = relationship(lazy="raise")
@@ -604,12 +587,12 @@ class SuccessorRecord(Record):
     """A version was made again without what was withdrawn from it."""
 
     __tablename__ = "successors"
-    __table_args__ = (Index(None, "successor_id"),)
+    __table_args__ = (sa.Index(None, "successor_id"),)
 
-    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
-    successor_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    successor_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    created_by: Mapped[str] = mapped_column(String(129))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
 
     successor: Mapped[ModelVersionRecord] = relationship(lazy="raise", foreign_keys=[successor_id])
 
@@ -622,10 +605,10 @@ class DownloadRecord(Record):
     """
 
     __tablename__ = "downloads"
-    __table_args__ = (Index(None, "site_id"),)
+    __table_args__ = (sa.Index(None, "site_id"),)
 
-    version_id: Mapped[int] = mapped_column(ForeignKey(ModelVersionRecord.id), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey(SiteRecord.id), primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey(ModelVersionRecord.id), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey(SiteRecord.id), primary_key=True)
     first_at: Mapped[datetime] = mapped_column(default=now_utc)
     last_at: Mapped[datetime] = mapped_column(default=now_utc)
 
@@ -647,19 +630,19 @@ class SearchEntryRecord(Record):
 
     __tablename__ = "search_entries"
     # What is derived is not backed up, but made again.
-    __table_args__ = (Index(None, "sort_name"), {"info": {"is_derived": True}})
+    __table_args__ = (sa.Index(None, "sort_name"), {"info": {"is_derived": True}})
 
     version_id: Mapped[int] = mapped_column(
-        BigKey, ForeignKey("model_versions.id", ondelete="CASCADE"), primary_key=True
+        BigKey, sa.ForeignKey("model_versions.id", ondelete="CASCADE"), primary_key=True
     )
     # In the order of its characters, whatever the language of the database.
     sort_name: Mapped[str] = mapped_column(
-        String(160).with_variant(String(160, collation="C"), "postgresql")
+        sa.String(160).with_variant(sa.String(160, collation="C"), "postgresql")
     )
-    facets: Mapped[str] = mapped_column(Text)
-    terms: Mapped[str] = mapped_column(Text().with_variant(ARRAY(BigInteger()), "postgresql"))
+    facets: Mapped[str] = mapped_column(sa.Text)
+    terms: Mapped[str] = mapped_column(sa.Text().with_variant(ARRAY(sa.BigInteger()), "postgresql"))
     # Compared byte by byte, which is quicker.
-    words: Mapped[str] = mapped_column(Text().with_variant(Text(collation="C"), "postgresql"))
+    words: Mapped[str] = mapped_column(sa.Text().with_variant(sa.Text(collation="C"), "postgresql"))
 
 
 def is_index_of_search(name: str | None, *_more: object) -> bool:
@@ -680,9 +663,9 @@ class PictureRecord(Record):
     __table_args__ = ({"info": {"is_derived": True}},)
 
     digest: Mapped[DigestText] = mapped_column(primary_key=True)
-    size: Mapped[str] = mapped_column(String(8), primary_key=True)
-    media_type: Mapped[str] = mapped_column(String(32))
-    content: Mapped[bytes] = mapped_column(LargeBinary)
+    size: Mapped[str] = mapped_column(sa.String(8), primary_key=True)
+    media_type: Mapped[str] = mapped_column(sa.String(32))
+    content: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 # Rounds in which sites refine one model together, and sessions of the secure sum.
@@ -692,10 +675,10 @@ class RoundParticipantRecord(Record):
     """One site of one round; `late_at` is when it came too late, if it did."""
 
     __tablename__ = "round_participants"
-    __table_args__ = (Index(None, "site_id", "round_id"),)
+    __table_args__ = (sa.Index(None, "site_id", "round_id"),)
 
-    round_id: Mapped[int] = mapped_column(ForeignKey("rounds.id"), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"), primary_key=True)
+    round_id: Mapped[int] = mapped_column(sa.ForeignKey("rounds.id"), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
     late_at: Mapped[datetime | None]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
@@ -711,22 +694,22 @@ class RoundContributionRecord(Record):
 
     __tablename__ = "round_contributions"
     __table_args__ = (
-        ForeignKeyConstraint(
+        sa.ForeignKeyConstraint(
             ["round_id", "site_id"], ["round_participants.round_id", "round_participants.site_id"]
         ),
-        Index(None, "digest"),
+        sa.Index(None, "digest"),
     )
 
-    round_id: Mapped[int] = mapped_column(ForeignKey("rounds.id"), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"), primary_key=True)
+    round_id: Mapped[int] = mapped_column(sa.ForeignKey("rounds.id"), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
     digest: Mapped[DigestText]
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
-    file_name: Mapped[str] = mapped_column(String(255))
+    size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
+    file_name: Mapped[str] = mapped_column(sa.String(255))
     summary: Mapped[JsonObject]
     least_others: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    created_by: Mapped[str] = mapped_column(String(129))
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
 
     site: Mapped[SiteRecord] = relationship(lazy="raise", foreign_keys=[site_id])
 
@@ -752,34 +735,34 @@ class RoundRecord(Record):
     """
 
     __tablename__ = "rounds"
-    __table_args__ = (Index(None, "state", "id"), Index(None, "state_digest"))
+    __table_args__ = (sa.Index(None, "state", "id"), sa.Index(None, "state_digest"))
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    key: Mapped[str] = mapped_column(String(16), unique=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
-    created_by: Mapped[str] = mapped_column(String(129))
-    base_version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"))
+    key: Mapped[str] = mapped_column(sa.String(16), unique=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    base_version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
     method: Mapped[NameText]
     method_version: Mapped[int]
-    mode: Mapped[str] = mapped_column(String(32))
+    mode: Mapped[str] = mapped_column(sa.String(32))
     options: Mapped[JsonObject]
-    description: Mapped[str] = mapped_column(Text, default="")
+    description: Mapped[str] = mapped_column(sa.Text, default="")
     number: Mapped[int]
     rounds_total: Mapped[int]
-    predecessor_id: Mapped[int | None] = mapped_column(ForeignKey("rounds.id"), unique=True)
+    predecessor_id: Mapped[int | None] = mapped_column(sa.ForeignKey("rounds.id"), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     deadline: Mapped[datetime]
     duration_s: Mapped[int]
     least_others: Mapped[int]
-    secure: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
-    terms: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
-    state: Mapped[str] = mapped_column(String(16))
+    secure: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
+    terms: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
+    state: Mapped[str] = mapped_column(sa.String(16))
     ended_at: Mapped[datetime | None]
-    ended_by: Mapped[str | None] = mapped_column(String(129))
-    result_version_id: Mapped[int | None] = mapped_column(ForeignKey("model_versions.id"))
+    ended_by: Mapped[str | None] = mapped_column(sa.String(129))
+    result_version_id: Mapped[int | None] = mapped_column(sa.ForeignKey("model_versions.id"))
     state_digest: Mapped[DigestText | None]
-    state_size_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    state_size_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
     base_version: Mapped[ModelVersionRecord] = relationship(
@@ -802,10 +785,10 @@ class SecureParticipantRecord(Record):
     """One site of one session: a lab, or an aggregation server."""
 
     __tablename__ = "secure_participants"
-    __table_args__ = (Index(None, "site_id", "session_id"),)
+    __table_args__ = (sa.Index(None, "site_id", "session_id"),)
 
-    session_id: Mapped[int] = mapped_column(ForeignKey("secure_sessions.id"), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"), primary_key=True)
+    session_id: Mapped[int] = mapped_column(sa.ForeignKey("secure_sessions.id"), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
 
@@ -817,17 +800,17 @@ class SecureSessionRecord(Record):
     """
 
     __tablename__ = "secure_sessions"
-    __table_args__ = (Index(None, "ends_at"), Index(None, "round_id"))
+    __table_args__ = (sa.Index(None, "ends_at"), sa.Index(None, "round_id"))
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    key: Mapped[str] = mapped_column(String(64), unique=True)
-    descriptor: Mapped[str] = mapped_column(Text)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
-    created_by: Mapped[str] = mapped_column(String(129))
+    key: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    descriptor: Mapped[str] = mapped_column(sa.Text)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     ends_at: Mapped[datetime]
-    round_id: Mapped[int | None] = mapped_column(ForeignKey("rounds.id"))
+    round_id: Mapped[int | None] = mapped_column(sa.ForeignKey("rounds.id"))
 
     round: Mapped[RoundRecord | None] = relationship(lazy="raise")
     participants: Mapped[list[SecureParticipantRecord]] = relationship(lazy="raise")
@@ -838,17 +821,17 @@ class SecurePostRecord(Record):
 
     __tablename__ = "secure_posts"
     __table_args__ = (
-        UniqueConstraint("session_id", "phase", "site_id"),
-        Index(None, "session_id", "id"),
+        sa.UniqueConstraint("session_id", "phase", "site_id"),
+        sa.Index(None, "session_id", "id"),
     )
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    session_id: Mapped[int] = mapped_column(ForeignKey("secure_sessions.id"))
+    session_id: Mapped[int] = mapped_column(sa.ForeignKey("secure_sessions.id"))
     phase: Mapped[NameText]
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    envelope: Mapped[str] = mapped_column(Text)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    envelope: Mapped[str] = mapped_column(sa.Text)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
 
@@ -857,20 +840,20 @@ class SecureFileRecord(Record):
     """A file of one site in one session: a share that only a server can decrypt, or an opening."""
 
     __tablename__ = "secure_files"
-    __table_args__ = (Index(None, "digest"), Index(None, "site_id"))
+    __table_args__ = (sa.Index(None, "digest"), sa.Index(None, "site_id"))
 
-    session_id: Mapped[int] = mapped_column(ForeignKey("secure_sessions.id"), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"), primary_key=True)
+    session_id: Mapped[int] = mapped_column(sa.ForeignKey("secure_sessions.id"), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
     digest: Mapped[DigestText] = mapped_column(primary_key=True)
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
 
 
 # Uploads on their way into the pool, and merges that the pool makes in the background. Which
 # parts have arrived is asked of the storage, the one place that knows for certain.
 
-UPLOAD_IS_OPEN = text("state IN ('receiving', 'checking')")
+UPLOAD_IS_OPEN = sa.text("state IN ('receiving', 'checking')")
 
 
 class UploadRecord(Record):
@@ -890,7 +873,7 @@ class UploadRecord(Record):
     __tablename__ = "uploads"
     __table_args__ = (
         # At most one upload of a file to a place is under way; a second client joins it.
-        Index(
+        sa.Index(
             "uq_uploads_open",
             "site_id",
             "purpose",
@@ -900,48 +883,48 @@ class UploadRecord(Record):
             sqlite_where=UPLOAD_IS_OPEN,
             postgresql_where=UPLOAD_IS_OPEN,
         ),
-        Index(None, "state", "expires_at"),
+        sa.Index(None, "state", "expires_at"),
     )
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"))
+    id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"))
     model_name: Mapped[NameText]
     purpose: Mapped[str] = mapped_column(
-        String(16), default="version", server_default=text("'version'")
+        sa.String(16), default="version", server_default=sa.text("'version'")
     )
-    round_id: Mapped[int | None] = mapped_column(ForeignKey("rounds.id"))
-    secure_session_id: Mapped[int | None] = mapped_column(ForeignKey("secure_sessions.id"))
+    round_id: Mapped[int | None] = mapped_column(sa.ForeignKey("rounds.id"))
+    secure_session_id: Mapped[int | None] = mapped_column(sa.ForeignKey("secure_sessions.id"))
     least_others: Mapped[int | None]
     digest: Mapped[DigestText]
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
-    part_bytes: Mapped[int] = mapped_column(BigInteger)
-    file_name: Mapped[str] = mapped_column(String(255))
-    description: Mapped[str] = mapped_column(Text, default="")
+    size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
+    part_bytes: Mapped[int] = mapped_column(sa.BigInteger)
+    file_name: Mapped[str] = mapped_column(sa.String(255))
+    description: Mapped[str] = mapped_column(sa.Text, default="")
     labels: Mapped[JsonObject]
     metrics: Mapped[JsonObject]
-    recipe: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
-    card: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
+    recipe: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
+    card: Mapped[str] = mapped_column(sa.Text, default="", server_default=sa.text("''"))
     terms: Mapped[list[dict[str, str]]] = mapped_column(
-        JSON, default=list, server_default=text("'[]'")
+        sa.JSON, default=list, server_default=sa.text("'[]'")
     )
-    visibility: Mapped[str | None] = mapped_column(String(16))
-    rights: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
-    as_draft: Mapped[bool] = mapped_column(default=False, server_default=false())
-    statement: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
-    storage_handle: Mapped[str] = mapped_column(Text, default="")
-    state: Mapped[str] = mapped_column(String(16))
+    visibility: Mapped[str | None] = mapped_column(sa.String(16))
+    rights: Mapped[list[str] | None] = mapped_column(sa.JSON(none_as_null=True))
+    as_draft: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    statement: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
+    storage_handle: Mapped[str] = mapped_column(sa.Text, default="")
+    state: Mapped[str] = mapped_column(sa.String(16))
     claim_expires_at: Mapped[datetime | None]
-    refusal: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
+    refusal: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     expires_at: Mapped[datetime]
-    version_id: Mapped[int | None] = mapped_column(ForeignKey("model_versions.id"))
+    version_id: Mapped[int | None] = mapped_column(sa.ForeignKey("model_versions.id"))
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
     token: Mapped[TokenRecord] = relationship(lazy="raise")
 
 
-JOB_IS_OPEN = text("state IN ('queued', 'running')")
+JOB_IS_OPEN = sa.text("state IN ('queued', 'running')")
 
 
 class MergeJobRecord(Record):
@@ -957,9 +940,9 @@ class MergeJobRecord(Record):
 
     __tablename__ = "merge_jobs"
     __table_args__ = (
-        Index(None, "state", "id"),
-        Index(None, "site_id", "id"),
-        Index(
+        sa.Index(None, "state", "id"),
+        sa.Index(None, "site_id", "id"),
+        sa.Index(
             "uq_merge_jobs_round",
             "round_id",
             unique=True,
@@ -969,25 +952,25 @@ class MergeJobRecord(Record):
     )
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    key: Mapped[str] = mapped_column(String(16), unique=True)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
-    created_by: Mapped[str] = mapped_column(String(129))
-    round_id: Mapped[int | None] = mapped_column(ForeignKey(RoundRecord.id))
+    key: Mapped[str] = mapped_column(sa.String(16), unique=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    round_id: Mapped[int | None] = mapped_column(sa.ForeignKey(RoundRecord.id))
     model_name: Mapped[NameText]
     request: Mapped[JsonObject]
-    state: Mapped[str] = mapped_column(String(16))
-    progress: Mapped[float] = mapped_column(Double, default=0.0)
-    activity: Mapped[str] = mapped_column(Text, default="")
-    cancel_requested: Mapped[bool] = mapped_column(default=False, server_default=false())
+    state: Mapped[str] = mapped_column(sa.String(16))
+    progress: Mapped[float] = mapped_column(sa.Double, default=0.0)
+    activity: Mapped[str] = mapped_column(sa.Text, default="")
+    cancel_requested: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     attempts: Mapped[int] = mapped_column(default=0)
-    claimed_by: Mapped[str] = mapped_column(String(64), default="")
+    claimed_by: Mapped[str] = mapped_column(sa.String(64), default="")
     claim_expires_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
-    refusal: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
-    version_id: Mapped[int | None] = mapped_column(ForeignKey("model_versions.id"))
+    refusal: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
+    version_id: Mapped[int | None] = mapped_column(sa.ForeignKey("model_versions.id"))
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
     round: Mapped[RoundRecord | None] = relationship(lazy="raise")
@@ -1010,21 +993,21 @@ class AuditRecord(Record):
     """
 
     __tablename__ = "audit"
-    __table_args__ = (Index(None, "subject"), Index(None, "action", "at"))
+    __table_args__ = (sa.Index(None, "subject"), sa.Index(None, "action", "at"))
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
     at: Mapped[datetime] = mapped_column(default=now_utc)
     actor_site: Mapped[NameText]
     actor_token: Mapped[NameText]
-    actor_user: Mapped[NameText] = mapped_column(server_default=text("''"))
-    token_id: Mapped[str] = mapped_column(String(32))
+    actor_user: Mapped[NameText] = mapped_column(server_default=sa.text("''"))
+    token_id: Mapped[str] = mapped_column(sa.String(32))
     # By somebody who sees all models, and not only what their site may see.
-    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=false())
-    address: Mapped[str] = mapped_column(String(64), default="")
-    request_id: Mapped[str] = mapped_column(String(64), default="")
-    action: Mapped[str] = mapped_column(String(64))
-    subject: Mapped[str] = mapped_column(String(256))
-    outcome: Mapped[str] = mapped_column(String(32), default="done")
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    address: Mapped[str] = mapped_column(sa.String(64), default="")
+    request_id: Mapped[str] = mapped_column(sa.String(64), default="")
+    action: Mapped[str] = mapped_column(sa.String(64))
+    subject: Mapped[str] = mapped_column(sa.String(256))
+    outcome: Mapped[str] = mapped_column(sa.String(32), default="done")
     details: Mapped[JsonObject]
 
 
@@ -1054,13 +1037,13 @@ class EventRecord(Record):
     """Something that concerns one site; written in the transaction of the act itself."""
 
     __tablename__ = "events"
-    __table_args__ = (Index(None, "site_id", "id"),)
+    __table_args__ = (sa.Index(None, "site_id", "id"),)
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
     at: Mapped[datetime] = mapped_column(default=now_utc)
-    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
-    kind: Mapped[str] = mapped_column(String(64))
-    subject: Mapped[str] = mapped_column(String(256))
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    kind: Mapped[str] = mapped_column(sa.String(64))
+    subject: Mapped[str] = mapped_column(sa.String(256))
     details: Mapped[JsonObject]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")

@@ -29,7 +29,6 @@ from pool_server.wire.errors import ErrorResponse
 CHUNK_BYTES = 1024 * 1024
 _RANGE = re.compile(r"^bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))$")
 
-
 CONTENT_RESPONSES = document_errors(VersionWithdrawnError) | {
     200: {
         "description": "The whole file.",

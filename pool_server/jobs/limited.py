@@ -181,7 +181,6 @@ def helper_environment() -> dict[str, str]:
 HELPER = Helper()
 atexit.register(HELPER.close)
 
-
 MEMORY_FACTOR = 4
 """A model in memory may take this many times its file."""
 GRACE_S = 5.0

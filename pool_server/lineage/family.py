@@ -45,7 +45,6 @@ WithRecipes = Annotated[
     bool, Query(description="Give the recipe of every node, not only the root's.", examples=[True])
 ]
 
-
 _NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
 """The fields of a `LineageNode` whose digest is all that the pool knows."""
 

@@ -25,7 +25,6 @@ from pool_server.registry.withdrawal_status import address_of, name_for_site, su
 if TYPE_CHECKING:
     from aggregators.methods import Recipe
 
-
 REPLACED_EVENT = "version.replaced"
 OFFERED_EVENT = "version.successor-offered"
 

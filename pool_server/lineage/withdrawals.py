@@ -37,16 +37,12 @@ from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
 from pool_server.lineage.flags import Reach, set_flags
 from pool_server.lineage.successors import link_successor
-from pool_server.registry import access, withdrawal_status
+from pool_server.registry import access, filters, service, withdrawal_status
 from pool_server.registry import repository as registry
-from pool_server.registry.access import viewing_site
-from pool_server.registry.filters import ModelChoice
-from pool_server.registry.service import VersionToChange, VersionToRead, resolve_version
 from pool_server.wire import withdrawals as wire
 from pool_server.wire.names import Name
 
 router = APIRouter(tags=["withdrawals"])
-
 
 _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
 
@@ -57,7 +53,7 @@ _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
     dependencies=[needs("withdrawals")],
 )
 def preview_withdrawal(
-    caller: Uploader, session: ReadingSession, version: VersionToRead
+    caller: Uploader, session: ReadingSession, version: service.VersionToRead
 ) -> wire.WithdrawalPreview:
     """Return what would be flagged and which sites would be notified, without changing anything.
 
@@ -84,7 +80,7 @@ def preview_withdrawal(
 def withdraw(
     caller: Uploader,
     session: WritingSession,
-    version: VersionToChange,
+    version: service.VersionToChange,
     request: wire.WithdrawalRequest,
 ) -> wire.WithdrawalResponse:
     """Withdraw a version of one's own site, or, as a curator or admin of the pool, any.
@@ -149,7 +145,7 @@ def withdraw(
 def name_successor(
     caller: Uploader,
     session: WritingSession,
-    version: VersionToChange,
+    version: service.VersionToChange,
     request: wire.SuccessorRequest,
 ) -> wire.SuccessorResponse:
     """Name a version, of any site, that replaces one of your own site.
@@ -221,7 +217,7 @@ def check_files(
         elif not others:
             others.append(withdrawal_status.hide_name(described))
     for version, is_named in repository.flagged_versions(session, caller, wanted):
-        for flag in withdrawal_status.flags_of(version, viewing_site(caller)):
+        for flag in withdrawal_status.flags_of(version, access.viewing_site(caller)):
             # The same bytes under another name count as withdrawn, not as holding it.
             if flag.digest != version.digest or not withdrawals[version.digest]:
                 shown = flag if is_named else withdrawal_status.hide_flag_name(flag)
@@ -343,12 +339,12 @@ def _tighten(
 def _find_successor(
     session: Session, caller: Caller, version: ModelVersionRecord, address: str
 ) -> ModelVersionRecord:
-    choice = ModelChoice.parse(address).address
+    choice = filters.ModelChoice.parse(address).address
     if choice is None:
         raise RefusedError(
             f"{address} is not an address; expected SITE/NAME@VERSION", code="withdrawal_refused"
         )
-    successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
+    successor = service.resolve_version(session, caller, choice.site, choice.name, choice.reference)
     if successor.id == version.id:
         raise _unfit(successor, version, "it is that version itself")
     if successor.state != access.AVAILABLE:

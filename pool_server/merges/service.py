@@ -32,15 +32,7 @@ from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.transfers.conditions import require_visibility, require_wording
 from pool_server.transfers.publishing import require_not_deleted
-from pool_server.wire.merges import (
-    MERGE_KEY_PATTERN,
-    MergeJobPage,
-    MergeJobResponse,
-    MergeJobState,
-    MergeRequest,
-)
-from pool_server.wire.models import ROUND_FILES
-from pool_server.wire.rounds import FinishRequest
+from pool_server.wire import merges, models, rounds
 
 
 def add_job(
@@ -48,7 +40,7 @@ def add_job(
     caller: Caller,
     site: SiteRecord,
     recipe: Recipe,
-    request: MergeRequest | FinishRequest,
+    request: merges.MergeRequest | rounds.FinishRequest,
     *,
     finishes: RoundRecord | None = None,
 ) -> MergeJobRecord:
@@ -79,7 +71,7 @@ def add_job(
     return job
 
 
-def read_request(request: MergeRequest) -> Recipe:
+def read_request(request: merges.MergeRequest) -> Recipe:
     """Return the recipe of a request, checked as far as it can be without the files."""
     try:
         recipe = Recipe.model_validate(request.recipe)
@@ -137,7 +129,7 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
     return job
 
 
-def describe_job(session: Session, job: MergeJobRecord) -> MergeJobResponse:
+def describe_job(session: Session, job: MergeJobRecord) -> merges.MergeJobResponse:
     return _describe(job, _addresses(session, [job]))
 
 
@@ -147,10 +139,12 @@ def _addresses(session: Session, jobs: Any) -> dict[int, tuple[str, str]]:
     return repository.addresses_of(session, wanted) if wanted else {}
 
 
-def _describe(job: MergeJobRecord, addresses: dict[int, tuple[str, str]]) -> MergeJobResponse:
+def _describe(
+    job: MergeJobRecord, addresses: dict[int, tuple[str, str]]
+) -> merges.MergeJobResponse:
     address, digest = addresses.get(job.version_id or 0, (None, None))
     return describe(
-        MergeJobResponse,
+        merges.MergeJobResponse,
         job,
         merge_id=job.key,
         site=job.site.name,
@@ -177,7 +171,7 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
         versions = seen.get(entry.digest, [])
         known_as = f"{entry.digest}" + (f" ({entry.address})" if entry.address else "")
         if not versions and (found := find_round_files(session, [entry.digest])):
-            what = ROUND_FILES[found[entry.digest]]
+            what = models.ROUND_FILES[found[entry.digest]]
             raise MergeRefusedError(
                 f"input {known_as} is {what}, which only rounds combine",
                 hint="Download the result of the round instead.",
@@ -216,7 +210,7 @@ router = APIRouter(prefix="/merges", tags=["merges"], dependencies=[needs("merge
 MergeId = Annotated[
     str,
     Path(
-        pattern=MERGE_KEY_PATTERN,
+        pattern=merges.MERGE_KEY_PATTERN,
         description="Identifier of the merge.",
         examples=["4f1d2c3b4a596877"],
     ),
@@ -224,7 +218,7 @@ MergeId = Annotated[
 
 
 @router.post("", status_code=202, summary="Have the pool merge models")
-def start(caller: Uploader, parts: Parts, request: MergeRequest) -> MergeJobResponse:
+def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merges.MergeJobResponse:
     """Carry a recipe out in the background and publish the result, with its lineage.
 
     The result is what `poolctl merge` makes of the same recipe, byte for byte. The pool cannot
@@ -270,11 +264,11 @@ def list_merges(
     caller: SignedIn,
     session: ReadingSession,
     state: Annotated[
-        MergeJobState | None, Query(description="Only in this state.", examples=["running"])
+        merges.MergeJobState | None, Query(description="Only in this state.", examples=["running"])
     ] = None,
     limit: Limit = 50,
     before_id: BeforeId = None,
-) -> MergeJobPage:
+) -> merges.MergeJobPage:
     """Return the merges that one's own site asked for, newest first; admins see all."""
     query = repository.whole_jobs()
     if not caller.is_admin:
@@ -283,17 +277,19 @@ def list_merges(
         query = query.where(MergeJobRecord.state == state)
     page, next_cursor = find_page(session, query, MergeJobRecord.id, before_id, limit)
     addresses = _addresses(session, page)
-    return MergeJobPage(items=[_describe(job, addresses) for job in page], next_cursor=next_cursor)
+    return merges.MergeJobPage(
+        items=[_describe(job, addresses) for job in page], next_cursor=next_cursor
+    )
 
 
 @router.get("/{merge_id}", summary="Show the progress of a merge")
-def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> MergeJobResponse:
+def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> merges.MergeJobResponse:
     """Return a merge: its state, its progress, what it became or why it failed."""
     return describe_job(session, get_job(session, caller, merge_id))
 
 
 @router.post("/{merge_id}/cancel", summary="Cancel a merge")
-def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> MergeJobResponse:
+def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> merges.MergeJobResponse:
     """End a merge; one that runs ends within seconds, one that is over stays as it is."""
     job = get_job(session, caller, merge_id)
     caller.require_upload_to(job.site.name)

@@ -29,7 +29,6 @@ AliasName = Annotated[
     str, Path(max_length=80, description="Begins with a letter.", examples=["best"])
 ]
 
-
 _ALIAS = re.compile(ALIAS_PATTERN)
 
 

@@ -26,19 +26,10 @@ from pool_server.registry.responses import describe_version
 from pool_server.registry.service import resolve_version
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
-from pool_server.wire.cards import (
-    MODES,
-    CardRequest,
-    CardResponse,
-    PrivacyReceipt,
-    ReceiptPage,
-    read_card,
-    write_card,
-)
+from pool_server.wire import cards
 from pool_server.wire.models import ModelVersionResponse
 
 router = APIRouter(prefix="/models/{site}/{name}/versions/{reference}", tags=["models"])
-
 
 MOST_EVALUATIONS = 100
 
@@ -46,7 +37,7 @@ MOST_EVALUATIONS = 100
 @router.get("/card", summary="Read the card of a version", dependencies=[needs("models:read")])
 def show_card(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
-) -> CardResponse:
+) -> cards.CardResponse:
     """Return what people should know of a version: Markdown with YAML in front.
 
     Where nobody wrote one, the pool makes it of labels, metrics, terms, lineage and evaluations.
@@ -67,8 +58,8 @@ def replace_card(  # noqa: PLR0917 - FastAPI gives them by name
     site: SiteName,
     name: ModelName,
     reference: Reference,
-    request: CardRequest,
-) -> CardResponse:
+    request: cards.CardRequest,
+) -> cards.CardResponse:
     """Replace the card. An empty one restores the card that the pool generates."""
     version = resolve_version(session, caller, site, name, reference)
     replace_card_text(session, caller, version, request)
@@ -82,10 +73,10 @@ def replace_card(  # noqa: PLR0917 - FastAPI gives them by name
 )
 def show_receipts(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
-) -> ReceiptPage:
+) -> cards.ReceiptPage:
     """Return what attacks by the model's own site have found in what it sent."""
     version = resolve_version(session, caller, site, name, reference, versions=_with_receipts)
-    return ReceiptPage(items=read_receipts(version))
+    return cards.ReceiptPage(items=read_receipts(version))
 
 
 def _with_receipts() -> Select[ModelVersionRecord]:
@@ -99,18 +90,20 @@ def write_receipt(  # noqa: PLR0917 - FastAPI gives them by name
     site: SiteName,
     name: ModelName,
     reference: Reference,
-    receipt: PrivacyReceipt,
-) -> ReceiptPage:
+    receipt: cards.PrivacyReceipt,
+) -> cards.ReceiptPage:
     """Keep a receipt with a version, in place of the one of the same mode.
 
     The pool shows it as measured by the site itself.
     """
     version = resolve_version(session, caller, site, name, reference)
     keep_receipt(session, caller, version, receipt)
-    return ReceiptPage(items=read_receipts(version))
+    return cards.ReceiptPage(items=read_receipts(version))
 
 
-def describe_card(session: Session, caller: Caller, version: ModelVersionRecord) -> CardResponse:
+def describe_card(
+    session: Session, caller: Caller, version: ModelVersionRecord
+) -> cards.CardResponse:
     """Return a version's card: as it was written, or made of what the pool knows.
 
     A card that was written without front matter gets that of the record, so that other tools
@@ -124,12 +117,12 @@ def describe_card(session: Session, caller: Caller, version: ModelVersionRecord)
     if not text:
         text = make_card(described, parents, evaluations, merge)
     text += receipt_section(read_receipts(version))
-    card = read_card(text)
+    card = cards.read_card(text)
     if not card.front_matter:
         front = front_matter(described, parents, evaluations, merge)
-        text = write_card(front, f"\n{card.body.lstrip()}")
-        card = read_card(text)
-    return CardResponse(
+        text = cards.write_card(front, f"\n{card.body.lstrip()}")
+        card = cards.read_card(text)
+    return cards.CardResponse(
         address=described.address,
         written=version.has_card,
         text=text,
@@ -139,7 +132,7 @@ def describe_card(session: Session, caller: Caller, version: ModelVersionRecord)
 
 
 def replace_card_text(
-    session: Session, caller: Caller, version: ModelVersionRecord, request: CardRequest
+    session: Session, caller: Caller, version: ModelVersionRecord, request: cards.CardRequest
 ) -> None:
     """Write a version's card; an empty one brings back what the pool makes of the record.
 
@@ -178,14 +171,14 @@ def replace_card_text(
     session.flush()
 
 
-def read_receipts(version: ModelVersionRecord) -> list[PrivacyReceipt]:
+def read_receipts(version: ModelVersionRecord) -> list[cards.PrivacyReceipt]:
     """Return the privacy receipts of a version, in the order of the modes."""
     kept = version.receipts or {}
-    return [PrivacyReceipt.model_validate(kept[mode]) for mode in MODES if mode in kept]
+    return [cards.PrivacyReceipt.model_validate(kept[mode]) for mode in cards.MODES if mode in kept]
 
 
 def keep_receipt(
-    session: Session, caller: Caller, version: ModelVersionRecord, receipt: PrivacyReceipt
+    session: Session, caller: Caller, version: ModelVersionRecord, receipt: cards.PrivacyReceipt
 ) -> None:
     """Keep a privacy receipt with a version, in place of the one of the same mode."""
     caller.require_upload_to(version.model.site.name)
@@ -211,7 +204,7 @@ def keep_receipt(
 def require_card(text: str) -> None:
     """Raise `RefusedError` unless the front matter of a card can be read, if it has any."""
     try:
-        read_card(text)
+        cards.read_card(text)
     except ValueError as error:
         raise RefusedError(str(error), code="card_refused") from error
 

@@ -44,7 +44,6 @@ Force = Annotated[
     bool, Query(description="Also when something in the pool was made from it.", examples=[False])
 ]
 
-
 OPEN_ROUNDS = ("open", "closed")
 
 

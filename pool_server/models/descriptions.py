@@ -30,7 +30,6 @@ from pool_server.wire.models import DescriptionRequest, ModelVersionResponse
 
 router = APIRouter(tags=["models"])
 
-
 CHANGED_EVENT = "version.changed"
 
 

@@ -29,23 +29,16 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import describe
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.registry.access import AVAILABLE, curates_pool, may, readable_by
-from pool_server.registry.repository import among, visible_addresses, whole_versions
-from pool_server.registry.service import VersionToRead
-from pool_server.registry.terms import require_redistributable
+from pool_server.registry import access, repository, service, terms
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.keys import COMPROMISED, find_statement
-from pool_server.wire import bundles
-from pool_server.wire.merges import list_named_digests, strip_names
-from pool_server.wire.models import Right
-from pool_server.wire.names import ModelAddress
+from pool_server.wire import bundles, merges, models, names
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
 router = APIRouter(tags=["exports"], dependencies=[needs("models:read")])
 
-
-NEEDED: tuple[Right, ...] = ("download", "redistribute")
+NEEDED: tuple[models.Right, ...] = ("download", "redistribute")
 _MOST_NAMED = 10
 _MOST_TOLD = 200
 
@@ -92,7 +85,7 @@ def grant_export(
 def portable_record(
     caller: SignedIn,
     session: ReadingSession,
-    version: VersionToRead,
+    version: service.VersionToRead,
     evaluations: Annotated[
         bool, Query(description="With what sites measured of it.", examples=[True])
     ] = False,
@@ -212,15 +205,15 @@ def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) 
 
 def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
     reasons = []
-    if version.state != AVAILABLE:
+    if version.state != access.AVAILABLE:
         reasons.append(f"it is {version.state}")
     elif version.flags:
         reasons.append("it holds something that was withdrawn")
-    missing = [right for right in NEEDED if not may(caller, version.model, right)]
+    missing = [right for right in NEEDED if not access.may(caller, version.model, right)]
     if missing:
         reasons.append(f"{version.model.site.name} has not granted {' and '.join(missing)}")
     try:
-        require_redistributable(version)
+        terms.require_redistributable(version)
     except TermsForbidError as error:
         reasons.append(error.message)
     if version.statement is not None and version.statement.key.revocation == COMPROMISED:
@@ -242,10 +235,10 @@ def _recipe_for(
     if version.recipe is None:
         return None
     document = version.recipe.document
-    if curates_pool(caller) or version.model.site_id == caller.site_id:
+    if access.curates_pool(caller) or version.model.site_id == caller.site_id:
         return document
-    placed = visible_addresses(session, caller, set(list_named_digests(document)))
-    return strip_names(document, placed)
+    placed = repository.visible_addresses(session, caller, set(merges.list_named_digests(document)))
+    return merges.strip_names(document, placed)
 
 
 def _portable_statement(found: StatementRecord | None) -> bundles.PortableStatement | None:
@@ -279,7 +272,7 @@ def _export_events(caller: Caller, versions: Sequence[ModelVersionRecord]) -> li
 
 def _place_of(text: str) -> Place:
     try:
-        address = ModelAddress.parse(text)
+        address = names.ModelAddress.parse(text)
     except ValueError as error:
         raise QueryError(str(error)) from error
     if not address.reference.isdigit():
@@ -298,7 +291,7 @@ def find_places(
 ) -> Sequence[ModelVersionRecord]:
     """Return the versions at these places that the caller may see."""
     return session.scalars(
-        whole_versions()
+        repository.whole_versions()
         .where(
             or_(
                 *(
@@ -310,7 +303,7 @@ def find_places(
                     for site, name, number in sorted(set(places))
                 )
             ),
-            readable_by(caller),
+            access.readable_by(caller),
         )
         .order_by(ModelVersionRecord.id)
     ).all()
@@ -334,7 +327,7 @@ def ancestor_digests(
         .join(tree, ParentRecord.child_digest == tree.c.digest)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(readable_by(caller))
+        .where(access.readable_by(caller))
     )
     return set(session.scalars(select(tree.c.digest).limit(most + 1)))
 
@@ -344,8 +337,8 @@ def find_digests(
 ) -> Sequence[ModelVersionRecord]:
     """Return all versions with these digests that the caller may see, oldest first."""
     return session.scalars(
-        whole_versions()
-        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        repository.whole_versions()
+        .where(repository.among(ModelVersionRecord.digest, "digests"), access.readable_by(caller))
         .order_by(ModelVersionRecord.id),
         {"digests": sorted(digests)},
     ).all()

@@ -24,7 +24,6 @@ from pool_server.wire.names import ModelAddress
 
 router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
 
-
 SHARED_EVENT = "model.shared"
 
 

@@ -25,7 +25,6 @@ from pool_server.wire import people
 
 router = APIRouter(prefix="/invitations", tags=["users"])
 
-
 SECRET_PREFIX = "invite_"
 
 

@@ -15,21 +15,10 @@ from fastapi import APIRouter, Path
 from sqlalchemy import CursorResult, Select, select, update
 from sqlalchemy.orm import Session, contains_eager
 
-from pool_server.database.records import (
-    FIRST_SITE,
-    AuditRecord,
-    SiteRecord,
-    TokenRecord,
-    UserRecord,
-    local_act,
-    now_utc,
-)
+from pool_server.database import records
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
-from pool_server.http import identity
-from pool_server.http.audit import record_act
+from pool_server.http import audit, identity, parameters, rate_limits
 from pool_server.http.error_responses import document_errors
-from pool_server.http.parameters import describe
-from pool_server.http.rate_limits import Limits
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import count_sites, find_site, get_site, keeping_an_admin
 from pool_server.people.users import get_user
@@ -39,7 +28,6 @@ from pool_server.wire.sites import SCOPES
 router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[identity.needs("admin")])
 
 TOO_MANY = "tokens and invitations made or revoked with this token"
-
 
 FIRST_TOKEN = "first-admin"
 TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
@@ -61,7 +49,7 @@ def list_tokens(caller: identity.SiteAdmin, session: ReadingSession) -> people.T
 def create_token(
     caller: identity.SiteAdmin,
     session: WritingSession,
-    limits: Limits,
+    limits: rate_limits.Limits,
     request: people.TokenRequest,
 ) -> people.TokenCreatedResponse:
     """Create a token for a site, or for a user of it. The answer holds the secret, this once.
@@ -93,7 +81,7 @@ def create_token(
         user=user,
         expires_in_days=request.expires_in_days,
     )
-    record_act(session, caller, TOKEN_MADE, f"{site.name}/{token.name}", **details_of(token))
+    audit.record_act(session, caller, TOKEN_MADE, f"{site.name}/{token.name}", **details_of(token))
     return with_secret(token, secret, user_behind(session, caller))
 
 
@@ -106,7 +94,7 @@ def create_token(
 def revoke_token(
     caller: identity.SiteAdmin,
     session: WritingSession,
-    limits: Limits,
+    limits: rate_limits.Limits,
     token_id: Annotated[
         str,
         Path(
@@ -123,17 +111,17 @@ def revoke_token(
     with keeping_an_admin(session):
         token = get_token(session, caller, token_id)
         caller.require_role("admin", None if token.pool_wide else token.site.name)
-        if not end_token(session, token.id, now_utc()):
+        if not end_token(session, token.id, records.now_utc()):
             return
-    record_act(
+    audit.record_act(
         session, caller, "token.revoke", f"{token.site.name}/{token.name}", token_id=token.id
     )
 
 
-def describe_token(token: TokenRecord, made_by: str | None = None) -> people.TokenResponse:
+def describe_token(token: records.TokenRecord, made_by: str | None = None) -> people.TokenResponse:
     """Describe a token; `find_creators` finds who made it."""
     scopes = None if token.scopes is None else [each for each in SCOPES if each in token.scopes]
-    return describe(
+    return parameters.describe(
         people.TokenResponse,
         token,
         token_id=token.id,
@@ -146,16 +134,16 @@ def describe_token(token: TokenRecord, made_by: str | None = None) -> people.Tok
 
 def make_token(
     session: Session,
-    site: SiteRecord,
+    site: records.SiteRecord,
     name: str,
     role: str,
     *,
     kind: people.TokenKind = "program",
     pool_wide: bool = False,
     scopes: list[Any] | None = None,
-    user: UserRecord | None = None,
+    user: records.UserRecord | None = None,
     expires_in_days: int | None = None,
-) -> tuple[TokenRecord, str]:
+) -> tuple[records.TokenRecord, str]:
     """Write a new token, and return it with its secret."""
     if has_valid_token(session, site.id, name):
         raise ConflictError(
@@ -164,8 +152,8 @@ def make_token(
             hint="Choose another name, or revoke that token first.",
         )
     secret = identity.new_secret("feed_" if kind == "feed" else identity.SECRET_PREFIX)
-    now = now_utc()
-    token = TokenRecord(
+    now = records.now_utc()
+    token = records.TokenRecord(
         id=secrets.token_hex(8),
         site=site,
         name=name,
@@ -184,12 +172,12 @@ def make_token(
 
 
 def with_secret(
-    token: TokenRecord, secret: str, made_by: str | None = None
+    token: records.TokenRecord, secret: str, made_by: str | None = None
 ) -> people.TokenCreatedResponse:
     return people.TokenCreatedResponse(**describe_token(token, made_by).model_dump(), secret=secret)
 
 
-def details_of(token: TokenRecord) -> dict[str, Any]:
+def details_of(token: records.TokenRecord) -> dict[str, Any]:
     """Return what the audit keeps of a new token."""
     return {
         "token_id": token.id,
@@ -212,38 +200,38 @@ def create_first_admin(session: Session) -> str | None:
         session, _add_first_site(session), FIRST_TOKEN, "admin", pool_wide=True
     )
     session.add(
-        AuditRecord(
-            actor_site=FIRST_SITE,
+        records.AuditRecord(
+            actor_site=records.FIRST_SITE,
             actor_token=FIRST_TOKEN,
             token_id=token.id,
             action="pool.create",
-            subject=FIRST_SITE,
+            subject=records.FIRST_SITE,
             details={},
         )
     )
     return secret
 
 
-def _add_first_site(session: Session) -> SiteRecord:
-    site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
+def _add_first_site(session: Session) -> records.SiteRecord:
+    site = records.SiteRecord(name=records.FIRST_SITE, display_name="Administration of this pool")
     session.add(site)
     session.flush()
     return site
 
 
-def recover_admin(session: Session) -> tuple[TokenRecord, str]:
+def recover_admin(session: Session) -> tuple[records.TokenRecord, str]:
     """Make a further admin token of the whole pool, for an operator who lost the others.
 
     The pool's first site gets it, and is no longer suspended: else the token would not be valid.
     The secret is returned with it, for the one time it is shown.
     """
-    site = find_site(session, FIRST_SITE) or _add_first_site(session)
+    site = find_site(session, records.FIRST_SITE) or _add_first_site(session)
     was_suspended, site.suspended_at = site.suspended_at is not None, None
-    name = f"recovered-{now_utc():%Y%m%dt%H%M%S}"
+    name = f"recovered-{records.now_utc():%Y%m%dt%H%M%S}"
     token, secret = make_token(session, site, name, "admin", pool_wide=True)
     subject = f"{site.name}/{token.name}"
     details = details_of(token) | {"site_was_suspended": was_suspended}
-    session.add(AuditRecord(**local_act("admin.recover", subject, **details)))
+    session.add(records.AuditRecord(**records.local_act("admin.recover", subject, **details)))
     return token, secret
 
 
@@ -258,7 +246,7 @@ def _require_own_scopes(caller: identity.Caller, request: people.TokenRequest) -
         )
 
 
-def _require_within(request: people.TokenRequest, user: UserRecord) -> None:
+def _require_within(request: people.TokenRequest, user: records.UserRecord) -> None:
     if identity.rank(request.role) > identity.rank(user.role) or (
         request.pool_wide and not user.pool_wide
     ):
@@ -269,23 +257,25 @@ def _require_within(request: people.TokenRequest, user: UserRecord) -> None:
         )
 
 
-def whole_tokens(caller: identity.Caller) -> Select[TokenRecord]:
+def whole_tokens(caller: identity.Caller) -> Select[records.TokenRecord]:
     """Select tokens of the caller's site, or of all for an admin of the pool, newest first."""
     tokens = (
-        select(TokenRecord)
-        .join(TokenRecord.site)
-        .outerjoin(TokenRecord.user)
-        .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
-        .order_by(TokenRecord.created_at.desc(), TokenRecord.id)
+        select(records.TokenRecord)
+        .join(records.TokenRecord.site)
+        .outerjoin(records.TokenRecord.user)
+        .options(contains_eager(records.TokenRecord.site), contains_eager(records.TokenRecord.user))
+        .order_by(records.TokenRecord.created_at.desc(), records.TokenRecord.id)
     )
-    return tokens if caller.is_admin else tokens.where(TokenRecord.site_id == caller.site_id)
+    return (
+        tokens if caller.is_admin else tokens.where(records.TokenRecord.site_id == caller.site_id)
+    )
 
 
-def get_token(session: Session, caller: identity.Caller, token_id: str) -> TokenRecord:
+def get_token(session: Session, caller: identity.Caller, token_id: str) -> records.TokenRecord:
     """Return the token of that identifier, with its site and user."""
     token = session.scalar(
         whole_tokens(caller)
-        .where(TokenRecord.id == token_id)
+        .where(records.TokenRecord.id == token_id)
         .execution_options(populate_existing=True)
     )
     if token is None:
@@ -300,8 +290,8 @@ def get_token(session: Session, caller: identity.Caller, token_id: str) -> Token
 def end_token(session: Session, token_id: str, now: datetime) -> bool:
     """End a token's validity; False when that was done before."""
     result = session.execute(
-        update(TokenRecord)
-        .where(TokenRecord.id == token_id, TokenRecord.revoked_at.is_(None))
+        update(records.TokenRecord)
+        .where(records.TokenRecord.id == token_id, records.TokenRecord.revoked_at.is_(None))
         .values(revoked_at=now)
     )
     assert isinstance(result, CursorResult)
@@ -311,10 +301,10 @@ def end_token(session: Session, token_id: str, now: datetime) -> bool:
 def has_valid_token(session: Session, site_id: int, name: str) -> bool:
     return (
         session.scalar(
-            select(TokenRecord.id).where(
-                TokenRecord.site_id == site_id,
-                TokenRecord.name == name,
-                TokenRecord.revoked_at.is_(None),
+            select(records.TokenRecord.id).where(
+                records.TokenRecord.site_id == site_id,
+                records.TokenRecord.name == name,
+                records.TokenRecord.revoked_at.is_(None),
             )
         )
         is not None
@@ -337,14 +327,14 @@ def find_creators(session: Session) -> Creators:
     """Return who made all tokens and invitations that there ever were."""
     entries = session.execute(
         select(
-            AuditRecord.action,
-            AuditRecord.details,
-            AuditRecord.actor_site,
-            AuditRecord.actor_user,
-            AuditRecord.token_id,
+            records.AuditRecord.action,
+            records.AuditRecord.details,
+            records.AuditRecord.actor_site,
+            records.AuditRecord.actor_user,
+            records.AuditRecord.token_id,
         )
-        .where(AuditRecord.action.in_((TOKEN_MADE, INVITATION_MADE)))
-        .order_by(AuditRecord.id)
+        .where(records.AuditRecord.action.in_((TOKEN_MADE, INVITATION_MADE)))
+        .order_by(records.AuditRecord.id)
     )
     tokens: dict[str, str] = {}
     invitations: dict[str, str] = {}

@@ -62,7 +62,6 @@ PUBLIC = (AVAILABLE, WITHDRAWN)
 HIDDEN = (DRAFT, QUARANTINED)
 """States that only the own site and the pool's curators see; they wait for a curator."""
 
-
 ALL_RIGHTS: frozenset[Right] = frozenset(RIGHTS)
 NO_RIGHTS: frozenset[Right] = frozenset()
 PRIVATE: Visibility = "private"

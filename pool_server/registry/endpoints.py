@@ -14,18 +14,14 @@ from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import Limit, ModelName, Reference, SiteName
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
-from pool_server.registry import responses, service
-from pool_server.registry.access import require_right, viewing_site
+from pool_server.registry import access, repository, responses, service
 from pool_server.registry.filters import ModelQuery
 from pool_server.registry.parameters import ListingCursor, ModelFilters, Sort, page_query
-from pool_server.registry.repository import hold_families
-from pool_server.registry.service import VersionToName
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire.models import FacetsResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.withdrawals import WARNING_HEADER
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
-
 
 DOWNLOADED_EVENT = "version.downloaded"
 # Writing at every download would make every reader a writer.
@@ -75,10 +71,10 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
 
 @router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")
 def describe_version(
-    caller: SignedIn, session: ReadingSession, version: VersionToName
+    caller: SignedIn, session: ReadingSession, version: service.VersionToName
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
-    return responses.describe_version(session, version.id, viewing_site(caller))
+    return responses.describe_version(session, version.id, access.viewing_site(caller))
 
 
 @router.head(
@@ -126,7 +122,7 @@ def find_downloadable(
     """Return the version at site, name and reference, as far as it is given out."""
     with parts.database.read() as session:
         version = service.resolve_version(session, caller, *address)
-    require_right(caller, version.model, "download")
+    access.require_right(caller, version.model, "download")
     require_not_withdrawn(version)
     return version
 
@@ -148,7 +144,7 @@ def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecor
         return False
     try:
         with parts.database.write() as session:
-            hold_families(session)
+            repository.hold_families(session)
             found = session.get(DownloadRecord, key)
             if found is None:
                 session.add(DownloadRecord(version_id=version.id, site_id=caller.site_id))

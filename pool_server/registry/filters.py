@@ -23,7 +23,6 @@ _METRIC_NAME = re.compile(LABEL_KEY_PATTERN)
 _METRIC_PREFIX = "metric."
 MOST_CURSOR_CHARACTERS = 400
 
-
 _LABEL_KEY = re.compile(LABEL_KEY_PATTERN)
 _BOUND = re.compile(r"^([a-z][a-z0-9_.-]{0,63}?)\s*(<=|>=|<|>|=)\s*(\S+)$")
 _SIGN = re.compile(r"[<>=]")
@@ -113,7 +112,6 @@ def _is_identifier(key: object) -> bool:
 
 
 NEWEST_FIRST = Order()
-
 
 MetricRelation = Literal["<", "<=", ">", ">=", "="]
 

@@ -7,43 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+import sqlalchemy as sa
 from pydantic import TypeAdapter
-from sqlalchemy import (
-    CompoundSelect,
-    Double,
-    Integer,
-    Row,
-    Select,
-    Text,
-    bindparam,
-    case,
-    cast,
-    exists,
-    literal,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
 from sqlalchemy.orm import Session, contains_eager
 
-from pool_server.database.records import (
-    AliasRecord,
-    LabelRecord,
-    MergeKeyRecord,
-    MetricRecord,
-    ModelRecord,
-    ModelVersionRecord,
-    ParentRecord,
-    RecipeRecord,
-    SiteKeyRecord,
-    SiteRecord,
-    StatementRecord,
-    SuccessorRecord,
-    TermRecord,
-    WithdrawalFlagRecord,
-    WithdrawalRecord,
-)
+from pool_server.database import records
 from pool_server.http.identity import Caller
 from pool_server.registry import withdrawal_status
 from pool_server.registry.access import curates_pool, readable, viewing_site
@@ -82,7 +50,8 @@ def describe_versions(
 def describe_version(session: Session, version_id: int, viewer: int | None) -> ModelVersionResponse:
     """Return a version that the site `viewer` may see, as it sees it; None sees everything."""
     rows = session.execute(
-        _rows().add_columns(ModelVersionRecord.fingerprint_lists), {"versions": [version_id]}
+        _rows().add_columns(records.ModelVersionRecord.fingerprint_lists),
+        {"versions": [version_id]},
     ).all()
     [described] = _describe(session, rows, [version_id], viewer)
     described.fingerprint |= rows[0].fingerprint_lists
@@ -102,7 +71,7 @@ def describe_page(
 
 def _describe(
     session: Session,
-    rows: Sequence[Row[*tuple[Any, ...]]],
+    rows: Sequence[sa.Row[*tuple[Any, ...]]],
     version_ids: Sequence[int],
     viewer: int | None,
     merge_groups: MergeGroups = (),
@@ -172,7 +141,7 @@ def _read_lists(
     return lists
 
 
-def _place_in_list(row: Row[*tuple[Any, ...]]) -> tuple[Any, ...]:
+def _place_in_list(row: sa.Row[*tuple[Any, ...]]) -> tuple[Any, ...]:
     # Parents have places of their own; all others go by their names.
     return (row.number,) if row.list == "parents" else (0, row.key, row.value)
 
@@ -191,19 +160,23 @@ def _methods(keys: Sequence[ListEntry], groups: MergeGroups) -> list[str]:
 
 
 @cache
-def _rows() -> Select[*tuple[Any, ...]]:
-    version, signature, key = ModelVersionRecord, StatementRecord, SiteKeyRecord
+def _rows() -> sa.Select[*tuple[Any, ...]]:
+    version, signature, key = (
+        records.ModelVersionRecord,
+        records.StatementRecord,
+        records.SiteKeyRecord,
+    )
     marks = (
-        WithdrawalRecord.version_id,
-        WithdrawalFlagRecord.version_id,
-        SuccessorRecord.version_id,
+        records.WithdrawalRecord.version_id,
+        records.WithdrawalFlagRecord.version_id,
+        records.SuccessorRecord.version_id,
     )
     return (
-        select(
+        sa.select(
             version.id,
-            SiteRecord.name.label("site"),
-            ModelRecord.name.label("name"),
-            ModelRecord.visibility,
+            records.SiteRecord.name.label("site"),
+            records.ModelRecord.name.label("name"),
+            records.ModelRecord.visibility,
             version.number.label("version"),
             version.kind,
             version.format,
@@ -220,16 +193,16 @@ def _rows() -> Select[*tuple[Any, ...]]:
             version.created_at,
             version.created_by,
             # Of a recipe only that there is one; its document can be long.
-            RecipeRecord.method,
+            records.RecipeRecord.method,
             signature.key_id,
             signature.origin,
             signature.created_at.label("accepted_at"),
             key.revoked_at,
             key.revocation,
-            or_(*(exists().where(mark == version.id) for mark in marks)).label("is_marked"),
+            sa.or_(*(sa.exists().where(mark == version.id) for mark in marks)).label("is_marked"),
         )
         .join(version.model)
-        .join(ModelRecord.site)
+        .join(records.ModelRecord.site)
         .outerjoin(version.recipe)
         .outerjoin(version.statement)
         .outerjoin(signature.key)
@@ -238,34 +211,32 @@ def _rows() -> Select[*tuple[Any, ...]]:
 
 
 @cache
-def _readable_rows(*, curates: bool) -> Select[*tuple[Any, ...]]:
-    return _rows().where(readable(bindparam("caller_site", type_=Integer), curates=curates))
+def _readable_rows(*, curates: bool) -> sa.Select[*tuple[Any, ...]]:
+    return _rows().where(readable(sa.bindparam("caller_site", type_=sa.Integer), curates=curates))
 
 
 @cache
-def _list_statement() -> CompoundSelect[*tuple[Any, ...]]:
+def _list_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
     """Select the entries of all lists of versions in columns that every list can do with."""
-    no_text, no_number = literal("", Text), literal(0.0, Double)
+    no_text, no_number = sa.literal("", sa.Text), sa.literal(0.0, sa.Double)
+    label, metric, term = records.LabelRecord, records.MetricRecord, records.TermRecord
+    merge_key, alias, parent = records.MergeKeyRecord, records.AliasRecord, records.ParentRecord
     columns: dict[str, tuple[Any, Any, Any, Any]] = {
-        "labels": (LabelRecord.version_id, LabelRecord.key, LabelRecord.value, no_number),
-        "metrics": (MetricRecord.version_id, MetricRecord.name, no_text, MetricRecord.value),
-        "merge_keys": (
-            MergeKeyRecord.version_id, MergeKeyRecord.method, MergeKeyRecord.key, no_number,
-        ),
+        "labels": (label.version_id, label.key, label.value, no_number),
+        "metrics": (metric.version_id, metric.name, no_text, metric.value),
+        "merge_keys": (merge_key.version_id, merge_key.method, merge_key.key, no_number),
         "terms": (
-            TermRecord.version_id, TermRecord.code, TermRecord.detail,
-            case((TermRecord.inherited, 1.0), else_=0.0),
+            term.version_id, term.code, term.detail, sa.case((term.inherited, 1.0), else_=0.0)
         ),
-        "aliases": (AliasRecord.version_id, AliasRecord.name, no_text, no_number),
+        "aliases": (alias.version_id, alias.name, no_text, no_number),
         "parents": (
-            ParentRecord.version_id, ParentRecord.parent_digest, no_text,
-            cast(ParentRecord.position, Double),
+            parent.version_id, parent.parent_digest, no_text, sa.cast(parent.position, sa.Double)
         ),
     }  # fmt: skip
-    return union_all(
+    return sa.union_all(
         *(
-            select(
-                literal_column(f"'{name}'", Text).label("list"),
+            sa.select(
+                sa.literal_column(f"'{name}'", sa.Text).label("list"),
                 version_id.label("version_id"),
                 key.label("key"),
                 value.label("value"),
@@ -277,14 +248,14 @@ def _list_statement() -> CompoundSelect[*tuple[Any, ...]]:
 
 
 @cache
-def _standings() -> Select[ModelVersionRecord]:
+def _standings() -> sa.Select[records.ModelVersionRecord]:
     """Select versions with how they stand."""
     return (
-        select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
+        sa.select(records.ModelVersionRecord)
+        .join(records.ModelVersionRecord.model)
         .options(
-            contains_eager(ModelVersionRecord.model).joinedload(ModelRecord.site),
+            contains_eager(records.ModelVersionRecord.model).joinedload(records.ModelRecord.site),
             *withdrawal_status.standing_options(),
         )
-        .where(among(ModelVersionRecord.id, "versions"))
+        .where(among(records.ModelVersionRecord.id, "versions"))
     )

@@ -30,15 +30,8 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import describe
 from pool_server.people.sites import get_site
+from pool_server.wire.signatures import signatures
 from pool_server.wire.signatures.keys import PublicKey, pae
-from pool_server.wire.signatures.signatures import (
-    CHALLENGE_START,
-    CHALLENGE_TYPE,
-    ChallengeResponse,
-    ForeignKey,
-    KeyRequest,
-    KeyResponse,
-)
 from pool_server.wire.signatures.statements import Revocation
 from pool_server.wire.sites import Role
 
@@ -48,10 +41,10 @@ SUPERSEDED: Revocation = "superseded"
 COMPROMISED: Revocation = "compromised"
 
 
-def describe_key(key: SiteKeyRecord) -> KeyResponse:
+def describe_key(key: SiteKeyRecord) -> signatures.KeyResponse:
     """Return a key, loaded with its site, as clients see it."""
     return describe(
-        KeyResponse,
+        signatures.KeyResponse,
         key,
         site=key.site.name,
         key_id=key.id,
@@ -62,18 +55,18 @@ def describe_key(key: SiteKeyRecord) -> KeyResponse:
 
 def make_challenge(
     session: Session, caller: Caller, site: str, key: PublicKey
-) -> ChallengeResponse:
+) -> signatures.ChallengeResponse:
     """Return what to sign with a key to register it."""
     expires_at = now_utc().replace(microsecond=0) + CHALLENGE_LIFETIME
-    start = f"{CHALLENGE_START} {site} {key.key_id} {int(expires_at.timestamp())}"
-    return ChallengeResponse(
+    start = f"{signatures.CHALLENGE_START} {site} {key.key_id} {int(expires_at.timestamp())}"
+    return signatures.ChallengeResponse(
         challenge=f"{start} {_code_of(session, caller, start)}", expires_at=expires_at
     )
 
 
 def register_key(
-    session: Session, caller: Caller, role: Role, site_name: str, request: KeyRequest
-) -> tuple[KeyResponse, bool]:
+    session: Session, caller: Caller, role: Role, site_name: str, request: signatures.KeyRequest
+) -> tuple[signatures.KeyResponse, bool]:
     """Register a key of a site; the caller proves to hold its private half.
 
     True when the key was not there, or only as an imported one.
@@ -104,7 +97,11 @@ def register_key(
 
 
 def import_key(
-    session: Session, caller: Caller, site: SiteRecord, foreign: ForeignKey, key: PublicKey
+    session: Session,
+    caller: Caller,
+    site: SiteRecord,
+    foreign: signatures.ForeignKey,
+    key: PublicKey,
 ) -> SiteKeyRecord:
     """Keep the key of a statement that was signed for another pool."""
     lock_keys(session, site.id)
@@ -122,7 +119,7 @@ def import_key(
 
 def revoke_key(
     session: Session, caller: Caller, site_name: str, key_id: str, reason: Revocation
-) -> KeyResponse:
+) -> signatures.KeyResponse:
     """Revoke a key. A superseded one may become compromised, not the other way round."""
     caller.require_role("contributor", site_name)
     site = get_site(session, site_name)
@@ -175,7 +172,7 @@ def _add_key(
 
 
 def _require_proof(
-    session: Session, caller: Caller, site: str, key: PublicKey, request: KeyRequest
+    session: Session, caller: Caller, site: str, key: PublicKey, request: signatures.KeyRequest
 ) -> None:
     start, _, code = request.challenge.rpartition(" ")
     hint = "Ask for a new one: `poolctl keys register` does all of it."
@@ -192,7 +189,7 @@ def _require_proof(
         signature = base64.b64decode(request.signature, validate=True)
     except (binascii.Error, ValueError):
         signature = b""
-    if not key.verifies(signature, pae(CHALLENGE_TYPE, request.challenge.encode())):
+    if not key.verifies(signature, pae(signatures.CHALLENGE_TYPE, request.challenge.encode())):
         raise KeyRefusedError(
             "the challenge was not signed with the private half of this key",
             hint="Sign it as the body of a DSSE envelope, or use `poolctl keys register`.",

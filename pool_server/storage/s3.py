@@ -34,14 +34,7 @@ from urllib.parse import quote
 
 from pool_server.errors import PartMismatchError, StorageFailedError, UploadIncompleteError
 from pool_server.settings import PoolSettings
-from pool_server.storage import contract, s3_bucket
-from pool_server.storage.s3_objects import (
-    ObjectReader,
-    S3PartWriter,
-    S3Places,
-    S3Upload,
-    fetch_and_hash,
-)
+from pool_server.storage import contract, s3_bucket, s3_objects
 from pool_server.storage.scratch import ScratchFolder
 
 _CHECKSUM = {"md5": re.compile("^[0-9a-f]{32}$"), "sha256": re.compile("^[0-9a-f]{64}$")}
@@ -65,7 +58,7 @@ class S3Storage:
 
     def __init__(self, settings: PoolSettings) -> None:
         self.bucket = s3_bucket.S3Bucket(s3_bucket.S3Connection(settings))
-        self.places = S3Places.below(settings.s3_prefix)
+        self.places = s3_objects.S3Places.below(settings.s3_prefix)
         self.scratch = ScratchFolder(settings.scratch_folder)
         self._lifetime = ADDRESS_LIFETIME
         self._checksum: contract.Checksum | None = (
@@ -87,15 +80,17 @@ class S3Storage:
             # An only part has the digest of the file, which is known already.
             checksum = "sha256"
         multipart_id = self.bucket.begin_multipart(self.places.blob(upload_id), checksum)
-        return S3Upload(upload_id, size_bytes, part_bytes, multipart_id, checksum).handle()
+        return s3_objects.S3Upload(
+            upload_id, size_bytes, part_bytes, multipart_id, checksum
+        ).handle()
 
     def part_checksum(self, handle: str) -> contract.Checksum | None:
-        return S3Upload.of(handle).checksum
+        return s3_objects.S3Upload.of(handle).checksum
 
     def part_address(
         self, handle: str, number: int, size_bytes: int, checksum: str | None = None
     ) -> contract.PartAddress:
-        upload = S3Upload.of(handle)
+        upload = s3_objects.S3Upload.of(handle)
         arguments: dict[str, object] = {}
         headers = {"Content-Length": str(size_bytes)}
         if upload.checksum is not None:
@@ -123,14 +118,14 @@ class S3Storage:
         )
         return contract.PartAddress(url, headers, expires_at)
 
-    def open_part(self, handle: str, number: int, size_bytes: int) -> S3PartWriter:
-        upload = S3Upload.of(handle)
+    def open_part(self, handle: str, number: int, size_bytes: int) -> s3_objects.S3PartWriter:
+        upload = s3_objects.S3Upload.of(handle)
         key = self.places.blob(upload.upload_id)
         check = contract.PartCheck(number, size_bytes)
-        return S3PartWriter(self.bucket, key, upload, check, self.scratch)
+        return s3_objects.S3PartWriter(self.bucket, key, upload, check, self.scratch)
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
-        upload = S3Upload.of(handle)
+        upload = s3_objects.S3Upload.of(handle)
         try:
             parts = self.bucket.parts(self.places.blob(upload.upload_id), upload.multipart_id)
         except s3_bucket.MultipartGoneError:
@@ -143,7 +138,7 @@ class S3Storage:
 
     @contextmanager
     def assembled(self, handle: str, part_count: int, digest: str) -> Iterator[Path]:
-        upload = S3Upload.of(handle)
+        upload = s3_objects.S3Upload.of(handle)
         key = self.places.blob(upload.upload_id)
         self._join(upload, part_count)
         size_bytes = self.bucket.size_of(key)
@@ -152,14 +147,14 @@ class S3Storage:
                 f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes"
             )
         with self.scratch.file(upload.size_bytes) as (path, file):
-            found = fetch_and_hash(
+            found = s3_objects.fetch_and_hash(
                 self.bucket.connection, key, upload.size_bytes, upload.part_bytes, file
             )
             contract.require_digest(found, digest)
             yield path
 
     def publish(self, handle: str, digest: str) -> None:
-        upload = S3Upload.of(handle)
+        upload = s3_objects.S3Upload.of(handle)
         known = self._find_published(digest)
         if known is not None and self._is_whole(known):
             return
@@ -171,7 +166,7 @@ class S3Storage:
         )
 
     def discard(self, handle: str) -> None:
-        upload = S3Upload.of(handle)
+        upload = s3_objects.S3Upload.of(handle)
         self.bucket.abort(self.places.blob(upload.upload_id), upload.multipart_id)
         self._drop(upload.upload_id, settled=False)
 
@@ -194,14 +189,16 @@ class S3Storage:
     def open_content(self, digest: str) -> BinaryIO:
         known = self._require_published(digest)
         key = self.places.blob(known.upload_id)
-        return cast("BinaryIO", ObjectReader(self.bucket.connection, key, known.size_bytes))
+        return cast(
+            "BinaryIO", s3_objects.ObjectReader(self.bucket.connection, key, known.size_bytes)
+        )
 
     @contextmanager
     def content_file(self, digest: str) -> Iterator[Path]:
         known = self._require_published(digest)
         key = self.places.blob(known.upload_id)
         with self.scratch.file(known.size_bytes) as (path, file):
-            found = fetch_and_hash(
+            found = s3_objects.fetch_and_hash(
                 self.bucket.connection, key, known.size_bytes, known.part_bytes, file
             )
             if found != digest:
@@ -235,7 +232,7 @@ class S3Storage:
         for handle in live_handles:
             # Uploads that began while the pool kept its files elsewhere have nothing here.
             with suppress(StorageFailedError):
-                live.add(S3Upload.of(handle).upload_id)
+                live.add(s3_objects.S3Upload.of(handle).upload_id)
         for key, multipart_id, begun in list(self.bucket.multiparts(self.places.blobs)):
             if key.rpartition("/")[2] not in live and begun < older_than:
                 self.bucket.abort(key, multipart_id)
@@ -259,7 +256,7 @@ class S3Storage:
             self._can_write = True
         self.bucket.require_answer()
 
-    def _join(self, upload: S3Upload, part_count: int) -> None:
+    def _join(self, upload: s3_objects.S3Upload, part_count: int) -> None:
         key = self.places.blob(upload.upload_id)
         try:
             parts = self.bucket.parts(key, upload.multipart_id)
@@ -274,7 +271,7 @@ class S3Storage:
         except s3_bucket.MultipartGoneError:
             self._require_joined(upload)
 
-    def _require_joined(self, upload: S3Upload) -> None:
+    def _require_joined(self, upload: s3_objects.S3Upload) -> None:
         if self.bucket.size_of(self.places.blob(upload.upload_id)) is None:
             raise contract.upload_given_up()
 

@@ -18,21 +18,7 @@ import urllib3
 from botocore.exceptions import BotoCoreError
 
 from pool_server.errors import StorageFailedError
-from pool_server.storage.contract import (
-    CheckedWriter,
-    Checksum,
-    PartCheck,
-    disk_refusal,
-    upload_given_up,
-)
-from pool_server.storage.s3_bucket import (
-    CHECKSUM_FIELDS,
-    MultipartGoneError,
-    S3Bucket,
-    S3Connection,
-    encode_checksum,
-    translate_errors,
-)
+from pool_server.storage import contract, s3_bucket
 from pool_server.storage.scratch import ScratchFolder, write_all
 
 # What is read, written and hashed at a time stays in the processor's own memory.
@@ -55,7 +41,7 @@ class ObjectReader(io.RawIOBase):
     is not fetched. Each reading fills all that was asked for, up to the end.
     """
 
-    def __init__(self, connection: S3Connection, key: str, size_bytes: int) -> None:
+    def __init__(self, connection: s3_bucket.S3Connection, key: str, size_bytes: int) -> None:
         super().__init__()
         self._connection = connection
         self._key = key
@@ -88,7 +74,7 @@ class ObjectReader(io.RawIOBase):
         wanted = max(0, min(len(target), self._size_bytes - self._position))
         filled = failures = 0
         while filled < wanted:
-            with translate_errors(f"read {self._key}"):
+            with s3_bucket.translate_errors(f"read {self._key}"):
                 try:
                     chunk = self._read_some(wanted - filled)
                 except _BROKEN_OFF:
@@ -126,7 +112,7 @@ class ObjectReader(io.RawIOBase):
 
 
 def fetch_and_hash(
-    connection: S3Connection, key: str, size_bytes: int, part_bytes: int, file: BinaryIO
+    connection: s3_bucket.S3Connection, key: str, size_bytes: int, part_bytes: int, file: BinaryIO
 ) -> str:
     """Copy an object, made of parts of `part_bytes`, into an open file; return its SHA-256.
 
@@ -160,7 +146,7 @@ def _write_at(descriptor: int, position: int, reader: ObjectReader) -> None:
             try:
                 written = os.pwrite(descriptor, rest, position)
             except OSError as error:
-                raise disk_refusal("write a file to look at", error) from error
+                raise contract.disk_refusal("write a file to look at", error) from error
             position += written
             rest = rest[written:]
 
@@ -188,11 +174,16 @@ def _in_order(fetch: Callable[[int, int], int], ranges: list[tuple[int, int]]) -
                 future.cancel()
 
 
-class S3PartWriter(CheckedWriter):
+class S3PartWriter(contract.CheckedWriter):
     """Keeps a part on the disk until it is whole, and sends it then."""
 
     def __init__(
-        self, bucket: S3Bucket, key: str, upload: S3Upload, check: PartCheck, scratch: ScratchFolder
+        self,
+        bucket: s3_bucket.S3Bucket,
+        key: str,
+        upload: S3Upload,
+        check: contract.PartCheck,
+        scratch: ScratchFolder,
     ) -> None:
         super().__init__(check)
         self._bucket = bucket
@@ -210,7 +201,7 @@ class S3PartWriter(CheckedWriter):
         try:
             write_all(file, chunk)
         except OSError as error:
-            raise disk_refusal("write a part", error) from error
+            raise contract.disk_refusal("write a part", error) from error
 
     def finish(self, digest: str | None = None) -> None:
         file = self._open_file()
@@ -220,7 +211,7 @@ class S3PartWriter(CheckedWriter):
         arguments = {}
         if self._upload.checksum is not None:
             checksums = {"md5": self._md5.hexdigest(), "sha256": self._check.digest}
-            arguments[CHECKSUM_FIELDS[self._upload.checksum]] = encode_checksum(
+            arguments[s3_bucket.CHECKSUM_FIELDS[self._upload.checksum]] = s3_bucket.encode_checksum(
                 checksums[self._upload.checksum]
             )
         try:
@@ -232,8 +223,8 @@ class S3PartWriter(CheckedWriter):
                 ContentLength=self._check.size_bytes,
                 **arguments,
             )
-        except MultipartGoneError as error:
-            raise upload_given_up() from error
+        except s3_bucket.MultipartGoneError as error:
+            raise contract.upload_given_up() from error
         self.discard()
 
     def discard(self) -> None:
@@ -256,7 +247,7 @@ class S3Upload:
     size_bytes: int
     part_bytes: int
     multipart_id: str
-    checksum: Checksum | None
+    checksum: contract.Checksum | None
 
     def handle(self) -> str:
         return json.dumps(asdict(self))

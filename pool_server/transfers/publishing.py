@@ -29,10 +29,7 @@ from pool_server.lineage.flags import flag_published
 from pool_server.lineage.repository import limit_withdrawals
 from pool_server.lineage.successors import link_published
 from pool_server.people.usage import require_room
-from pool_server.registry import repository
-from pool_server.registry.access import AVAILABLE, DELETED, DRAFT
-from pool_server.registry.repository import among
-from pool_server.registry.terms import add_terms
+from pool_server.registry import access, repository, terms
 from pool_server.registry.withdrawal_status import address_of, name_for_site
 from pool_server.settings import PoolSettings
 from pool_server.signatures.keys import lock_keys
@@ -73,7 +70,7 @@ def add_version(
         file_name=upload.file_name,
         description=upload.description,
         card=upload.card,
-        state=DRAFT if upload.as_draft else AVAILABLE,
+        state=access.DRAFT if upload.as_draft else access.AVAILABLE,
         **checked.fingerprint_columns,
         created_by=f"{caller.site}/{caller.token_name}",
         token_id=caller.token_id,
@@ -100,7 +97,7 @@ def add_version(
         followed = is_proven or _is_believed(session, caller, upload.site_id, version, recipe)
         _add_recipe(session, version, recipe, followed=followed)
         inputs = set(recipe.input_digests) - {version.digest} if followed else set()
-    add_terms(
+    terms.add_terms(
         session,
         upload.site_id,
         version,
@@ -111,7 +108,7 @@ def add_version(
     record_act(
         session,
         caller,
-        "version.add" if version.state != AVAILABLE else "version.publish",
+        "version.add" if version.state != access.AVAILABLE else "version.publish",
         f"{site}/{model.name}@{version.number}",
         digest=version.digest,
         size_bytes=version.size_bytes,
@@ -169,13 +166,13 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
             code="model_deleted",
             hint="Upload it under another name.",
         )
-    if version is not None and version.state == DELETED:
+    if version is not None and version.state == access.DELETED:
         raise ConflictError(
             f"{version.model.site.name}/{version.model.name} had this file as version "
             f"{version.number}, which was deleted",
             code="wrong_state",
             hint="Upload it under another name.",
-            details={"found": DELETED},
+            details={"found": access.DELETED},
         )
 
 
@@ -189,7 +186,7 @@ def _sharing_of_first(upload: UploadRecord) -> dict[str, Any]:
 def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord) -> None:
     """Keep a version a draft whose very bytes are quarantined under another name."""
     if repository.find_quarantining_actors(session, site_id, version.digest):
-        version.state, version.state_reason = DRAFT, "the same file is quarantined elsewhere"
+        version.state, version.state_reason = access.DRAFT, "the same file is quarantined elsewhere"
 
 
 def _is_proven(
@@ -289,7 +286,7 @@ def _name_for_owner(site_id: int, version: ModelVersionRecord, recipe: Recipe | 
 
 def notify_curators(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:
     """Notify the sites of the pool's curators of a draft that only they can publish."""
-    if version.state != DRAFT or not (settings.curated or version.state_reason):
+    if version.state != access.DRAFT or not (settings.curated or version.state_reason):
         return
     curators = select(TokenRecord.site_id).where(
         TokenRecord.pool_wide,
@@ -318,8 +315,8 @@ def _first_versions(
     oldest = (
         select(func.min(ModelVersionRecord.id))
         .where(
-            among(ModelVersionRecord.digest, "digests"),
-            ModelVersionRecord.state != DELETED,
+            repository.among(ModelVersionRecord.digest, "digests"),
+            ModelVersionRecord.state != access.DELETED,
             ModelVersionRecord.id != other_than,
         )
         .group_by(ModelVersionRecord.digest)

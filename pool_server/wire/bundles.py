@@ -20,7 +20,6 @@ MOST_VERSIONS = 10_000
 """So many versions one bundle may hold."""
 MOST_EVALUATIONS = 1000
 
-
 Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 
 

@@ -10,16 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from pool_server.wire.evaluations import DATASET_PATTERN, SPLIT_PATTERN
-from pool_server.wire.models import ALIAS_PATTERN
-from pool_server.wire.names import (
-    DIGEST_PATTERN,
-    FILE_NAME_PATTERN,
-    LABEL_KEY_PATTERN,
-    LINE_PATTERN,
-    NAME_PATTERN,
-)
-from pool_server.wire.people import EMAIL_PATTERN
+from pool_server.wire import evaluations, models, names, people
 
 
 class ErrorBody(BaseModel):
@@ -40,16 +31,15 @@ _MOST_CHARACTERS = 80
 _ONE_LINE = (
     "one line of text, without control characters, marks of direction and characters without width"
 )
+_SMALL = "small letters a-z, digits and . _ -"
+_KEY = f"{_SMALL}, beginning with a letter, at most 64 characters"
 _FILE_NAME = "the name of a file or a thing on one line, without / and \\"
 
 PATTERN_WORDS: Mapping[str, str] = {
-    NAME_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter or digit, at most "
-    "64 characters",
-    LABEL_KEY_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter, at most 64 "
-    "characters",
-    ALIAS_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter, at most 64 "
-    "characters",
-    DIGEST_PATTERN: "64 of the digits 0-9 and a-f",
+    names.NAME_PATTERN: f"{_SMALL}, beginning with a letter or digit, at most 64 characters",
+    names.LABEL_KEY_PATTERN: _KEY,
+    models.ALIAS_PATTERN: _KEY,
+    names.DIGEST_PATTERN: "64 of the digits 0-9 and a-f",
     r"^[0-9a-f]{16}$": "16 of the digits 0-9 and a-f",
     "^([0-9a-f]{32}|[0-9a-f]{64})$": "32 or 64 of the digits 0-9 and a-f",
     r"^[A-Za-z0-9+/]{43}=$": "an Ed25519 key of 32 bytes in base64",
@@ -57,13 +47,13 @@ PATTERN_WORDS: Mapping[str, str] = {
     "site-a@pool.example.org",
     r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$": "two words with a dot between, for example "
     "version.published",
-    EMAIL_PATTERN: "an e-mail address, or nothing",
-    LINE_PATTERN: _ONE_LINE,
+    people.EMAIL_PATTERN: "an e-mail address, or nothing",
+    names.LINE_PATTERN: _ONE_LINE,
     r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$": "text without control characters",
     r"^[^\x00]*$": "text without the character of number 0",
-    FILE_NAME_PATTERN: _FILE_NAME,
-    DATASET_PATTERN: _FILE_NAME,
-    SPLIT_PATTERN: _FILE_NAME,
+    names.FILE_NAME_PATTERN: _FILE_NAME,
+    evaluations.DATASET_PATTERN: _FILE_NAME,
+    evaluations.SPLIT_PATTERN: _FILE_NAME,
     r"^([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*$": "letters a-z, digits and . _ -, in parts with / "
     "between, for example pools/ours/",
     "^((download|merge|redistribute)(,(download|merge|redistribute))*)?$": "some of download, "

@@ -134,7 +134,6 @@ class ModelVersionResponse(BaseModel):
 
 ModelPage = names.Page[ModelVersionResponse]
 
-
 CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM = "contribution", "optimiser-state", "secure-sum"
 ROUND_FILES = {
     CONTRIBUTION: "a site's contribution to a round",

@@ -18,7 +18,6 @@ ParticipantState = Literal["waiting", "contributed", "late", "missing"]
 
 ROUND_KEY_PATTERN = r"^[0-9a-f]{16}$"
 
-
 DEFAULT_LEAST_OTHERS = 2
 """With one other site, that site could subtract its own contribution from the result."""
 

@@ -7,43 +7,38 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pool_server.wire.cards import CardText
-from pool_server.wire.data_use import Term
-from pool_server.wire.data_use_rules import IntendedUse
-from pool_server.wire.models import ModelDescription, ModelVersionResponse, Visibility
-from pool_server.wire.names import Digest, FileName, ItemList, Name, Page, RequestModel
+from pool_server.wire import cards, data_use, data_use_rules, models, names
 from pool_server.wire.signatures.signatures import SignedStatement
 
 MOST_TERMS = 32
 
 UploadState = Literal["receiving", "checking", "complete", "refused", "expired"]
 
-
 DespiteWithdrawal = Annotated[
     bool, Field(description="Go on although an input was withdrawn, or holds something that was.")
 ]
 
 
-class VersionDescription(ModelDescription):
+class VersionDescription(models.ModelDescription):
     """The description of a version to come, by its uploader or whoever asks for a merge."""
 
-    terms: list[Term] = Field(
+    terms: list[data_use.Term] = Field(
         default_factory=list,
         max_length=MOST_TERMS,
         description="Terms of use. A merged model inherits those of its inputs besides.",
     )
-    intended_use: IntendedUse | None = Field(
+    intended_use: data_use_rules.IntendedUse | None = Field(
         default=None,
         description="What a merged model is for, to be held against the terms of its inputs; "
         "not kept.",
     )
-    visibility: Visibility | None = Field(
+    visibility: models.Visibility | None = Field(
         default=None,
         description="Who sees a new model: its own site, sites that are listed later, or all; "
         "null: as the pool's settings say, or only its own site where it was made from models "
         "that other sites do not share with all.",
     )
-    card: CardText = Field(default="", description="Markdown with YAML in front.")
+    card: cards.CardText = Field(default="", description="Markdown with YAML in front.")
     draft: bool = Field(
         default=False, description="Seen by one's own site and the pool's curators only."
     )
@@ -57,11 +52,11 @@ class UploadRequest(VersionDescription):
     way, so that an interrupted client goes on where it stopped.
     """
 
-    site: Name
-    name: Name
+    site: names.Name
+    name: names.Name
     size_bytes: int = Field(ge=1)
-    digest: Digest
-    file_name: FileName
+    digest: names.Digest
+    file_name: names.FileName
     recipe: dict[str, Any] | None = Field(
         default=None, description="The recipe of a merged model; its inputs become its parents."
     )
@@ -89,14 +84,14 @@ class UploadResponse(BaseModel):
     upload_id: str
     state: UploadState
     size_bytes: int
-    digest: Digest
+    digest: names.Digest
     part_size_bytes: int
     part_checksum: PartChecksum | None = Field(
         default=None, description="To be named of each part when asking for its address."
     )
     parts: list[UploadPart]
     expires_at: datetime
-    version: ModelVersionResponse | None = Field(
+    version: models.ModelVersionResponse | None = Field(
         default=None, description="Set once the upload is complete."
     )
 
@@ -105,7 +100,7 @@ PartChecksum = Literal["md5", "sha256"]
 MOST_PARTS_AT_ONCE = 1000
 
 
-class OfferedPart(RequestModel):
+class OfferedPart(names.RequestModel):
     """A part that is about to be sent."""
 
     number: int = Field(ge=1, le=999_999)
@@ -116,7 +111,7 @@ class OfferedPart(RequestModel):
     )
 
 
-class PartAddressesRequest(RequestModel):
+class PartAddressesRequest(names.RequestModel):
     """Ask where to send some parts; an address expires, so ask shortly before sending."""
 
     parts: list[OfferedPart] = Field(min_length=1, max_length=MOST_PARTS_AT_ONCE)
@@ -133,8 +128,7 @@ class PartAddressResponse(BaseModel):
     )
 
 
-PartAddressList = ItemList[PartAddressResponse]
-
+PartAddressList = names.ItemList[PartAddressResponse]
 
 Purpose = Literal["version", "contribution", "result", "state", "secure"]
 OpenState = Literal["receiving", "checking"]
@@ -149,11 +143,11 @@ class OpenUpload(BaseModel):
     purpose: Purpose
     file_name: str
     size_bytes: int
-    digest: Digest
+    digest: names.Digest
     state: OpenState
     created_at: datetime
     created_by: str = Field(description="Site and name of the token.")
     expires_at: datetime = Field(description="Cleared away then, unless it is gone on with.")
 
 
-OpenUploadPage = Page[OpenUpload]
+OpenUploadPage = names.Page[OpenUpload]

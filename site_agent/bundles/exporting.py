@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from aggregators.whole_file import whole_file
 from pool_server.wire.bundles import GrantedVersion, PortableVersion
-from site_agent.bundles.layout import (
-    END,
-    MANIFEST,
-    MOST_RECORD_BYTES,
-    SCHEMA,
-    Manifest,
-    Member,
-    member_header,
-    padding,
-    record_bytes,
-)
+from site_agent.bundles import layout
 from site_agent.errors import BundleRefusedError, InvalidInputError, PoolAnswerError
 from site_agent.pool import profiles
 from site_agent.runs.files import chunks
@@ -31,21 +21,15 @@ from site_agent.runs.progress import Progress, no_progress, part_of
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
 
-
 # Fetching takes the line, packing the disk: the shares of one progress bar.
 _FETCHING_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A bundle that was written.
+    """A bundle that was written; `identifier` is the SHA-256 of its manifest, for the importer.
 
-    Attributes
-    ----------
-    identifier : str
-        SHA-256 of its manifest: the importer compares it.
-    addresses : tuple of str
-        Parents before what was merged from them.
+    `addresses` has parents before what was merged from them.
     """
 
     path: Path
@@ -65,21 +49,9 @@ def export_bundle(
 ) -> Exported:
     """Pack models with all that the pool knows of them; equal models give equal bytes.
 
-    Parameters
-    ----------
-    addresses : sequence of str
-        The newest version where none is named.
-    with_parents : bool
-        Also everything that they were merged from, as far as the pool has it and shows it.
-
-    Raises
-    ------
-    ForbiddenError
-        Some may not leave the pool; each is named with the reason.
-    SignatureError
-        What is not signed as it should be is not handed on.
-    OSError
-        The file cannot be written.
+    Of an address without a version, the newest. `with_parents` packs also everything that they were
+    merged from, as far as the pool has it and shows it. What may not leave the pool
+    (`ForbiddenError`), or is not signed as it should be (`SignatureError`), is not handed on.
     """
     report = progress or no_progress
     pinned = [pool.version(address).address for address in dict.fromkeys(addresses)]
@@ -139,22 +111,22 @@ class BundleWriter:
     @contextmanager
     def collecting(self) -> Iterator[Callable[[PortableVersion], None]]:
         """Give a function that takes records; they wait in a file, not in memory."""
-        self._members: list[Member] = []
+        self._members: list[layout.Member] = []
         with tempfile.NamedTemporaryFile(dir=self.destination.parent) as file:
             self._waiting = Path(file.name)
 
             def add(record: PortableVersion) -> None:
-                content = record_bytes(record)
-                if len(content) > MOST_RECORD_BYTES:
+                content = layout.record_bytes(record)
+                if len(content) > layout.MOST_RECORD_BYTES:
                     raise InvalidInputError(
                         f"the record of {record.address} has {len(content):,} bytes, expected at "
-                        f"most {MOST_RECORD_BYTES:,}"
+                        f"most {layout.MOST_RECORD_BYTES:,}"
                     )
                 number = len(self._members) + 1
                 file.write(content)
                 file.flush()
                 self._members.append(
-                    Member(
+                    layout.Member(
                         path=f"records/{number:05}.json",
                         size_bytes=len(content),
                         sha256=hashlib.sha256(content).hexdigest(),
@@ -164,18 +136,15 @@ class BundleWriter:
             yield add
 
     def write(self, blobs: list[Blob], progress: Progress) -> str:
-        """Write everything that was collected, and the blobs; return the bundle's identifier.
-
-        Within `collecting`.
-        """
+        """Within `collecting`, write what was collected and the blobs; return the identifier."""
         unique = {each.digest: each for each in blobs}
         ordered = [unique[digest] for digest in sorted(unique)]
-        manifest = Manifest(
-            schema=SCHEMA,
+        manifest = layout.Manifest(
+            schema=layout.SCHEMA,
             members=(
                 *self._members,
                 *(
-                    Member(
+                    layout.Member(
                         path=f"blobs/{each.digest}", size_bytes=each.size_bytes, sha256=each.digest
                     )
                     for each in ordered
@@ -189,19 +158,19 @@ class BundleWriter:
     def _write_all(
         self, file: BinaryIO, manifest: bytes, blobs: list[Blob], progress: Progress
     ) -> None:
-        file.write(member_header(MANIFEST, len(manifest)))
-        file.write(manifest + padding(len(manifest)))
+        file.write(layout.member_header(layout.MANIFEST, len(manifest)))
+        file.write(manifest + layout.padding(len(manifest)))
         with self._waiting.open("rb") as waiting:
             position = 0
             for member in self._members:
-                file.write(member_header(member.path, member.size_bytes))
+                file.write(layout.member_header(member.path, member.size_bytes))
                 for chunk in chunks(waiting, position, member.size_bytes):
                     file.write(chunk)
-                file.write(padding(member.size_bytes))
+                file.write(layout.padding(member.size_bytes))
                 position += member.size_bytes
         total, done = sum(each.size_bytes for each in blobs), 0
         for blob in blobs:
-            file.write(member_header(f"blobs/{blob.digest}", blob.size_bytes))
+            file.write(layout.member_header(f"blobs/{blob.digest}", blob.size_bytes))
             hasher = hashlib.sha256()
             with blob.path.open("rb") as source:
                 for chunk in chunks(source, 0, blob.size_bytes):
@@ -214,5 +183,5 @@ class BundleWriter:
                     f"{blob.path}: expected the digest {blob.digest}, found "
                     f"{hasher.hexdigest()}; nothing was written"
                 )
-            file.write(padding(blob.size_bytes))
-        file.write(END)
+            file.write(layout.padding(blob.size_bytes))
+        file.write(layout.END)

@@ -30,16 +30,9 @@ _CHECKING_SHARE = 0.2
 
 @dataclass(frozen=True)
 class ImportedVersion:
-    """One version of a bundle, after the import.
+    """One version of a bundle, after the import: its address in the pool it comes from, and now.
 
-    Attributes
-    ----------
-    source : str
-        Its address in the pool that it comes from.
-    address : str
-        Its address now; without a number where it was not sent (`dry_run`).
-    was_there : bool
-        The pool had it, from an earlier run or otherwise.
+    `address` has no number where it was not sent (`dry_run`). `was_there`: the pool had it already.
     """
 
     source: str
@@ -53,10 +46,9 @@ class ImportedVersion:
 
 @dataclass(frozen=True)
 class ImportOutcome:
-    """A bundle after the import.
+    """A bundle after the import; `evaluations_left_out` counts by site.
 
-    `evaluations_left_out`: how many, by the site that the pool does not have or that one may not
-    speak for.
+    These are evaluations of sites that the pool does not have or that one may not speak for.
     """
 
     report: BundleReport
@@ -79,24 +71,13 @@ def import_bundle(
     an interrupted or repeated import continues where it stopped. The pool numbers the versions
     anew: they keep their numbers only if it had no version of that name.
 
-    Parameters
-    ----------
-    site_map : mapping
-        By site of the bundle, the site of this pool that gets its models; a site that is not
-        listed keeps its name. The sites must exist.
-    visibility : Visibility, optional
-        Who sees the models; as this pool's settings say when None.
+    `site_map` has the site of this pool that gets the models of a site of the bundle; a site that
+    is not listed keeps its name. The sites must exist. `visibility` is as this pool's settings say
+    when None.
 
-    Raises
-    ------
-    BundleRefusedError
-        Something is wrong with the file, or with this pool's view of it; nothing was sent.
-    SignatureError
-        A model is not signed, and ``POOL_SIGNATURES`` requires it; nothing was sent.
-    ForbiddenError
-        A site is missing here, or one may not upload to it; nothing was sent.
-    PoolClientError
-        Run it again: it goes on where it stopped.
+    Nothing was sent where it raises `BundleRefusedError` (the file is wrong), `SignatureError` (a
+    model is not signed, and ``POOL_SIGNATURES`` requires it) or `ForbiddenError` (a site is missing
+    here, or one may not upload to it).
     """
     report_progress = progress or no_progress
     report = inspect_bundle(path, progress=part_of(report_progress, 0.0, _CHECKING_SHARE))

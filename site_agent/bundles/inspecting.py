@@ -26,18 +26,10 @@ Trust = Literal["", "trusted", "changed", "unknown"]
 class InspectedVersion:
     """One version of a bundle, whose record, file and signature agree.
 
-    Attributes
-    ----------
-    key_id : str
-        With which it is signed; empty where it is not.
-    origin : str
-        ``SITE@POOL`` that signed it.
-    trust : str
-        ``trusted`` where this machine knows the key as one of the site that signed, ``changed``
-        where it knows others of that site, ``unknown`` where it knows none; empty without
-        signature.
-    parents : tuple of str
-        Digests.
+    `key_id` and `origin` (``SITE@POOL``) say who signed it; they are empty where nobody did.
+    `trust` is ``trusted`` where this machine knows the key as one of the site that signed,
+    ``changed`` where it knows others of that site, ``unknown`` where it knows none. `parents` are
+    digests.
     """
 
     address: str
@@ -58,14 +50,9 @@ class InspectedVersion:
 
 @dataclass(frozen=True)
 class BundleReport:
-    """The content of a bundle.
+    """The content of a bundle; `identifier` is the SHA-256 of its manifest.
 
-    Attributes
-    ----------
-    identifier : str
-        SHA-256 of its manifest.
-    versions : tuple of InspectedVersion
-        Parents before what was merged from them.
+    `versions` has parents before what was merged from them.
     """
 
     path: Path

@@ -39,10 +39,7 @@ _FOLDER_MODE, _FILE_MODE, _BLOB_MODE = 0o700, 0o600, 0o400
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One file of the cache.
-
-    `last_used_s`: seconds since 1970.
-    """
+    """One file of the cache; `last_used_s` is in seconds since 1970."""
 
     digest: str
     size_bytes: int
@@ -52,10 +49,7 @@ class CacheEntry:
 
 
 class ModelCache:
-    """The cache in one folder.
-
-    `folder`: where it is; that of ``POOL_CACHE``, ``POOL_HOME`` or the platform when None.
-    """
+    """The cache in one folder: by default that of ``POOL_CACHE``, ``POOL_HOME`` or the platform."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or profiles.cache_folder()
@@ -97,12 +91,7 @@ class ModelCache:
     def copy_to(self, digest: str, destination: Path) -> None:
         """Copy a blob to a file, verified on the way and moved into place as a whole.
 
-        Raises
-        ------
-        NotFoundError
-            When the blob is not here.
-        DigestMismatchError
-            When the blob has been damaged; it is removed from the cache.
+        A damaged blob (`DigestMismatchError`) is removed from the cache.
         """
         with self._open(digest) as source, whole_file(destination) as target:
             hasher = hashlib.sha256()
@@ -121,14 +110,9 @@ class ModelCache:
     def remember(self, pool: str, version: dict[str, Any], reference: str) -> None:
         """Keep what the pool said of a version, under each name that leads to it.
 
-        Parameters
-        ----------
-        pool : str
-            Host and port (`profiles.host_of`).
-        version : dict
-            JSON form of `ModelVersionResponse`.
-        reference : str
-            The reference that was asked for: a number, ``latest``, an alias, ``sha256:...``.
+        `pool` is its host and port (`profiles.host_of`), `version` the JSON form of a
+        `ModelVersionResponse`, `reference` what was asked for: a number, ``latest``, an alias,
+        ``sha256:...``.
         """
         self._make(self._refs)
         folder = self._refs / pool / str(version["site"]) / str(version["name"])
@@ -181,13 +165,7 @@ class ModelCache:
         return sorted(entries, key=lambda entry: entry.last_used_s, reverse=True)
 
     def remove(self, digest: str) -> bool:
-        """Remove a blob, its part file and the references to it, unless somebody is using it.
-
-        Returns
-        -------
-        bool
-            False when another process holds it.
-        """
+        """Remove a blob, its part file and references to it; False where somebody is using it."""
         try:
             with self.locked(digest, busy=BlockingIOError()):
                 self._blob(digest).unlink(missing_ok=True)

@@ -10,33 +10,17 @@ from typing import Any
 
 from aggregators.formats import read_model
 from aggregators.formats.safetensors_file import recognises_safetensors, require_shareable
-from pool_server.wire.cards import CardResponse, read_card
-from pool_server.wire.models import ModelVersionResponse
-from pool_server.wire.names import ModelAddress
-from pool_server.wire.sites import IdentityResponse
-from pool_server.wire.uploads import UploadRequest
-from site_agent.errors import (
-    ForbiddenError,
-    NotFoundError,
-    PoolAnswerError,
-    PoolRefusedRequestError,
-    SignatureError,
-)
-from site_agent.pool import profiles
+from pool_server.wire import cards, models, names, sites, uploads
+from site_agent import errors
+from site_agent.pool import profiles, restrictions, signing, verification
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.receiving import Downloaded, receive_version
 from site_agent.pool.requests import build_request, parse_address, version_path
-from site_agent.pool.resources.administration import Events, Invitations, Sites, Tokens, Users
-from site_agent.pool.resources.evaluations import Evaluations
-from site_agent.pool.resources.merges import Bundles, Merges, Uploads
+from site_agent.pool.resources import administration, evaluations, merges, rounds
 from site_agent.pool.resources.models import ModelQuery, Models, Withdrawals
-from site_agent.pool.resources.rounds import Rounds, SecureSessions
 from site_agent.pool.resources.signatures import Signatures
-from site_agent.pool.restrictions import require_usable
 from site_agent.pool.sending import Uploaded, hash_file, send_version
-from site_agent.pool.signing import canonical_recipe
-from site_agent.pool.verification import SignaturePolicy, chosen_policy
 from site_agent.runs.progress import Progress, no_progress
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
@@ -53,21 +37,11 @@ def refuse_site_only(file: Path) -> None:
 class PoolClient:
     """The pool of a site: the most used requests, and all others by noun.
 
-    Parameters
-    ----------
-    endpoint, token : str, optional
-        Address of the pool and the token; by default those of `profile` and the environment.
-    profile : str, optional
-        A stored login (`site_agent.pool.profiles`); by default the active one.
-    cache : ModelCache, optional
-        Where downloads go.
-    timeout_s : float
-        Longest silence of the pool to put up with.
-    attempts : int
-        Attempts of requests that may safely be repeated.
-    signatures : SignaturePolicy, optional
-        How strictly the signatures of downloads are checked
-        (`site_agent.pool.verification`); by default as ``POOL_SIGNATURES`` says.
+    `endpoint` and `token` are by default those of `profile`, a stored login
+    (`site_agent.pool.profiles`), or of the active one and the environment. `timeout_s` is the
+    longest silence of the pool to put up with; requests that may be repeated are sent up to
+    `attempts` times. `signatures` says how strictly the signatures of downloads are checked
+    (`site_agent.pool.verification`); by default as ``POOL_SIGNATURES`` says.
 
     Examples
     --------
@@ -87,7 +61,7 @@ class PoolClient:
         cache: ModelCache | None = None,
         timeout_s: float = 30.0,
         attempts: int = 5,
-        signatures: SignaturePolicy | None = None,
+        signatures: verification.SignaturePolicy | None = None,
     ) -> None:
         name = ""
         if endpoint is None:
@@ -102,23 +76,23 @@ class PoolClient:
         self._connection = connection
         self.models = Models(connection)
         self.withdrawals = Withdrawals(connection)
-        self.evaluations = Evaluations(connection)
+        self.evaluations = evaluations.Evaluations(connection)
         self.signatures = Signatures(
             connection,
             self.cache,
-            signatures or chosen_policy(),
+            signatures or verification.chosen_policy(),
             profiles.key_folder(name, endpoint),
         )
-        self.rounds = Rounds(connection)
-        self.secure = SecureSessions(connection)
-        self.merges = Merges(connection)
-        self.events = Events(connection)
-        self.uploads = Uploads(connection)
-        self.bundles = Bundles(connection)
-        self.sites = Sites(connection)
-        self.users = Users(connection)
-        self.invitations = Invitations(connection)
-        self.tokens = Tokens(connection)
+        self.rounds = rounds.Rounds(connection)
+        self.secure = rounds.SecureSessions(connection)
+        self.merges = merges.Merges(connection)
+        self.events = administration.Events(connection)
+        self.uploads = merges.Uploads(connection)
+        self.bundles = merges.Bundles(connection)
+        self.sites = administration.Sites(connection)
+        self.users = administration.Users(connection)
+        self.invitations = administration.Invitations(connection)
+        self.tokens = administration.Tokens(connection)
 
     def __repr__(self) -> str:
         return f"PoolClient({self.endpoint!r})"
@@ -138,43 +112,43 @@ class PoolClient:
         """Close the connections to the pool."""
         self._connection.close()
 
-    def whoami(self) -> IdentityResponse:
+    def whoami(self) -> sites.IdentityResponse:
         """Return the site, user and role of the token."""
-        return self._connection.get("/api/v1/whoami", IdentityResponse)
+        return self._connection.get("/api/v1/whoami", sites.IdentityResponse)
 
-    def address(self, text: str | ModelAddress) -> ModelAddress:
+    def address(self, text: str | names.ModelAddress) -> names.ModelAddress:
         """Read an address; a name without a site means a model of the token's own site."""
-        if isinstance(text, ModelAddress):
+        if isinstance(text, names.ModelAddress):
             return text
         if "/" in text or text.startswith("sha256:"):
             return parse_address(text)
         try:
-            where = ModelAddress.parse(f"own/{text}")
+            where = names.ModelAddress.parse(f"own/{text}")
         except ValueError:
             # Raises as well, and quotes the word as it was given.
             return parse_address(text)
         return replace(where, site=self.whoami().site)
 
-    def version(self, address: str | ModelAddress) -> ModelVersionResponse:
+    def version(self, address: str | names.ModelAddress) -> models.ModelVersionResponse:
         """Return the record of a version; when offline, the last one seen."""
         where = self.address(address)
         host = profiles.host_of(self.endpoint)
         if profiles.is_offline():
             known = self.cache.recall(host, where)
             if known is None:
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"{where}: not in the cache {self.cache.folder}, and POOL_OFFLINE is set",
                     hint="download it once with POOL_OFFLINE unset",
                 )
-            return ModelVersionResponse.model_validate(known)
-        version = self._connection.get(version_path(where), ModelVersionResponse)
+            return models.ModelVersionResponse.model_validate(known)
+        version = self._connection.get(version_path(where), models.ModelVersionResponse)
         self.cache.remember(host, version.model_dump(mode="json"), where.reference)
         return version
 
     def upload(
         self,
         path: Path | str,
-        address: str | ModelAddress,
+        address: str | names.ModelAddress,
         *,
         recipe: Mapping[str, Any] | None = None,
         sign: bool = True,
@@ -184,25 +158,14 @@ class PoolClient:
     ) -> Uploaded:
         """Upload a model file as the next version of ``SITE/NAME``.
 
-        `fields` are others of an `UploadRequest`: labels, metrics, terms, card, draft ...
-        A merged model also inherits the terms of its inputs, and is refused where they forbid the
-        merge or `intended_use`. Only the own site and curators see a `draft`. `visibility` applies
-        to the first version of a model. A merge of what was withdrawn is refused unless
-        `despite_withdrawal`; it is then flagged.
-
+        `fields` are others of an `UploadRequest`: labels, metrics, terms, card, draft ... A merged
+        model also inherits the terms of its inputs, and is refused where they forbid the merge.
         `digest` is the SHA-256 of the file, where the caller knows it already.
 
-        It is signed if there is a key for the site (`poolctl keys create`), unless `sign` is
-        false.
+        It is signed if there is a key for the site (`poolctl keys create`), unless `sign` is false.
 
         The same file uploaded again returns the existing version. Called again, an interrupted
-        upload goes on where it stopped.
-
-        Raises
-        ------
-        PoolClientError
-            `PoolRefusedFileError` for an unknown format; `PoolUnreachableError` when the connection
-            is lost for good: call again.
+        upload (`PoolUnreachableError`) goes on where it stopped.
         """
         file = Path(path)
         where = self.address(address)
@@ -210,16 +173,16 @@ class PoolClient:
         size_bytes = file.stat().st_size
         # Most often the output of a command that failed.
         if size_bytes == 0:
-            raise PoolRefusedRequestError(f"{file}: the file is empty")
+            raise errors.PoolRefusedRequestError(f"{file}: the file is empty")
         refuse_site_only(file)
         request = build_request(
-            UploadRequest,
+            uploads.UploadRequest,
             site=where.site,
             name=where.name,
             size_bytes=size_bytes,
             digest=digest or hash_file(file, report, share=0.1),
             file_name=file.name[-255:],
-            recipe=None if recipe is None else canonical_recipe(recipe),
+            recipe=None if recipe is None else signing.canonical_recipe(recipe),
             **fields,
         )
         if sign:
@@ -227,38 +190,26 @@ class PoolClient:
         return send_version(self._connection, file, request, report)
 
     def download(
-        self, address: str | ModelAddress, *, progress: Progress | None = None
+        self, address: str | names.ModelAddress, *, progress: Progress | None = None
     ) -> Downloaded:
-        """Download a version into the cache.
-
-        A cached model costs one small request, and none with ``POOL_OFFLINE=1``.
-        """
+        """Download a version into the cache; for a cached one this is one small request."""
         return self.fetch(self.version(address), progress=progress)
 
     def fetch(
         self,
-        version: ModelVersionResponse,
+        version: models.ModelVersionResponse,
         *,
         may_be_unsigned: bool = False,
         progress: Progress | None = None,
     ) -> Downloaded:
         """Download the file of a known version into the cache, if it is not there.
 
-        The signature is checked first.
-
-        `may_be_unsigned`: take it unsigned although its site signs: the result of a round that
-        another site has finished. A wrong signature is refused all the same.
-
-        Raises
-        ------
-        SignatureError
-            The file must not be used; nothing was downloaded.
-        WithdrawnError
-            The version was withdrawn and must not be used, cached or not.
-        NotFoundError, DigestMismatchError, PoolClientError
+        First it is refused if it was withdrawn (`WithdrawnError`), cached or not, or if its
+        signature does not hold (`SignatureError`). With `may_be_unsigned` it is taken unsigned
+        although its site signs: the result of a round that another site has finished.
         """
         # Before the cache is asked: a file that is here must not be used either.
-        require_usable(version)
+        restrictions.require_usable(version)
         signature = self.signatures.verify(version, may_be_unsigned=may_be_unsigned)
         path = self.cache.find(version.digest)
         if path is not None and path.stat().st_size == version.size_bytes:
@@ -267,7 +218,7 @@ class PoolClient:
         if path is not None:
             self.cache.remove(version.digest)
         if profiles.is_offline():
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"{version.address}: its file is not in the cache {self.cache.folder}, "
                 "and POOL_OFFLINE is set",
                 hint="download it once with POOL_OFFLINE unset",
@@ -277,69 +228,55 @@ class PoolClient:
         )
         return Downloaded(version, path, received_bytes, signature)
 
-    def card(self, address: str | ModelAddress) -> CardResponse:
+    def card(self, address: str | names.ModelAddress) -> cards.CardResponse:
         """Return the card of a version, which is the one that its site signed if it signed any.
 
         The pool adds front matter where there is none, and privacy receipts, both unsigned.
-
-        Raises
-        ------
-        SignatureError
-            The pool shows another card, or something else that was not signed.
+        Anything else that was not signed raises `SignatureError`.
         """
         version = self.version(address)
         card = self.models.card(version.address)
         self.signatures.verify(version, pin=False, card=card.source)
         try:
-            written = read_card(card.source)
+            written = cards.read_card(card.source)
         except ValueError as error:
-            raise PoolAnswerError(f"{version.address}: {error}") from error
+            raise errors.PoolAnswerError(f"{version.address}: {error}") from error
         # A card with an empty front matter is shown with that of the record in its place.
         shown = card.source if written.front_matter else written.body
         if shown.strip() not in card.text:
-            raise SignatureError(
+            raise errors.SignatureError(
                 f"{version.address}: the pool shows another card than the one that its site wrote"
             )
         return card
 
-    def recipe(self, address: str | ModelAddress) -> Mapping[str, Any] | None:
+    def recipe(self, address: str | names.ModelAddress) -> Mapping[str, Any] | None:
         """Return the recipe of a version, which is the one that its site signed if it signed any.
 
         Of a version without one, the recipe by which another site made the same file.
-
-        Raises
-        ------
-        SignatureError
-            The pool shows another recipe, or something else that was not signed.
         """
         version = self.version(address)
         recipe = self.models.lineage(version.address).recipe
         self.signatures.verify(version, pin=False, recipe=recipe if version.has_recipe else None)
         return recipe
 
-    def write_card(self, address: str | ModelAddress, text: str) -> CardResponse:
-        """Write a version's card; empty text restores the generated one.
-
-        A signed version is signed again, because its signature covers the card.
+    def write_card(self, address: str | names.ModelAddress, text: str) -> cards.CardResponse:
+        """Write a version's card, and sign it again if it was; empty text restores the generated
+        one.
         """
         version = self.version(address)
         signed = version.signed_by is not None
         statement = self.signatures.statement_of(version, card=text) if signed else None
         return self.models.write_card(version.address, text, statement)
 
-    def require_merge_right(self, version: ModelVersionResponse) -> None:
+    def require_merge_right(self, version: models.ModelVersionResponse) -> None:
         """Raise unless the pool lets this site merge a version; offline nobody is asked.
 
-        Raises
-        ------
-        ForbiddenError
-            Whoever merged it all the same could not upload the result.
-        NotFoundError, PoolClientError
+        Whoever merged it all the same could not upload the result.
         """
         if profiles.is_offline():
             return
         if "merge" not in self.models.sharing(version.address).your_rights:
-            raise ForbiddenError(
+            raise errors.ForbiddenError(
                 f"{version.address} may be seen by your site, but not merged with others: "
                 f"{version.site} has not granted the right 'merge'",
                 hint=f"ask {version.site} for it; they grant it with "

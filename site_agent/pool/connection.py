@@ -16,18 +16,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from pool_server.wire.errors import ErrorBody, ErrorResponse
-from site_agent.errors import (
-    ConflictError,
-    ForbiddenError,
-    NotFoundError,
-    NotLoggedInError,
-    PoolAnswerError,
-    PoolClientError,
-    PoolRefusedFileError,
-    PoolRefusedRequestError,
-    PoolUnreachableError,
-    WithdrawnError,
-)
+from site_agent import errors
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_subject
 from site_agent.pool.storage_connection import StorageConnection, open_http_client, read_whole
@@ -60,15 +49,10 @@ class Page(Protocol[Item]):
 
 
 class Patience:
-    """The attempts of one request, and the waits between them.
+    """The attempts of one request without any progress in between, and the waits between them.
 
-    Parameters
-    ----------
-    attempts : int
-        Tries in a row without any progress, the first one included.
-    first_wait_s : float
-        Wait after the first failure; doubled each time, with a little chance in it so that
-        several clients do not come back at once.
+    The first wait is doubled each time, with a little chance in it so that several clients do not
+    come back at once.
     """
 
     def __init__(self, attempts: int, first_wait_s: float) -> None:
@@ -76,7 +60,7 @@ class Patience:
         self._first_wait_s = first_wait_s
         self._failures = 0
 
-    def wait_or_raise(self, error: PoolClientError, wanted_s: float | None = None) -> None:
+    def wait_or_raise(self, error: errors.PoolClientError, wanted_s: float | None = None) -> None:
         """Wait, or raise `error` when there have been enough attempts."""
         self._failures += 1
         if self._failures >= self._attempts or (wanted_s or 0.0) > _LONGEST_WAIT_S:
@@ -90,16 +74,10 @@ class Patience:
 
 
 class PoolConnection:
-    """A connection to one pool.
+    """A connection to one pool; `token` is sent to this pool only, None sends none.
 
-    Parameters
-    ----------
-    token : str or None
-        Sent to this pool only; None sends none.
-    attempts : int
-        Tries of a request that may safely be repeated.
-
-    `storage`: for addresses that the pool gives where its storage takes and gives the bytes itself.
+    `attempts` counts the tries of a request that may safely be repeated. `storage` is for addresses
+    that the pool gives where its storage takes and gives the bytes itself.
     """
 
     def __init__(
@@ -128,16 +106,16 @@ class PoolConnection:
 
     def _require_login(self) -> None:
         if profiles.is_offline():
-            raise PoolUnreachableError(
+            raise errors.PoolUnreachableError(
                 "POOL_OFFLINE is set, and this needs the pool", hint="unset POOL_OFFLINE"
             )
         if not self.endpoint:
-            raise NotLoggedInError(
+            raise errors.NotLoggedInError(
                 "no pool is known: log in to one, or set POOL_ENDPOINT and POOL_TOKEN"
             )
         # None is a connection without a login, as for accepting an invitation.
         if self._token == "":
-            raise NotLoggedInError(
+            raise errors.NotLoggedInError(
                 f"not logged in to {self.endpoint}, and POOL_TOKEN is not set",
                 hint=f"log in with: poolctl auth login {self.endpoint}",
             )
@@ -249,16 +227,9 @@ class PoolConnection:
 
     @contextmanager
     def stream(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """Start receiving bytes; one attempt.
+        """Start receiving bytes; one attempt, whose line may also break inside the block.
 
         An answer that leads elsewhere, to the pool's storage, is given as it is.
-
-        Raises
-        ------
-        PoolUnreachableError
-            Also from inside the block, when the line breaks while reading.
-        PoolClientError
-            When the pool says no.
         """
         request = self._client.build_request("GET", url, headers=headers)
         self._guard_token(request)
@@ -285,7 +256,7 @@ class PoolConnection:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(step) for step in first["loc"]) or "the whole answer"
-            raise PoolAnswerError(
+            raise errors.PoolAnswerError(
                 f"{self.endpoint} answered with something that is not a {answer.__name__}: "
                 f"{place}: {first['msg']}",
                 hint="is this the address of a pool, and of one that this version can talk to?",
@@ -293,15 +264,15 @@ class PoolConnection:
         require_subject(response.request.url.path, found)
         return found
 
-    def _unreachable(self, error: Exception) -> PoolUnreachableError:
+    def _unreachable(self, error: Exception) -> errors.PoolUnreachableError:
         why = str(error).strip() or type(error).__name__
-        return PoolUnreachableError(
+        return errors.PoolUnreachableError(
             f"no answer from the pool at {self.endpoint}: {why}",
             hint="is it running, and is the address right (poolctl env)? Then run the same "
             "command again; transfers go on where they stopped",
         )
 
-    def _failure(self, response: httpx.Response) -> PoolClientError:
+    def _failure(self, response: httpx.Response) -> errors.PoolClientError:
         status = response.status_code
         try:
             body = ErrorResponse.model_validate_json(response.content).error
@@ -322,25 +293,25 @@ class Resource:
         self._connection = connection
 
 
-def _error_type(status: int, code: str) -> type[PoolClientError]:
-    by_status: dict[int, type[PoolClientError]] = {
-        401: NotLoggedInError,
-        403: ForbiddenError,
-        404: NotFoundError,
-        409: ConflictError,
-        410: NotFoundError,
-        413: ConflictError,
-        507: ConflictError,
+def _error_type(status: int, code: str) -> type[errors.PoolClientError]:
+    by_status: dict[int, type[errors.PoolClientError]] = {
+        401: errors.NotLoggedInError,
+        403: errors.ForbiddenError,
+        404: errors.NotFoundError,
+        409: errors.ConflictError,
+        410: errors.NotFoundError,
+        413: errors.ConflictError,
+        507: errors.ConflictError,
     }
     if code in _FILE_REFUSALS:
-        return PoolRefusedFileError
+        return errors.PoolRefusedFileError
     if code in _WITHDRAWN:
-        return WithdrawnError
+        return errors.WithdrawnError
     if status in by_status:
         return by_status[status]
     if status in _PASSING_STATUS or status >= 500:
-        return PoolUnreachableError
-    return PoolAnswerError if status < 400 else PoolRefusedRequestError
+        return errors.PoolUnreachableError
+    return errors.PoolAnswerError if status < 400 else errors.PoolRefusedRequestError
 
 
 def _retry_after_s(response: httpx.Response) -> float | None:

@@ -25,15 +25,7 @@ _APPLICATION = "poolctl"
 
 @dataclass(frozen=True)
 class Profile:
-    """A pool and the token for it; empty where not known.
-
-    Attributes
-    ----------
-    name : str
-        ``""`` when no profile is stored or chosen.
-    endpoint : str
-        Address of the pool without a slash at the end (``https://pool.example.org``).
-    """
+    """A pool (``https://pool.example.org``) and the token for it; empty where not known."""
 
     name: str
     endpoint: str
@@ -138,10 +130,7 @@ def host_of(endpoint: str) -> str:
 
 
 def load_profile(name: str | None = None) -> Profile:
-    """Return the pool to talk to.
-
-    `name`: a stored profile; the active one when None.
-    """
+    """Return the pool to talk to: of a stored profile, by default the active one."""
     config = read_toml(config_file())
     stored = _table(config, "profiles")
     if name is not None and name not in stored:

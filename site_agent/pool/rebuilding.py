@@ -14,15 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aggregators.methods import (
-    LeftOut,
-    Merged,
-    Recipe,
-    RecipeInput,
-    recipe_path,
-    recipe_without,
-    replay,
-)
+from aggregators import methods
 from aggregators.methods.registry import list_round_methods
 from site_agent.errors import InvalidInputError
 from site_agent.pool.recipe_sources import RecipeSources
@@ -33,20 +25,14 @@ _CONTRIBUTION = ".contribution"
 
 @dataclass(frozen=True)
 class Step:
-    """One merge that is made again.
+    """One merge that is made again in place of the file with the digest `old`.
 
-    Attributes
-    ----------
-    old : str
-        Digest of the file that is replaced.
-    dropped : tuple of str
-        Inputs that have no place in the new one.
-    rebuilt : tuple of str
-        Inputs that are taken as an earlier step made them.
+    Inputs in `dropped` have no place in the new one; those in `rebuilt` are taken as an earlier
+    step made them.
     """
 
     old: str
-    recipe: Recipe
+    recipe: methods.Recipe
     dropped: tuple[str, ...]
     rebuilt: tuple[str, ...]
 
@@ -61,16 +47,12 @@ class Step:
 class RebuildPlan:
     """The merges to make again, in this order; the last one is the model that was asked for.
 
-    Attributes
-    ----------
-    emptied : tuple of str
-        Digests of merged inputs of which nothing is left.
-    unrefined : tuple of str
-        Digests of results of rounds of which only the base is made again.
+    Nothing is left of the merged inputs `emptied`; of the results of rounds in `unrefined` only the
+    base is made again. Both are digests.
     """
 
     steps: tuple[Step, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[methods.LeftOut, ...]
     emptied: tuple[str, ...] = ()
     unrefined: tuple[str, ...] = ()
 
@@ -82,27 +64,22 @@ class Rebuilt:
     step: Step
     path: Path
     recipe_file: Path
-    merged: Merged
+    merged: methods.Merged
 
 
 @dataclass
 class Family:
-    """All recipes that lie behind one merge.
+    """All recipes that lie behind one merge, by the digest of what they make; without the root's.
 
-    Attributes
-    ----------
-    recipes : dict of str to Recipe
-        By the digest of what they make; without the root's.
-    round_files : set of str
-        Digests of contributions and optimiser's states.
+    `round_files` has the digests of contributions and optimiser's states.
     """
 
-    root: Recipe
-    recipes: dict[str, Recipe] = field(default_factory=dict)
+    root: methods.Recipe
+    recipes: dict[str, methods.Recipe] = field(default_factory=dict)
     round_files: set[str] = field(default_factory=set)
 
     @classmethod
-    def collect(cls, root: Recipe, sources: RecipeSources) -> Family:
+    def collect(cls, root: methods.Recipe, sources: RecipeSources) -> Family:
         """Find the recipes of all inputs, of their inputs, and so on."""
         if root.output is not None:
             # One request answers for the whole family, if the pool has the model.
@@ -121,9 +98,9 @@ class Family:
             seen.update(recipe.input_digests)
         return family
 
-    def entries(self) -> dict[str, list[RecipeInput]]:
+    def entries(self) -> dict[str, list[methods.RecipeInput]]:
         """Return every mention of a file in any of the recipes, by digest."""
-        found: dict[str, list[RecipeInput]] = {}
+        found: dict[str, list[methods.RecipeInput]] = {}
         for recipe in (self.root, *self.recipes.values()):
             for entry in recipe.inputs:
                 found.setdefault(entry.digest, []).append(entry)
@@ -144,14 +121,7 @@ class Family:
 
 
 def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
-    """Find the merges to make again so that nothing of `without` is left.
-
-    Raises
-    ------
-    InvalidInputError
-        Nothing would be left, something of `without` is nowhere in the model, or recipes are
-        made from each other in a circle.
-    """
+    """Find the merges to make again so that nothing of `without` is left."""
     entries = family.entries()
     unknown = sorted(set(without) - set(entries))
     if unknown:
@@ -198,17 +168,12 @@ def carry_out(
     name_of: Callable[[Step], Path],
     progress: Progress | None = None,
 ) -> list[Rebuilt]:
-    """Make everything that a plan names, inputs first.
+    """Make everything that a plan names, inputs first; the model that was asked for at `target`.
 
-    Parameters
-    ----------
-    find : callable
-        Gives the file of a digest that stays as it is; raises `LookupError` where it has none.
-    target : Path
-        Where the model that was asked for is written.
+    `find` gives the file of a digest that stays as it is; raises `LookupError` where it has none.
     """
     made: list[Rebuilt] = []
-    inputs: dict[str, RecipeInput] = {}
+    inputs: dict[str, methods.RecipeInput] = {}
     files: dict[str, Path] = {}
 
     def find_any(digest: str) -> Path:
@@ -217,7 +182,7 @@ def carry_out(
     # Inputs come first, so each step finds what the steps before it made.
     for step in plan.steps:
         path = target if step is plan.steps[-1] else name_of(step)
-        merged = replay(
+        merged = methods.replay(
             step.recipe,
             find_any,
             path,
@@ -228,22 +193,22 @@ def carry_out(
         )
         assert merged.digest is not None, "what is written has a digest"
         files[merged.digest] = path
-        inputs[step.old] = RecipeInput(digest=merged.digest, file_name=path.name)
-        made.append(Rebuilt(step, path, recipe_path(path), merged))
+        inputs[step.old] = methods.RecipeInput(digest=merged.digest, file_name=path.name)
+        made.append(Rebuilt(step, path, methods.recipe_path(path), merged))
     return made
 
 
 def carry_out_elsewhere(
-    plan: RebuildPlan, make: Callable[[Step, Recipe], RecipeInput | None]
+    plan: RebuildPlan, make: Callable[[Step, methods.Recipe], methods.RecipeInput | None]
 ) -> None:
     """Have others make everything that a plan names, inputs first.
 
-    `make`: gets a step, and the recipe to be carried out, whose output is open where it is not the
-    old one; returns what came out, as an input of later steps. None ends it.
+    `make` gets a step, and the recipe to be carried out, whose output is open where it is not the
+    old one; it returns what came out, as an input of later steps. None ends it.
     """
-    inputs: dict[str, RecipeInput] = {}
+    inputs: dict[str, methods.RecipeInput] = {}
     for step in plan.steps:
-        recipe = recipe_without(
+        recipe = methods.recipe_without(
             step.recipe,
             step.dropped,
             rebuilt={digest: inputs[digest] for digest in step.rebuilt},
@@ -255,13 +220,15 @@ def carry_out_elsewhere(
         inputs[step.old] = made
 
 
-def plan_replay(recipe: Recipe) -> RebuildPlan:
+def plan_replay(recipe: methods.Recipe) -> RebuildPlan:
     """Return the plan of a merge that is carried out as it is."""
     old = recipe.output.digest if recipe.output is not None else ""
     return RebuildPlan(steps=(Step(old, recipe, (), ()),), left_out=())
 
 
-def _without_rounds(family: Family, recipe: Recipe, changed: Collection[str]) -> Recipe:
+def _without_rounds(
+    family: Family, recipe: methods.Recipe, changed: Collection[str]
+) -> methods.Recipe:
     """Return the recipe of the base in place of that of a round's result whose base changes."""
     while _is_of_round(family, recipe):
         bases = [each for each in recipe.input_digests if each in changed]
@@ -271,7 +238,7 @@ def _without_rounds(family: Family, recipe: Recipe, changed: Collection[str]) ->
     return recipe
 
 
-def _is_of_round(family: Family, recipe: Recipe) -> bool:
+def _is_of_round(family: Family, recipe: methods.Recipe) -> bool:
     """Return whether a recipe combines contributions; most methods of rounds also merge models."""
     return recipe.method.name in list_round_methods() and any(
         entry.digest in family.round_files or (entry.file_name or "").endswith(_CONTRIBUTION)
@@ -279,7 +246,9 @@ def _is_of_round(family: Family, recipe: Recipe) -> bool:
     )
 
 
-def _step(digest: str, recipe: Recipe, gone: Collection[str], touched: Collection[str]) -> Step:
+def _step(
+    digest: str, recipe: methods.Recipe, gone: Collection[str], touched: Collection[str]
+) -> Step:
     return Step(
         old=digest,
         recipe=recipe,
@@ -319,11 +288,11 @@ def _find_needed(steps: Sequence[Step], last: Step) -> list[Step]:
     return needed[::-1]
 
 
-def _name_left_out(digest: str, mentions: Sequence[RecipeInput]) -> LeftOut:
+def _name_left_out(digest: str, mentions: Sequence[methods.RecipeInput]) -> methods.LeftOut:
     """Return the entry of the new recipe for something that was left out."""
-    named = LeftOut(digest=digest)
+    named = methods.LeftOut(digest=digest)
     for entry in mentions:
-        named = LeftOut(
+        named = methods.LeftOut(
             digest=digest,
             address=named.address or entry.address,
             file_name=named.file_name or entry.file_name,

@@ -216,14 +216,9 @@ def _fetch(
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A model version that is now in the cache.
+    """A model version that is now in the cache, as a read-only file named by its digest.
 
-    Attributes
-    ----------
-    path : Path
-        The file in the cache: read-only, and named by its digest.
-    received_bytes : int
-        What this call received: 0 for a model that was here already.
+    `received_bytes` is 0 for a model that was here already.
     """
 
     version: ModelVersionResponse
@@ -235,15 +230,7 @@ class Downloaded:
 def receive_version(
     connection: PoolConnection, cache: ModelCache, version: ModelVersionResponse, progress: Progress
 ) -> tuple[Path, int]:
-    """Bring the file of a version into the cache; see `receive_file`.
-
-    Returns
-    -------
-    Path
-        In the cache.
-    int
-        Bytes that this call received.
-    """
+    """Bring a version's file into the cache; return its path and the bytes this call received."""
     url = f"/api/v1/models/{version.site}/{version.name}/versions/{version.version}/content"
     remote = RemoteFile(version.address, url, version.digest, version.size_bytes)
     with cache.locked(remote.digest):
@@ -260,12 +247,8 @@ def receive_file(
 ) -> int:
     """Complete a file that is open at `path`, and return how many bytes this call received.
 
-    Raises
-    ------
-    DigestMismatchError
-        The bytes are not those that were asked for; nothing is kept.
-    PoolClientError
-        Other leaves. After `PoolUnreachableError` the same call goes on where it stopped.
+    Nothing is kept of bytes with another digest (`DigestMismatchError`). After
+    `PoolUnreachableError` the same call goes on where it stopped.
     """
     receiver = ContentReceiver(connection, remote, file, progress)
     try:

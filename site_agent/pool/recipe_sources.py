@@ -19,15 +19,9 @@ if TYPE_CHECKING:
 class RecipeSources:
     """Finds the recipe that makes a file, by the file's digest.
 
-    Parameters
-    ----------
-    folders : iterable of Path
-        Their ``*.recipe.json`` are looked through, once; other files are passed over.
-    models : Models, optional
-        The models of a pool, which is asked for what no folder has; a pool that cannot be asked is
-        as good as no pool.
-
-    `silence`: why the pool was not asked any more; empty while it answers.
+    The ``*.recipe.json`` of `folders` are looked through, once; other files are passed over. The
+    `models` of a pool are asked for what no folder has; a pool that cannot be asked is as good as
+    no pool. `silence` says why it was not asked any more; empty while it answers.
     """
 
     def __init__(self, folders: Iterable[Path] = (), models: Models | None = None) -> None:

@@ -22,7 +22,6 @@ from site_agent.errors import TermsFileError, TermsForbidError, WithdrawnError
 if TYPE_CHECKING:
     from site_agent.pool.resources.models import Withdrawals
 
-
 MOST_FILE_BYTES = 64 * 1024
 
 
@@ -74,13 +73,7 @@ def terms_of_version(version: ModelVersionResponse) -> list[Term]:
 def require_mergeable(
     inputs: Sequence[TermsOf], use: IntendedUse | None = None, *, institution: Iterable[str] = ()
 ) -> list[str]:
-    """Raise where the terms of inputs forbid their merge, or what it is declared to be for.
-
-    Returns
-    -------
-    list of str
-        What only people can judge.
-    """
+    """Raise where terms forbid a merge or its declared use; return what only people can judge."""
     problems = check_merge(inputs, use, today=today_utc(), institution=institution)
     forbidding = dict.fromkeys(each.message for each in problems if each.forbids)
     if forbidding:
@@ -137,10 +130,7 @@ def withdrawal_summary(version: ModelVersionResponse) -> str:
 
 @dataclass(frozen=True)
 class WithdrawnFile:
-    """A local file that was withdrawn, or contains something that was.
-
-    `holds`: addresses of what it holds that was withdrawn.
-    """
+    """A local file that was withdrawn, or contains something that was (addresses in `holds`)."""
 
     path: Path
     digest: str

@@ -35,13 +35,7 @@ from pool_server.wire.uploads import (
     UploadRequest,
     UploadResponse,
 )
-from site_agent.errors import (
-    AddressGoneError,
-    ConflictError,
-    PoolAnswerError,
-    PoolRefusedRequestError,
-    PoolUnreachableError,
-)
+from site_agent import errors
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, require_field
 from site_agent.runs.block_threads import BlockThreads
@@ -79,14 +73,7 @@ class PartSender:
     _threads: BlockThreads = field(default_factory=lambda: BlockThreads("upload"))
 
     def send(self, parts: list[UploadPart]) -> None:
-        """Send `parts`.
-
-        Raises
-        ------
-        PoolClientError
-            One of its leaves. `ConflictError` with the code ``upload_closed`` when the upload
-            was given up meanwhile: announced again, it begins anew.
-        """
+        """Send `parts`; `ConflictError` with code ``upload_closed`` means: announce it again."""
         self._there_bytes = self.upload.size_bytes - sum(part.size_bytes for part in parts)
         with self._threads as threads:
             threads.run(self._send_part, parts, _AT_ONCE, self._report)
@@ -120,9 +107,9 @@ class PartSender:
                     address.url, address.headers, lambda: self._outgoing(file, part)
                 )
                 return
-            except AddressGoneError as error:
-                raise ConflictError(str(error), code="upload_closed") from error
-            except PoolUnreachableError as error:
+            except errors.AddressGoneError as error:
+                raise errors.ConflictError(str(error), code="upload_closed") from error
+            except errors.PoolUnreachableError as error:
                 patience.wait_or_raise(error)
             # They are good for minutes only, and this one may have been refused for that.
             address = self._ask_for_address(offer)
@@ -135,7 +122,7 @@ class PartSender:
                     "PUT", address.url, content=lambda: self._outgoing(file, part), headers=headers
                 )
                 return
-            except PoolRefusedRequestError as error:
+            except errors.PoolRefusedRequestError as error:
                 # Damaged on the way: the same bytes may well arrive the next time.
                 if error.code != "part_mismatch" or attempt + 1 == _DAMAGED_ATTEMPTS:
                     raise
@@ -176,11 +163,7 @@ class _StoppedError(Exception):
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A model version that the pool now has.
-
-    `sent_bytes`: what this call sent: less than the file where an earlier one was interrupted, 0
-    where the pool had it all.
-    """
+    """A model version that the pool now has; `sent_bytes` is 0 where it had all of the file."""
 
     version: ModelVersionResponse
     sent_bytes: int
@@ -212,7 +195,7 @@ def send_version(
         connection, path, request, progress, announce=MODELS, uploads=MODELS, start=start
     )
     if upload.version is None:
-        raise PoolAnswerError(f"{connection.endpoint} completed an upload without a version")
+        raise errors.PoolAnswerError(f"{connection.endpoint} completed an upload without a version")
     # A pool that answers with another version would have the caller cite that one.
     for each in ("site", "name", "digest"):
         require_field(upload.version, each, getattr(request, each))
@@ -229,14 +212,8 @@ def send_file(
 ) -> tuple[str, int]:
     """Upload a file that a round or session keeps at the address `folder`; see `send_upload`.
 
-    `kind`: of the request, whose fields besides size and digest are `fields`.
-
-    Returns
-    -------
-    str
-        SHA-256 of the file.
-    int
-        Bytes that this call sent; 0 where the pool had them all.
+    Return its SHA-256, and how many bytes this call sent. `kind` is that of the request, whose
+    fields besides size and digest are `fields`.
     """
     digest = hash_file(path, progress, share=HASHING_SHARE)
     request = build_request(kind, size_bytes=path.stat().st_size, digest=digest, **fields)
@@ -258,27 +235,12 @@ def send_upload(
 ) -> tuple[UploadResponse, int]:
     """Upload a file: announce it, send the parts that the pool does not have, complete.
 
-    Announced again, an upload goes on where it was; so whatever came between (another process
-    with the same file, a part that got lost) is cured by another round.
+    Return the complete upload, and how many bytes this call sent. Announced again, an upload goes
+    on where it was; so whatever came between (another process with the same file, a part that got
+    lost, a line that broke) is cured by another round.
 
-    Parameters
-    ----------
-    announce, uploads : str
-        Addresses at which the file is announced, and below which its upload lies.
-    start : int
-        Byte of the file at `path` with which the upload begins.
-
-    Returns
-    -------
-    UploadResponse
-        Of the complete upload.
-    int
-        Bytes that this call sent.
-
-    Raises
-    ------
-    PoolClientError
-        One of its leaves. After `PoolUnreachableError` the same call goes on where it stopped.
+    `announce` and `uploads` are the addresses at which the file is announced, and below which its
+    upload lies; `start` is the byte of the file at `path` with which the upload begins.
     """
     sent_bytes = 0
     deadline_s = time.monotonic() + _COMPLETE_TIMEOUT_S
@@ -297,7 +259,7 @@ def send_upload(
                 repeatable=True,
                 timeout_s=_COMPLETE_TIMEOUT_S,
             )
-        except ConflictError as error:
+        except errors.ConflictError as error:
             if error.code not in _ANOTHER_ROUND or time.monotonic() > deadline_s:
                 raise
             time.sleep(_ROUND_WAIT_S)

@@ -24,10 +24,7 @@ from pool_server.wire.bundles import PortableVersion
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import NAME_PATTERN
-from pool_server.wire.signatures.comparison import VersionFacts, text_digest
-from pool_server.wire.signatures.keys import PrivateKey
-from pool_server.wire.signatures.signatures import SignedStatement
-from pool_server.wire.signatures.statements import sign_statement
+from pool_server.wire.signatures import comparison, keys, signatures, statements
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError
 
@@ -47,26 +44,20 @@ class SigningKey:
 
     site: str
     path: Path
-    key: PrivateKey
+    key: keys.PrivateKey
 
 
 def key_file(folder: Path, site: str) -> Path:
-    """Return where the key of a site lies.
-
-    `folder`: that of a pool or profile (`profiles.key_folder`).
-    """
+    """Return where the key of a site lies in the folder of a pool or profile."""
     if not re.fullmatch(NAME_PATTERN, site):
         raise InvalidInputError(f"{site!r} is not a site name")
     return folder / f"{site}{_SUFFIX}"
 
 
 def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
-    """Make a key pair.
-
-    `replace`: keep an existing key under another name, and make a new one.
-    """
+    """Make a key pair; with `replace`, an existing key is kept under another name."""
     path = key_file(folder, site)
-    made = SigningKey(site, path, PrivateKey.generate())
+    made = SigningKey(site, path, keys.PrivateKey.generate())
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -102,22 +93,22 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
             f"chmod 600 {path}"
         )
     try:
-        return SigningKey(site, path, PrivateKey.from_pem(content))
+        return SigningKey(site, path, keys.PrivateKey.from_pem(content))
     except ValueError as error:
         raise InvalidInputError(f"{path}: {error}") from error
 
 
-def facts_of_request(request: UploadRequest, path: Path) -> VersionFacts:
+def facts_of_request(request: UploadRequest, path: Path) -> comparison.VersionFacts:
     """Return what an upload request says of the file at `path`; its recipe has to be canonical."""
     recipe = request.recipe
     inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
-    return VersionFacts(
+    return comparison.VersionFacts(
         **_said_of(request),
         site=request.site,
         kind=kind_of(path),
         own_terms=frozenset((each.code, each.detail) for each in request.terms),
         inherited_terms=frozenset(),
-        card_digest=text_digest(request.card),
+        card_digest=comparison.text_digest(request.card),
         recipe_digest=None if recipe is None else recipe_digest(recipe),
         parents=tuple(dict.fromkeys(each for each in inputs if each != request.digest)),
         terms_are_settled=False,
@@ -135,18 +126,12 @@ def facts_of_version(
     *,
     card_digest: str | None,
     recipe_digest: str | None,
-) -> VersionFacts:
-    """Return what a pool, or a bundle, shows of a version.
-
-    Parameters
-    ----------
-    card_digest, recipe_digest : str or None
-        Of the card's text and of the recipe, which the record of a version does not hold.
-    """
+) -> comparison.VersionFacts:
+    """Return what a pool, or a bundle, shows of a version, besides its card and its recipe."""
     signed = version.statement if isinstance(version, PortableVersion) else version.signed_by
     origin = None if signed is None else signed.origin
     parents = version.parents if isinstance(version, PortableVersion) else version.parent_digests
-    return VersionFacts(
+    return comparison.VersionFacts(
         **_said_of(version),
         site=origin.partition("@")[0] if origin else version.site,
         kind=version.kind,
@@ -159,13 +144,13 @@ def facts_of_version(
     )
 
 
-def sign_facts(facts: VersionFacts, key: PrivateKey) -> SignedStatement:
+def sign_facts(facts: comparison.VersionFacts, key: keys.PrivateKey) -> signatures.SignedStatement:
     """Sign all that is said of a version."""
     try:
-        envelope = sign_statement(facts.statement(datetime.now(UTC)), key)
+        envelope = statements.sign_statement(facts.statement(datetime.now(UTC)), key)
     except ValueError as error:
         raise InvalidInputError(f"the statement cannot be signed: {error}") from error
-    return SignedStatement(envelope=envelope)
+    return signatures.SignedStatement(envelope=envelope)
 
 
 def kind_of(path: Path) -> str:

@@ -54,12 +54,8 @@ class StorageConnection:
     ) -> None:
         """Send bytes to an address; one attempt.
 
-        Raises
-        ------
-        AddressGoneError, PoolUnreachableError
-            Another attempt with a new address may succeed.
-        PoolRefusedRequestError
-            None will.
+        Another one with a new address may succeed after `AddressGoneError` or
+        `PoolUnreachableError`.
         """
         client = self._client(url)
         request = client.build_request("PUT", url, headers=headers, content=content())
@@ -74,12 +70,7 @@ class StorageConnection:
     def stream(self, url: str, first: int, last: int) -> Iterator[Iterator[bytes]]:
         """Start receiving the bytes `first` to `last`, both included; one attempt.
 
-        Raises
-        ------
-        AddressGoneError, PoolUnreachableError
-            Also from inside the block, when the line breaks while reading.
-        PoolAnswerError
-            The storage does not give ranges.
+        The line may also break inside the block (`AddressGoneError`, `PoolUnreachableError`).
         """
         client = self._client(url)
         headers = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
@@ -139,22 +130,16 @@ def _failure(response: httpx.Response) -> PoolUnreachableError | PoolRefusedRequ
 
 
 def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.Client:
-    """Return a client for the server of an address.
-
-    A server on this machine is not reached through a proxy.
-    """
+    """Return a client for the server of an address; without a proxy for one on this machine."""
     is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
     certificates = trusted_certificates(trust_env=not is_local)
     return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)
 
 
 def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:
-    """Return what connections verify servers with; the same object as long as nothing changes.
+    """Return what connections verify servers with; read once, for it takes longer than a request.
 
-    To read the certificates takes longer than to send a request, so they are read once, however
-    many connections a process opens.
-
-    `trust_env`: whether the variables SSL_CERT_FILE and SSL_CERT_DIR may name other certificates.
+    With `trust_env` the variables SSL_CERT_FILE and SSL_CERT_DIR may name other certificates.
     """
     named = ("SSL_CERT_FILE", "SSL_CERT_DIR") if trust_env else ()
     return _read_certificates(tuple(os.environ.get(name, "") for name in named))
@@ -166,13 +151,7 @@ def _read_certificates(places: tuple[str, ...]) -> ssl.SSLContext:
 
 
 def read_whole(response: httpx.Response) -> httpx.Response:
-    """Read the body of an answer that was begun, and return the complete answer.
-
-    Raises
-    ------
-    PoolAnswerError
-        The body is too large, or compressed, which nobody asked for.
-    """
+    """Read the body of an answer that was begun; refuse one too large, or compressed."""
     host = f"{response.url.scheme}://{response.url.netloc.decode()}"
     body = bytearray()
     try:

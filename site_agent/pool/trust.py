@@ -29,16 +29,9 @@ How = Literal["first use", "trusted"]
 class TrustedKey:
     """A key that a site's signatures may be made with.
 
-    Attributes
-    ----------
-    key_id : str
-        SHA-256 of the raw key.
-    origin : str
-        ``SITE@POOL`` for the key of an imported version; empty for one of the site itself.
-    how : str
-        ``first use``, or ``trusted`` by whoever works here.
-    registered_at : str
-        When the pool says that the site registered it.
+    `key_id` is the SHA-256 of the raw key; `origin` is ``SITE@POOL`` for the key of an imported
+    version, empty for one of the site itself; `how` is ``first use``, or ``trusted`` by whoever
+    works here; `registered_at` is when the pool says that the site registered it.
     """
 
     key_id: str
@@ -67,10 +60,7 @@ def trust_file() -> Path:
 
 
 def trusted_keys(pool: str, site: str) -> dict[str, TrustedKey]:
-    """Return the keys pinned for a site of a pool, by their identifier.
-
-    `pool`: host and port (`profiles.host_of`).
-    """
+    """Return the keys pinned for a site of a pool (`profiles.host_of`), by their identifier."""
     return _keys_in(profiles.read_toml(trust_file()), pool, site)
 
 

@@ -50,18 +50,8 @@ everything must be signed; ``ignore``: nothing is looked at."""
 class Verification:
     """The outcome of verifying a version.
 
-    Attributes
-    ----------
-    status : str
-        ``verified``, ``unsigned`` or ``unchecked``.
-    key_id : str
-        The key; empty where there is no signature.
-    origin : str
-        ``SITE@POOL`` of an imported version.
-    note : str
-        To be shown once: a key was met for the first time.
-    warning : str
-        To be shown always.
+    `key_id` is empty where there is no signature; `origin` is ``SITE@POOL`` of an imported version.
+    `note` is to be shown once (a key was met for the first time), `warning` always.
     """
 
     status: Literal["verified", "unsigned", "unchecked"]
@@ -107,16 +97,10 @@ class StatementSource(Protocol):
 
 @dataclass(frozen=True)
 class Verifier:
-    """Checks versions of one pool.
+    """Checks versions of one pool, at a host and port (`profiles.host_of`).
 
-    Attributes
-    ----------
-    pool : str
-        Host and port (`profiles.host_of`).
-    cache : ModelCache
-        Statements are kept in its folder, so that what is there needs no request.
-    source : StatementSource or None
-        The pool; None while offline.
+    Statements are kept in the cache's folder, so that what is there needs no request. `source` is
+    the pool; None while offline.
     """
 
     pool: str
@@ -133,23 +117,11 @@ class Verifier:
         card: str | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Verification:
-        """Check the signature of a version.
+        """Check the signature of a version; `SignatureError` has a `code` that says what is wrong.
 
-        Parameters
-        ----------
-        pin : bool
-            Remember keys that are met for the first time.
-        may_be_unsigned : bool
-            Do not refuse it without a signature, unless everything has to be signed.
-        card, recipe : optional
-            What the pool gave as the version's card or recipe; fetched where they are needed and
-            not given.
-
-        Raises
-        ------
-        SignatureError
-            It does not hold, is missing, or was made with another key than the known ones; `code`
-            says which.
+        With `pin`, keys that are met for the first time are remembered. With `may_be_unsigned`, a
+        missing signature is refused only where everything has to be signed. `card` and `recipe` are
+        what the pool gave as such; they are fetched where they are needed and not given.
         """
         if self.policy == "ignore":
             return Verification("unchecked")

@@ -9,36 +9,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from pool_server.wire.activity import (
-    LONGEST_WAIT_S,
-    AuditEntry,
-    AuditPage,
-    EventPage,
-    EventResponse,
-)
+from pool_server.wire import activity, people, sites
 from pool_server.wire.names import NAME_PATTERN
-from pool_server.wire.people import (
-    AcceptanceRequest,
-    InvitationCreatedResponse,
-    InvitationList,
-    InvitationRequest,
-    InvitationResponse,
-    TokenCreatedResponse,
-    TokenList,
-    TokenRequest,
-    TokenResponse,
-    UserChangeRequest,
-    UserList,
-    UserResponse,
-)
-from pool_server.wire.sites import (
-    SiteChangeRequest,
-    SiteList,
-    SiteRequest,
-    SiteResponse,
-    SiteUsage,
-    UsageResponse,
-)
 from site_agent.errors import PoolRefusedRequestError
 from site_agent.pool.connection import PAGE_SIZE, PoolConnection, Resource
 from site_agent.pool.requests import build_request
@@ -50,59 +22,52 @@ _TOKENS, _INVITATIONS = "/api/v1/tokens", "/api/v1/invitations"
 class Sites(Resource):
     """The sites of a pool, and how much they store."""
 
-    def list(self) -> list[SiteResponse]:
+    def list(self) -> list[sites.SiteResponse]:
         """List the sites of the pool."""
-        return self._connection.get(_SITES, SiteList).items
+        return self._connection.get(_SITES, sites.SiteList).items
 
-    def create(self, name: str, **fields: Any) -> SiteResponse:
+    def create(self, name: str, **fields: Any) -> sites.SiteResponse:
         """Create a site, as a `SiteRequest` says it (pool admins)."""
-        request = build_request(SiteRequest, name=name, **fields)
-        return self._connection.post(_SITES, SiteResponse, request)
+        request = build_request(sites.SiteRequest, name=name, **fields)
+        return self._connection.post(_SITES, sites.SiteResponse, request)
 
-    def change(self, name: str, **changes: Any) -> SiteResponse:
-        """Change `display_name`, `contact`, `quota_bytes` (None: no limit) or `suspended`.
+    def change(self, name: str, **changes: Any) -> sites.SiteResponse:
+        """Change `display_name`, `contact`, `quota_bytes` (None: no limit) or `suspended`."""
+        request = build_request(sites.SiteChangeRequest, **changes)
+        return self._connection.write(
+            "PATCH", f"{_SITES}/{_word(name)}", sites.SiteResponse, request
+        )
 
-        What is left out stays.
-        """
-        request = build_request(SiteChangeRequest, **changes)
-        return self._connection.write("PATCH", f"{_SITES}/{_word(name)}", SiteResponse, request)
-
-    def usage(self) -> builtins.list[SiteUsage]:
+    def usage(self) -> builtins.list[sites.SiteUsage]:
         """Return how much the sites that one administers store."""
-        return self._connection.get("/api/v1/usage", UsageResponse).items
+        return self._connection.get("/api/v1/usage", sites.UsageResponse).items
 
 
 class Users(Resource):
     """The users of sites."""
 
-    def list(self) -> list[UserResponse]:
+    def list(self) -> list[people.UserResponse]:
         """List the users of the sites that one administers."""
-        return self._connection.get(_USERS, UserList).items
+        return self._connection.get(_USERS, people.UserList).items
 
-    def change(self, site: str, name: str, **changes: Any) -> UserResponse:
-        """Change `role`, `pool_wide`, `disabled`, `display_name` or `email` of a user.
-
-        What is left out stays.
-        """
-        request = build_request(UserChangeRequest, **changes)
+    def change(self, site: str, name: str, **changes: Any) -> people.UserResponse:
+        """Change `role`, `pool_wide`, `disabled`, `display_name` or `email` of a user."""
+        request = build_request(people.UserChangeRequest, **changes)
         path = f"{_USERS}/{_word(site)}/{_word(name)}"
-        return self._connection.write("PATCH", path, UserResponse, request)
+        return self._connection.write("PATCH", path, people.UserResponse, request)
 
 
 class Invitations(Resource):
     """Invitations to become a user of a site."""
 
-    def list(self) -> list[InvitationResponse]:
+    def list(self) -> list[people.InvitationResponse]:
         """List invitations to the sites that one administers, without their secrets."""
-        return self._connection.get(_INVITATIONS, InvitationList).items
+        return self._connection.get(_INVITATIONS, people.InvitationList).items
 
-    def create(self, site: str, **fields: Any) -> InvitationCreatedResponse:
-        """Invite one person to a site, as an `InvitationRequest` says it.
-
-        Only the answer holds the secret.
-        """
-        request = build_request(InvitationRequest, site=site, **fields)
-        return self._connection.post(_INVITATIONS, InvitationCreatedResponse, request)
+    def create(self, site: str, **fields: Any) -> people.InvitationCreatedResponse:
+        """Invite one person, as an `InvitationRequest` says; only the answer has the secret."""
+        request = build_request(people.InvitationRequest, site=site, **fields)
+        return self._connection.post(_INVITATIONS, people.InvitationCreatedResponse, request)
 
     def revoke(self, invitation_id: str) -> None:
         """Revoke an invitation."""
@@ -112,39 +77,35 @@ class Invitations(Resource):
 class Tokens(Resource):
     """Tokens with which programs use the pool."""
 
-    def list(self) -> list[TokenResponse]:
+    def list(self) -> list[people.TokenResponse]:
         """List the tokens of the sites that one administers, without their secrets."""
-        return self._connection.get(_TOKENS, TokenList).items
+        return self._connection.get(_TOKENS, people.TokenList).items
 
-    def create(self, site: str, name: str, **fields: Any) -> TokenCreatedResponse:
+    def create(self, site: str, name: str, **fields: Any) -> people.TokenCreatedResponse:
         """Create a token, as a `TokenRequest` says it; only the answer holds its secret.
 
         A token of `kind` ``feed`` only reads the feed of the site's events (`Events.feed_address`).
         """
-        request = build_request(TokenRequest, site=site, name=name, **fields)
-        return self._connection.post(_TOKENS, TokenCreatedResponse, request)
+        request = build_request(people.TokenRequest, site=site, name=name, **fields)
+        return self._connection.post(_TOKENS, people.TokenCreatedResponse, request)
 
     def revoke(self, token_id: str) -> None:
         """Revoke a token."""
         self._connection.send("DELETE", f"{_TOKENS}/{_word(token_id)}")
 
 
-def accept_invitation(endpoint: str, secret: str, name: str, **fields: Any) -> TokenCreatedResponse:
+def accept_invitation(
+    endpoint: str, secret: str, name: str, **fields: Any
+) -> people.TokenCreatedResponse:
     """Become a user of the site that sent the invitation; return the first token.
 
-    No token is needed. Further fields are those of an `AcceptanceRequest`.
-
-    Raises
-    ------
-    ForbiddenError
-        The invitation is unknown, used or expired.
-    ConflictError
-        The site has a user of that name; the invitation stays valid.
+    No token is needed. Further fields are those of an `AcceptanceRequest`. Where the site has a
+    user of that name (`ConflictError`), the invitation stays valid.
     """
-    request = build_request(AcceptanceRequest, secret=secret, name=name, **fields)
+    request = build_request(people.AcceptanceRequest, secret=secret, name=name, **fields)
     connection = PoolConnection(endpoint, None)
     try:
-        return connection.post(f"{_INVITATIONS}/accept", TokenCreatedResponse, request)
+        return connection.post(f"{_INVITATIONS}/accept", people.TokenCreatedResponse, request)
     finally:
         connection.close()
 
@@ -163,27 +124,21 @@ class Events(Resource):
 
     def list(
         self, after: int = 0, *, kind: str = "", site: str = "", follow: bool = False
-    ) -> Iterator[EventResponse]:
-        """Yield the events of the site after a given one, oldest first.
-
-        `after`: `event_id` of the last event already seen.
-        """
+    ) -> Iterator[activity.EventResponse]:
+        """Yield the events of the site after one already seen (`event_id`), oldest first."""
         parameters: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
         parameters |= {name: text for name, text in (("kind", kind), ("site", site)) if text}
         while True:
-            page = self._connection.get("/api/v1/events", EventPage, parameters)
+            page = self._connection.get("/api/v1/events", activity.EventPage, parameters)
             yield from page.items
             parameters["after"] = page.last_id
             if not page.more:
                 if not follow:
                     return
-                parameters["wait_s"] = LONGEST_WAIT_S
+                parameters["wait_s"] = activity.LONGEST_WAIT_S
 
     def feed_address(self, token: str) -> str:
-        """Return the address of the Atom feed of a site's events, for feed readers.
-
-        `token`: secret of a feed token (`Tokens.create`); whoever has the address reads the feed.
-        """
+        """Return the address of the Atom feed of a site's events, for a feed token's secret."""
         return f"{self._connection.endpoint}/api/v1/events/feed?{urlencode({'token': token})}"
 
     def audit(
@@ -195,23 +150,16 @@ class Events(Resource):
         site: str = "",
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> Iterator[AuditEntry]:
+    ) -> Iterator[activity.AuditEntry]:
         """Yield the entries of the audit log, newest first (admins only).
 
-        Parameters
-        ----------
-        subject : str
-            ``SITE/NAME@2``, ``SITE/NAME`` with its versions, ``SITE/`` with its models.
-        action : str
-            ``version.withdraw``, or ``version`` for all of that noun.
-        actor : str
-            A site, or site and token.
-        since, until : datetime, optional
-            With their time zones.
+        `subject` is ``SITE/NAME@2``, ``SITE/NAME`` with its versions, or ``SITE/`` with its models;
+        `action` ``version.withdraw``, or ``version`` for all of that noun; `actor` a site, or site
+        and token; `since` and `until` have time zones.
         """
         words = {"subject": subject, "action": action, "actor": actor, "site": site}
         parameters = {name: text for name, text in words.items() if text}
         for name, moment in (("since", since), ("until", until)):
             if moment is not None:
                 parameters[name] = moment.isoformat()
-        return self._connection.pages("/api/v1/audit", AuditPage, parameters)
+        return self._connection.pages("/api/v1/audit", activity.AuditPage, parameters)

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from pool_server.wire.evaluations import (
-    DatasetName,
-    EvaluationMatrix,
-    EvaluationPage,
-    EvaluationRequest,
-    EvaluationResponse,
-    SplitName,
-)
+from pool_server.wire import evaluations
 from pool_server.wire.names import ModelAddress
 from site_agent.pool.connection import Resource
 from site_agent.pool.requests import build_request, version_path
@@ -33,20 +26,16 @@ _DIGEST_SHOWN = 12
 
 
 class _Names(BaseModel):
-    dataset: DatasetName
-    split: SplitName
+    dataset: evaluations.DatasetName
+    split: evaluations.SplitName
 
 
 @dataclass(frozen=True)
 class DatasetWords:
     """The words by which a data set is known in the pool.
 
-    Attributes
-    ----------
-    digest : str
-        `site_agent.datasets.dataset_digest`: equal for equal data.
-    name : str
-        What the site wants to call it; made of the digest where empty. Never a path.
+    `digest` (`site_agent.datasets.dataset_digest`) is equal for equal data. `name` is what the site
+    calls it, never a path; made of the digest where empty.
     """
 
     digest: str
@@ -66,12 +55,7 @@ class DatasetWords:
 class MatrixQuery:
     """The models and evaluations of a matrix; everything given has to hold.
 
-    Attributes
-    ----------
-    kind, site, name : str
-        Of the models.
-    measured_by, dataset_digest, protocol : str
-        Of the evaluations.
+    `kind`, `site` and `name` are of the models, the last three of the evaluations.
     """
 
     score: str
@@ -98,22 +82,15 @@ class Evaluations(Resource):
         *,
         protocol: str = "",
         site: str = "",
-    ) -> EvaluationResponse:
+    ) -> evaluations.EvaluationResponse:
         """Post how a model did on the site's own data.
 
-        Parameters
-        ----------
-        model : str
-            Address, or ``sha256:DIGEST`` of a file that the pool has.
-        scores : DetectionScores, LandmarkScores or GazeScores
-            Their metrics and intervals are sent, and how many faces and images there were.
-        protocol : str
-            How it was measured; `protocol_of` says it of `scores`.
-        site : str
-            Who measured; one's own site where empty.
+        `model` is an address, or ``sha256:DIGEST`` of a file that the pool has; `site` is who
+        measured, one's own where empty. Metrics and intervals of `scores` are sent, and how many
+        faces and images there were.
         """
         request = build_request(
-            EvaluationRequest,
+            evaluations.EvaluationRequest,
             model=model,
             site=site or None,
             dataset=dataset.shown_name,
@@ -125,29 +102,23 @@ class Evaluations(Resource):
             faces=scores.faces,
             scores=scores_to_send(scores),
         )
-        return self._connection.post(_PATH, EvaluationResponse, request)
+        return self._connection.post(_PATH, evaluations.EvaluationResponse, request)
 
     def list(
         self, address: str | ModelAddress, *, history: bool = False
-    ) -> Iterator[EvaluationResponse]:
-        """Yield the evaluations of a version, newest first.
-
-        `history`: also superseded ones: same site, same data, same protocol.
-        """
+    ) -> Iterator[evaluations.EvaluationResponse]:
+        """Yield the evaluations of a version, newest first; with `history` superseded ones too."""
         path = f"{version_path(address)}/evaluations"
         parameters = {"history": "true"} if history else None
-        return self._connection.pages(path, EvaluationPage, parameters)
+        return self._connection.pages(path, evaluations.EvaluationPage, parameters)
 
-    def matrix(self, query: MatrixQuery, *, most_models: int = 100) -> EvaluationMatrix:
-        """Return models x sites for one score, newest models first.
-
-        `next_cursor` is set where there are more than `most_models`.
-        """
+    def matrix(self, query: MatrixQuery, *, most_models: int = 100) -> evaluations.EvaluationMatrix:
+        """Return models x sites for one score, newest models first; `next_cursor` says of more."""
         parameters = query.parameters() | {"limit": min(most_models, 100)}
-        whole = self._connection.get(_PATH, EvaluationMatrix, parameters)
+        whole = self._connection.get(_PATH, evaluations.EvaluationMatrix, parameters)
         while whole.next_cursor and len(whole.rows) < most_models:
             parameters["cursor"] = whole.next_cursor
-            page = self._connection.get(_PATH, EvaluationMatrix, parameters)
+            page = self._connection.get(_PATH, evaluations.EvaluationMatrix, parameters)
             whole = page.model_copy(
                 update={
                     "rows": [*whole.rows, *page.rows],

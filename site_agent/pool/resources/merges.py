@@ -19,7 +19,6 @@ from site_agent.runs.progress import Progress
 if TYPE_CHECKING:
     from pool_server.wire.bundles import GrantedVersion, PortableEvaluation, PortableVersion
 
-
 _MERGES = "/api/v1/merges"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
@@ -32,9 +31,8 @@ class Merges(Resource):
     ) -> MergeJobResponse:
         """Have the pool carry out a recipe and publish the result as a version of `address`.
 
-        The description of the result is as for an upload; all fields are those of a `MergeRequest`.
-        The pool cannot sign the result: where signatures are required it stays a draft until it is
-        signed and published.
+        All fields are those of a `MergeRequest`. The pool cannot sign the result: where signatures
+        are required it stays a draft until it is signed and published.
         """
         request = build_request(
             MergeRequest, site=address.site, name=address.name, recipe=dict(recipe), **fields
@@ -89,19 +87,10 @@ class Bundles(Resource):
     def grant_export(
         self, addresses: Sequence[str], *, with_parents: bool = False
     ) -> list[GrantedVersion]:
-        """Ask whether models may leave the pool; it writes down that they do.
+        """Ask whether versions may leave the pool, which writes down that they do.
 
-        Parameters
-        ----------
-        addresses : sequence of str
-            With the number of the version.
-        with_parents : bool
-            Also all that they were merged from, as far as one may see it.
-
-        Returns
-        -------
-        list of GrantedVersion
-            Parents before what was merged from them.
+        With `with_parents` also all that they were merged from, as far as one may see it: parents
+        before what was merged from them.
         """
         from pool_server.wire.bundles import ExportRequest, ExportResponse
 
@@ -122,7 +111,7 @@ class Bundles(Resource):
     def upload_part(
         self, path: Path, start: int, request: UploadRequest, progress: Progress
     ) -> Uploaded:
-        """Upload a model that lies at byte `start` of a file, as the request says."""
+        """Upload a model that lies at byte `start` of a file."""
         return send_version(self._connection, path, request, progress, start=start)
 
     def repeat_evaluation(

@@ -9,86 +9,56 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.whole_file import sync_folder
+from pool_server.wire import rounds, secure
 from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
-from pool_server.wire.rounds import (
-    DEFAULT_LEAST_OTHERS,
-    ROUND_KEY_PATTERN,
-    ContributionRequest,
-    FinishRequest,
-    RoundPage,
-    RoundRequest,
-    RoundResponse,
-)
-from pool_server.wire.secure import (
-    SecureFileRequest,
-    SecurePostList,
-    SecurePostRequest,
-    SecurePostResponse,
-    SecureSessionPage,
-    SecureSessionRequest,
-    SecureSessionResponse,
-    SecureSessionSummary,
-)
 from pool_server.wire.signatures.keys import Envelope
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
-from site_agent.pool.connection import Resource
-from site_agent.pool.receiving import RemoteFile, receive_file
-from site_agent.pool.requests import build_request
-from site_agent.pool.sending import send_file
+from site_agent.pool import connection, receiving, requests, sending
 from site_agent.runs.progress import Progress, no_progress
 
 
-class Rounds(Resource):
+class Rounds(connection.Resource):
     """Rounds; `site_agent.rounds` does what a site does at home."""
 
-    def list(self, state: str = "") -> Iterator[RoundResponse]:
-        """Yield the rounds that the site takes part in, newest first.
-
-        `state`: ``open``, ``closed``, ``finished``, ``expired`` or ``cancelled``; all where empty.
-        """
+    def list(self, state: str = "") -> Iterator[rounds.RoundResponse]:
+        """Yield the rounds that the site takes part in, newest first; of one state if given."""
         return self._connection.pages(
-            "/api/v1/rounds", RoundPage, {"state": state} if state else None
+            "/api/v1/rounds", rounds.RoundPage, {"state": state} if state else None
         )
 
-    def get(self, round_id: str) -> RoundResponse:
+    def get(self, round_id: str) -> rounds.RoundResponse:
         """Return one round."""
-        return self._connection.get(_round_path(round_id), RoundResponse)
+        return self._connection.get(_round_path(round_id), rounds.RoundResponse)
 
     def start(
         self, base: str | ModelAddress, sites: Sequence[str], deadline: datetime, **fields: Any
-    ) -> RoundResponse:
-        """Ask sites to train a model together.
+    ) -> rounds.RoundResponse:
+        """Ask sites, the own one among them, to train a model of the pool together.
 
-        Parameters
-        ----------
-        base : str or ModelAddress
-            The model in the pool; the newest version where none is named.
-        sites : sequence of str
-            The caller's own among them.
-        deadline : datetime
-            With its time zone; later contributions are refused.
-        **fields
-            Further fields of a `RoundRequest`, such as method, mode, options and rounds.
+        Contributions after the `deadline` (with its time zone) are refused. Further fields are
+        those of a `RoundRequest`, such as method, mode, options and rounds.
         """
-        request = build_request(
-            RoundRequest, base=str(base), sites=[*sites], deadline=deadline, **fields
+        request = requests.build_request(
+            rounds.RoundRequest, base=str(base), sites=[*sites], deadline=deadline, **fields
         )
-        return self._connection.post("/api/v1/rounds", RoundResponse, request)
+        return self._connection.post("/api/v1/rounds", rounds.RoundResponse, request)
 
-    def sign(self, round_id: str, terms: Envelope) -> RoundResponse:
+    def sign(self, round_id: str, terms: Envelope) -> rounds.RoundResponse:
         """Keep the terms of a new round with it, signed (who started it)."""
-        return self._connection.write("PUT", f"{_round_path(round_id)}/terms", RoundResponse, terms)
+        return self._connection.write(
+            "PUT", f"{_round_path(round_id)}/terms", rounds.RoundResponse, terms
+        )
 
-    def close(self, round_id: str) -> RoundResponse:
+    def close(self, round_id: str) -> rounds.RoundResponse:
         """Stop waiting for missing contributions (who started it, and admins)."""
         path = f"{_round_path(round_id)}/close"
-        return self._connection.post(path, RoundResponse, repeatable=True)
+        return self._connection.post(path, rounds.RoundResponse, repeatable=True)
 
-    def cancel(self, round_id: str) -> RoundResponse:
+    def cancel(self, round_id: str) -> rounds.RoundResponse:
         """Cancel a round (who started it, and admins)."""
         path = f"{_round_path(round_id)}/cancel"
-        return self._connection.post(path, RoundResponse, repeatable=True)
+        return self._connection.post(path, rounds.RoundResponse, repeatable=True)
 
     def send_contribution(
         self,
@@ -96,33 +66,21 @@ class Rounds(Resource):
         path: Path,
         site: str,
         *,
-        least_others: int = DEFAULT_LEAST_OTHERS,
+        least_others: int = rounds.DEFAULT_LEAST_OTHERS,
         despite_withdrawal: bool = False,
         progress: Progress | None = None,
     ) -> int:
-        """Send a contribution file, going on where an earlier call stopped.
+        """Send a contribution file, going on where an earlier call stopped; return the bytes sent.
 
-        `least_others`: with how many other sites' contributions it may be combined at least.
-
-        Returns
-        -------
-        int
-            Bytes that this call sent; 0 where the pool had them all.
-
-        Raises
-        ------
-        ConflictError
-            Too late, or the site has contributed something else.
-        PoolRefusedFileError
-            It does not fit the round.
-        PoolClientError
-            Other leaves.
+        `least_others`: with how many other sites' contributions it may be combined at least. Raises
+        `ConflictError` when it is too late or the site has contributed something else, and
+        `PoolRefusedFileError` when it does not fit the round.
         """
-        _, sent_bytes = send_file(
+        _, sent_bytes = sending.send_file(
             self._connection,
             path,
             f"{_round_path(round_id)}/contributions",
-            ContributionRequest,
+            rounds.ContributionRequest,
             progress or no_progress,
             site=site,
             file_name=path.name,
@@ -135,31 +93,23 @@ class Rounds(Resource):
         """Return what a finished round has made for one's own site, if its method makes any."""
         return bytes(self._connection.send("GET", f"{_round_path(round_id)}/reply").content)
 
-    def take_back(self, round_id: str, site: str) -> RoundResponse:
+    def take_back(self, round_id: str, site: str) -> rounds.RoundResponse:
         """Take the contribution of a site back; the pool deletes it."""
         if not re.fullmatch(NAME_PATTERN, site):
             raise PoolRefusedRequestError(f"{site!r} is not a site name")
         response = self._connection.send("DELETE", f"{_round_path(round_id)}/contributions/{site}")
-        return RoundResponse.model_validate_json(response.content)
+        return rounds.RoundResponse.model_validate_json(response.content)
 
     def finish(
         self, round_id: str, address: ModelAddress, *, despite_withdrawal: bool = False
     ) -> MergeJobResponse:
         """Have the pool combine the contributions and publish the result at `address`.
 
-        Returns
-        -------
-        MergeJobResponse
-            The merge in the background that does it (`Merges.wait`). Whoever asks while it goes
-            on, or afterwards, gets the same one.
-
-        Raises
-        ------
-        ConflictError
-            The round cannot be finished now, or not any more.
+        Return the merge in the background that does it (`Merges.wait`). Whoever asks while it goes
+        on, or afterwards, gets the same one.
         """
-        request = build_request(
-            FinishRequest,
+        request = requests.build_request(
+            rounds.FinishRequest,
             site=address.site,
             name=address.name,
             despite_withdrawal=despite_withdrawal,
@@ -169,7 +119,7 @@ class Rounds(Resource):
 
 
 def _round_path(round_id: str) -> str:
-    if not re.fullmatch(ROUND_KEY_PATTERN, round_id):
+    if not re.fullmatch(rounds.ROUND_KEY_PATTERN, round_id):
         raise PoolRefusedRequestError(
             f"{round_id!r} is not a round: expected 16 hexadecimal digits, such as "
             "4f1d2c3b4a596877",
@@ -181,44 +131,50 @@ def _round_path(round_id: str) -> str:
 _SESSIONS = "/api/v1/secure/sessions"
 
 
-class SecureSessions(Resource):
+class SecureSessions(connection.Resource):
     """Sessions of the secure sum; `site_agent.secure` does what labs and servers do."""
 
     def open(
         self, descriptor: str, sites: Sequence[str], ends_at: datetime, round_id: str | None = None
-    ) -> SecureSessionResponse:
+    ) -> secure.SecureSessionResponse:
         """Open a session, or return the one with this descriptor."""
-        request = build_request(
-            SecureSessionRequest,
+        request = requests.build_request(
+            secure.SecureSessionRequest,
             descriptor=descriptor,
             sites=[*sites],
             ends_at=ends_at,
             round_id=round_id,
         )
-        return self._connection.post(_SESSIONS, SecureSessionResponse, request, repeatable=True)
+        return self._connection.post(
+            _SESSIONS, secure.SecureSessionResponse, request, repeatable=True
+        )
 
-    def list(self, round_id: str = "") -> Iterator[SecureSessionSummary]:
+    def list(self, round_id: str = "") -> Iterator[secure.SecureSessionSummary]:
         """Yield the sessions that the site takes part in, newest first; of one round if given."""
         return self._connection.pages(
-            _SESSIONS, SecureSessionPage, {"round": round_id} if round_id else None
+            _SESSIONS, secure.SecureSessionPage, {"round": round_id} if round_id else None
         )
 
-    def get(self, session: str) -> SecureSessionResponse:
+    def get(self, session: str) -> secure.SecureSessionResponse:
         """Return one session."""
-        return self._connection.get(_session_path(session), SecureSessionResponse)
+        return self._connection.get(_session_path(session), secure.SecureSessionResponse)
 
-    def post(self, session: str, phase: str, sender: str, envelope: str) -> SecurePostResponse:
+    def post(
+        self, session: str, phase: str, sender: str, envelope: str
+    ) -> secure.SecurePostResponse:
         """Post a message; the same one again is no error."""
-        request = build_request(SecurePostRequest, sender=sender, phase=phase, envelope=envelope)
+        request = requests.build_request(
+            secure.SecurePostRequest, sender=sender, phase=phase, envelope=envelope
+        )
         return self._connection.post(
-            f"{_session_path(session)}/posts", SecurePostResponse, request, repeatable=True
+            f"{_session_path(session)}/posts", secure.SecurePostResponse, request, repeatable=True
         )
 
-    def posts(self, session: str, after: int = 0) -> Iterator[SecurePostResponse]:
+    def posts(self, session: str, after: int = 0) -> Iterator[secure.SecurePostResponse]:
         """Yield the messages after a number, in the order of their arrival."""
         while True:
             page = self._connection.get(
-                f"{_session_path(session)}/posts", SecurePostList, {"after": after}
+                f"{_session_path(session)}/posts", secure.SecurePostList, {"after": after}
             )
             yield from page.items
             if not page.more or not page.items:
@@ -230,8 +186,8 @@ class SecureSessions(Resource):
     ) -> str:
         """Send a file, going on where an earlier call stopped; return its SHA-256."""
         folder = f"{_session_path(session)}/files"
-        digest, _ = send_file(
-            self._connection, path, folder, SecureFileRequest, progress, site=sender
+        digest, _ = sending.send_file(
+            self._connection, path, folder, secure.SecureFileRequest, progress, site=sender
         )
         return digest
 
@@ -245,18 +201,11 @@ class SecureSessions(Resource):
     ) -> None:
         """Write a file to `target`, whole or not at all; an interrupted download is resumed.
 
-        `most_bytes`: the size beyond which the file cannot be what was asked for, and is not
-        fetched.
-
-        Raises
-        ------
-        DigestMismatchError
-            The bytes are not those asked for, or too many; nothing is kept.
-        NotFoundError
+        A file of more than `most_bytes` cannot be what was asked for, and is not fetched.
         """
         url = f"{_session_path(session)}/files/{_require_digest(digest)}"
         asked = self._connection.send("HEAD", url)
-        remote = RemoteFile(
+        remote = receiving.RemoteFile(
             f"file {digest[:16]}", url, digest, int(asked.headers.get("Content-Length", "0"))
         )
         if remote.size_bytes > most_bytes:
@@ -265,7 +214,7 @@ class SecureSessions(Resource):
             )
         part = target.with_name(f"{target.name}.{digest[:16]}.part")
         with part.open("a+b") as file:
-            receive_file(self._connection, remote, part, file, progress)
+            receiving.receive_file(self._connection, remote, part, file, progress)
         part.replace(target)
         sync_folder(target.parent)
 

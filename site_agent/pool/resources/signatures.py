@@ -8,38 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pool_server.wire.cards import CardResponse
-from pool_server.wire.merges import recipe_digest
+from pool_server.wire import cards, merges, names, uploads
 from pool_server.wire.models import LineageResponse, ModelVersionResponse
-from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
+from pool_server.wire.signatures import signatures
 from pool_server.wire.signatures.comparison import text_digest
 from pool_server.wire.signatures.keys import PrivateKey, pae
-from pool_server.wire.signatures.signatures import (
-    CHALLENGE_START,
-    CHALLENGE_TYPE,
-    ChallengeRequest,
-    ChallengeResponse,
-    KeyList,
-    KeyRequest,
-    KeyResponse,
-    KeyRevocationRequest,
-    SignedStatement,
-    StatementResponse,
-)
 from pool_server.wire.signatures.statements import Revocation
-from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError, PoolAnswerError, PoolRefusedRequestError
-from site_agent.pool import profiles
+from site_agent.pool import profiles, signing
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, version_path
-from site_agent.pool.signing import (
-    SigningKey,
-    facts_of_request,
-    facts_of_version,
-    load_key,
-    sign_facts,
-)
 from site_agent.pool.verification import SignaturePolicy, Verification, Verifier
 
 
@@ -60,80 +39,82 @@ class Signatures:
 
     # -- keys -----------------------------------------------------------------------------
 
-    def keys(self, site: str) -> list[KeyResponse]:
+    def keys(self, site: str) -> list[signatures.KeyResponse]:
         """Return the keys of a site, revoked and imported ones too, oldest first."""
-        return self._connection.get(_keys_path(site), KeyList).items
+        return self._connection.get(_keys_path(site), signatures.KeyList).items
 
-    def register_key(self, key: PrivateKey, site: str, name: str) -> KeyResponse:
+    def register_key(self, key: PrivateKey, site: str, name: str) -> signatures.KeyResponse:
         """Register a key of the site, with a proof that we hold it."""
         public = key.public
         asked = self._connection.post(
             f"{_keys_path(site)}/challenge",
-            ChallengeResponse,
-            ChallengeRequest(public_key=public.text),
+            signatures.ChallengeResponse,
+            signatures.ChallengeRequest(public_key=public.text),
             repeatable=True,
         )
         # Sign only a challenge for this very site and key.
-        expected = [CHALLENGE_START, site, public.key_id]
+        expected = [signatures.CHALLENGE_START, site, public.key_id]
         if asked.challenge.split(" ")[:3] != expected:
             raise PoolAnswerError(
                 f"{self._connection.endpoint} wants {asked.challenge[:200]!r} signed; expected a "
                 f"challenge that begins with {' '.join(expected)!r}"
             )
-        signature = key.sign(pae(CHALLENGE_TYPE, asked.challenge.encode()))
+        signature = key.sign(pae(signatures.CHALLENGE_TYPE, asked.challenge.encode()))
         request = build_request(
-            KeyRequest,
+            signatures.KeyRequest,
             name=name,
             public_key=public.text,
             challenge=asked.challenge,
             signature=base64.b64encode(signature).decode(),
         )
-        return self._connection.post(_keys_path(site), KeyResponse, request, repeatable=True)
+        return self._connection.post(
+            _keys_path(site), signatures.KeyResponse, request, repeatable=True
+        )
 
-    def revoke_key(self, site: str, key_id: str, reason: Revocation) -> KeyResponse:
+    def revoke_key(self, site: str, key_id: str, reason: Revocation) -> signatures.KeyResponse:
         """Revoke a key; what it signed before stays valid only if it is `superseded`."""
-        if not re.fullmatch(DIGEST_PATTERN, key_id):
+        if not re.fullmatch(names.DIGEST_PATTERN, key_id):
             raise PoolRefusedRequestError(
                 f"{key_id!r} is not a key identifier; see: poolctl keys ls"
             )
-        request = KeyRevocationRequest(reason=reason)
+        request = signatures.KeyRevocationRequest(reason=reason)
         path = f"{_keys_path(site)}/{key_id}/revoke"
-        return self._connection.post(path, KeyResponse, request, repeatable=True)
+        return self._connection.post(path, signatures.KeyResponse, request, repeatable=True)
 
-    def signing_key(self, site: str) -> SigningKey | None:
+    def signing_key(self, site: str) -> signing.SigningKey | None:
         """Return the key with which this profile signs for a site; None if it has none."""
-        return load_key(self.key_folder, site)
+        return signing.load_key(self.key_folder, site)
 
     # -- statements -----------------------------------------------------------------------
 
-    def statement(self, version: ModelVersionResponse) -> StatementResponse:
+    def statement(self, version: ModelVersionResponse) -> signatures.StatementResponse:
         """Return the signed statement of a version, unverified."""
-        return self._connection.get(_statement_path(version), StatementResponse)
+        return self._connection.get(_statement_path(version), signatures.StatementResponse)
 
     def card(self, version: ModelVersionResponse) -> str:
         """Return a version's card as its site wrote it, unverified; empty where it wrote none."""
         path = f"{version_path(version.address)}/card"
-        return self._connection.get(path, CardResponse).source if version.has_card else ""
+        return self._connection.get(path, cards.CardResponse).source if version.has_card else ""
 
     def recipe(self, version: ModelVersionResponse) -> Mapping[str, Any] | None:
         """Return a version's recipe, unverified; None where it was not merged."""
         path = f"{version_path(version.address)}/lineage"
         return self._connection.get(path, LineageResponse).recipe if version.has_recipe else None
 
-    def sign(self, address: str | ModelAddress) -> StatementResponse:
+    def sign(self, address: str | names.ModelAddress) -> signatures.StatementResponse:
         """Sign an own version that has no signature, or one that no longer holds."""
         version = self._connection.get(version_path(address), ModelVersionResponse)
         return self._connection.write(
-            "PUT", _statement_path(version), StatementResponse, self.statement_of(version)
+            "PUT",
+            _statement_path(version),
+            signatures.StatementResponse,
+            self.statement_of(version),
         )
 
     def statement_of(
         self, version: ModelVersionResponse, *, card: str | None = None
-    ) -> SignedStatement:
-        """Return a signed statement of all that is said of an own version.
-
-        `card`: the card that it is to have; the one that it has when None.
-        """
+    ) -> signatures.SignedStatement:
+        """Return a signed statement of all that is said of an own version, with `card` if given."""
         key = self.signing_key(version.site)
         if key is None:
             raise InvalidInputError(
@@ -141,19 +122,19 @@ class Signatures:
                 f"poolctl keys create --site {version.site}"
             )
         recipe = self.recipe(version)
-        facts = facts_of_version(
+        facts = signing.facts_of_version(
             version,
             card_digest=text_digest(self.card(version) if card is None else card),
-            recipe_digest=None if recipe is None else recipe_digest(recipe),
+            recipe_digest=None if recipe is None else merges.recipe_digest(recipe),
         )
-        return sign_facts(facts, key.key)
+        return signing.sign_facts(facts, key.key)
 
-    def signed(self, request: UploadRequest, path: Path) -> UploadRequest:
+    def signed(self, request: uploads.UploadRequest, path: Path) -> uploads.UploadRequest:
         """Return an upload request signed, where this profile has a key of the site."""
         key = self.signing_key(request.site)
         if key is None:
             return request
-        statement = sign_facts(facts_of_request(request, path), key.key)
+        statement = signing.sign_facts(signing.facts_of_request(request, path), key.key)
         return request.model_copy(update={"statement": statement})
 
     # -- verification ---------------------------------------------------------------------
@@ -180,7 +161,7 @@ class Signatures:
 
 
 def _keys_path(site: str) -> str:
-    if not re.fullmatch(NAME_PATTERN, site):
+    if not re.fullmatch(names.NAME_PATTERN, site):
         raise PoolRefusedRequestError(
             f"{site!r} is not a site name", hint="poolctl admin sites ls lists them"
         )
