@@ -19,16 +19,13 @@ from pool_server.database.records import (
     ModelVersionRecord,
     SiteRecord,
 )
-from pool_server.errors import MissingError
 from pool_server.http import parameters
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
-from pool_server.registry import repository as registry
 from pool_server.registry.access import listed_for, readable_by
-from pool_server.registry.filters import ModelChoice
-from pool_server.registry.service import VersionToName, resolve_version
+from pool_server.registry.service import VersionToName, find_named
 from pool_server.wire import evaluations
 from pool_server.wire.names import Digest, LabelKey, ModelAddress, Name
 
@@ -90,7 +87,8 @@ def post_evaluation(
     """
     site = get_site(session, request.site or caller.site)
     caller.require_upload_to(site.name)
-    version = _find_model(session, caller, request.model)
+    hint = "Scores are taken of models that the pool has: upload it first."
+    version = find_named(session, caller, request.model, hint=hint)
     record = EvaluationRecord(
         digest=version.digest,
         version_id=version.id,
@@ -167,21 +165,6 @@ def list_evaluations(  # noqa: PLR0917 - FastAPI gives them by name
     return read_evaluations(
         session, caller, version, history=history, before_id=before_id, limit=limit
     )
-
-
-def _find_model(session: Session, caller: Caller, text: str) -> ModelVersionRecord:
-    choice = ModelChoice.parse(text)
-    if choice.address is not None:
-        address = choice.address
-        return resolve_version(session, caller, address.site, address.name, address.reference)
-    version = registry.find_anywhere(session, caller, choice.digest or "")
-    if version is None:
-        raise MissingError(
-            f"the pool has no model with digest {choice.digest}",
-            code="version_not_found",
-            hint="Scores are taken of models that the pool has: upload it first.",
-        )
-    return version
 
 
 def read_evaluations(

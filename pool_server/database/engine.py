@@ -22,7 +22,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Delete,
+    Engine,
+    Update,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.engine.interfaces import ExecutionContext
 from sqlalchemy.exc import (
     DataError,
@@ -315,6 +329,17 @@ def wait_for_turn(session: Session, purpose: str) -> None:
     """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(advisory_key(purpose))))
+
+
+def change_rows(session: Session, statement: Update | Delete) -> int:
+    """Change rows by one statement; return how many."""
+    result = session.execute(statement)
+    assert isinstance(result, CursorResult)
+    return result.rowcount
+
+
+def count_rows(session: Session, *conditions: ColumnElement[bool]) -> int:
+    return session.scalar(select(func.count()).where(*conditions)) or 0
 
 
 @contextmanager

@@ -55,12 +55,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def write_cursor(before_id: int) -> str:
     """Return an opaque cursor for what comes after the row of that id."""
-    return _encode(f"v1:before={before_id}")
+    return encode_cursor(f"v1:before={before_id}")
 
 
 def write_moment_cursor(at: datetime, key: str) -> str:
     """Return one for rows whose keys have no order: what comes after that moment, and key."""
-    return _encode(f"v1:at={(at - _EPOCH) // timedelta(microseconds=1)};key={key}")
+    return encode_cursor(f"v1:at={(at - _EPOCH) // timedelta(microseconds=1)};key={key}")
 
 
 def read_cursor(cursor: str) -> int:
@@ -111,18 +111,21 @@ def cut_page(found: Sequence[T], limit: int) -> tuple[Sequence[T], str | None]:
     return page, None if last is None else write_cursor(last.id)
 
 
-def _encode(text: str) -> str:
+def encode_cursor(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _decode(cursor: str, expected: re.Pattern[str]) -> re.Match[str]:
+def decode_cursor(cursor: str) -> str:
+    """Return the text in a cursor; empty where there is none."""
+    padded = cursor + "=" * (-len(cursor) % 4)
     try:
-        text = base64.b64decode(
-            cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
-        ).decode("ascii")
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
     except (binascii.Error, ValueError):
-        text = ""
-    match = expected.fullmatch(text)
+        return ""
+
+
+def _decode(cursor: str, expected: re.Pattern[str]) -> re.Match[str]:
+    match = expected.fullmatch(decode_cursor(cursor))
     if match is None:
         raise QueryError(
             "Invalid cursor: not issued by this pool",

@@ -37,7 +37,7 @@ from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
 from pool_server.lineage.flags import Reach, set_flags
 from pool_server.lineage.successors import link_successor
-from pool_server.registry import access, filters, service, withdrawal_status
+from pool_server.registry import access, query, service, withdrawal_status
 from pool_server.registry import repository as registry
 from pool_server.wire import withdrawals as wire
 from pool_server.wire.names import Name
@@ -180,8 +180,8 @@ def list_withdrawals(
     before_id: BeforeId = None,
 ) -> wire.WithdrawalPage:
     """Return the withdrawals of models that one may see, newest first, a page at a time."""
-    query = repository.select_withdrawals(caller, site)
-    page, next_cursor = find_page(session, query, WithdrawalRecord.id, before_id, limit)
+    found = repository.select_withdrawals(caller, site)
+    page, next_cursor = find_page(session, found, WithdrawalRecord.id, before_id, limit)
     return wire.WithdrawalPage(
         items=[withdrawal_status.describe_withdrawal(each, each.version) for each in page],
         next_cursor=next_cursor,
@@ -339,12 +339,8 @@ def _tighten(
 def _find_successor(
     session: Session, caller: Caller, version: ModelVersionRecord, address: str
 ) -> ModelVersionRecord:
-    choice = filters.ModelChoice.parse(address).address
-    if choice is None:
-        raise RefusedError(
-            f"{address} is not an address; expected SITE/NAME@VERSION", code="withdrawal_refused"
-        )
-    successor = service.resolve_version(session, caller, choice.site, choice.name, choice.reference)
+    place = query.read_address(address)
+    successor = service.resolve_version(session, caller, place.site, place.name, place.reference)
     if successor.id == version.id:
         raise _unfit(successor, version, "it is that version itself")
     if successor.state != access.AVAILABLE:

@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session, undefer
 
 from aggregators.methods.registry import find_method, merge_keys
 from pool_server.database.records import ModelVersionRecord
-from pool_server.errors import MergeRefusedError, QueryError
+from pool_server.errors import MergeRefusedError
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.session import ReadingSession
-from pool_server.registry.filters import ModelChoice
+from pool_server.registry.query import read_address
 from pool_server.registry.repository import bare_versions
 from pool_server.registry.service import resolve_version
 from pool_server.registry.withdrawal_status import address_of
@@ -43,12 +43,7 @@ def show_fit(
 
 
 def _find(session: Session, caller: Caller, text: str) -> ModelVersionRecord:
-    address = ModelChoice.parse(text).address
-    if address is None:
-        raise QueryError(
-            f"model={text!r} is a digest, expected an address",
-            hint="`poolctl models ls` lists the addresses.",
-        )
+    address = read_address(text)
     return resolve_version(
         session, caller, address.site, address.name, address.reference, versions=_with_fingerprints
     )

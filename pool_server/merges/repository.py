@@ -9,6 +9,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased, contains_eager, joinedload
 
+from pool_server.database.engine import change_rows, count_rows
 from pool_server.database.records import (
     MergeJobRecord,
     ModelRecord,
@@ -37,14 +38,7 @@ def find_job(session: Session, key: str) -> MergeJobRecord | None:
 
 
 def count_open(session: Session, site_id: int) -> int:
-    return (
-        session.scalar(
-            sa.select(sa.func.count())
-            .select_from(MergeJobRecord)
-            .where(MergeJobRecord.site_id == site_id, MergeJobRecord.state.in_(OPEN))
-        )
-        or 0
-    )
+    return count_rows(session, MergeJobRecord.site_id == site_id, MergeJobRecord.state.in_(OPEN))
 
 
 def find_job_of_round(session: Session, found: RoundRecord) -> MergeJobRecord | None:
@@ -103,7 +97,8 @@ def claim_next(
     )
     if waiting is None:
         return None
-    taken = session.execute(
+    taken = change_rows(
+        session,
         sa.update(MergeJobRecord)
         .where(MergeJobRecord.id == waiting, sa.or_(MergeJobRecord.state == QUEUED, died))
         .values(
@@ -114,10 +109,9 @@ def claim_next(
             started_at=sa.func.coalesce(MergeJobRecord.started_at, sa.literal(now, type_=_MOMENT)),
             progress=0.0,
             activity="",
-        )
+        ),
     )
-    assert isinstance(taken, sa.CursorResult)
-    if taken.rowcount != 1:
+    if taken != 1:
         return None
     return session.scalar(whole_jobs().where(MergeJobRecord.id == waiting))
 
@@ -135,13 +129,13 @@ def report(
     claim_end: datetime,
 ) -> bool:
     """Write how far a job is and keep the claim; False when it is no longer this worker's."""
-    result = session.execute(
+    changed = change_rows(
+        session,
         sa.update(MergeJobRecord)
         .where(*_is_held(job_id, worker), MergeJobRecord.cancel_requested.is_(False))
-        .values(progress=progress, activity=activity, claim_expires_at=claim_end)
+        .values(progress=progress, activity=activity, claim_expires_at=claim_end),
     )
-    assert isinstance(result, sa.CursorResult)
-    return bool(result.rowcount == 1)
+    return changed == 1
 
 
 def renew_claim(session: Session, job_id: int, worker: str, claim_end: datetime) -> None:
@@ -163,38 +157,28 @@ def end_job(
     refusal: dict[str, object] | None = None,
 ) -> bool:
     """Take a job that this worker holds to its end; False when it holds it no longer."""
-    result = session.execute(
-        sa.update(MergeJobRecord)
-        .where(*_is_held(job_id, worker))
-        .values(
-            state=state,
-            ended_at=now_utc(),
-            claim_expires_at=None,
-            progress=1.0 if state == FINISHED else MergeJobRecord.progress,
-            activity="",
-            version_id=version_id,
-            refusal=refusal,
-        )
-    )
-    assert isinstance(result, sa.CursorResult)
-    return bool(result.rowcount == 1)
+    held = sa.update(MergeJobRecord).where(*_is_held(job_id, worker))
+    return change_rows(session, held.values(_ended(state, version_id, refusal))) == 1
 
 
 def record_result(session: Session, job_id: int, version_id: int) -> None:
     """End a job in the transaction that publishes its result, even if its claim has run out."""
-    session.execute(
-        sa.update(MergeJobRecord)
-        .where(MergeJobRecord.id == job_id)
-        .values(
-            state=FINISHED,
-            ended_at=now_utc(),
-            claim_expires_at=None,
-            progress=1.0,
-            activity="",
-            version_id=version_id,
-            refusal=None,
-        )
-    )
+    job = sa.update(MergeJobRecord).where(MergeJobRecord.id == job_id)
+    session.execute(job.values(_ended(FINISHED, version_id)))
+
+
+def _ended(
+    state: str, version_id: int | None, refusal: dict[str, object] | None = None
+) -> dict[str, object]:
+    return {
+        "state": state,
+        "ended_at": now_utc(),
+        "claim_expires_at": None,
+        "progress": 1.0 if state == FINISHED else MergeJobRecord.progress,
+        "activity": "",
+        "version_id": version_id,
+        "refusal": refusal,
+    }
 
 
 def give_back(session: Session, job_id: int, worker: str) -> None:
@@ -223,33 +207,32 @@ def request_cancel(session: Session, job_id: int) -> bool:
     Both in one statement: a job may be taken, or given back, at the same moment.
     """
     waits = MergeJobRecord.state == QUEUED
-    result = session.execute(
+    changed = change_rows(
+        session,
         sa.update(MergeJobRecord)
         .where(MergeJobRecord.id == job_id, MergeJobRecord.state.in_(OPEN))
         .values(
             state=sa.case((waits, CANCELLED), else_=MergeJobRecord.state),
             ended_at=sa.case((waits, sa.literal(now_utc(), type_=_MOMENT)), else_=None),
             cancel_requested=sa.not_(waits),
-        ),
-        execution_options={"synchronize_session": False},
+        )
+        .execution_options(synchronize_session=False),
     )
-    assert isinstance(result, sa.CursorResult)
-    return bool(result.rowcount == 1)
+    return changed == 1
 
 
 def fail_abandoned(session: Session, most_attempts: int, refusal: dict[str, object]) -> int:
     """End jobs that took every process down that tried them; return how many."""
-    result = session.execute(
+    return change_rows(
+        session,
         sa.update(MergeJobRecord)
         .where(
             MergeJobRecord.state == RUNNING,
             MergeJobRecord.claim_expires_at < now_utc(),
             MergeJobRecord.attempts >= most_attempts,
         )
-        .values(state=FAILED, ended_at=now_utc(), claim_expires_at=None, refusal=refusal)
+        .values(state=FAILED, ended_at=now_utc(), claim_expires_at=None, refusal=refusal),
     )
-    assert isinstance(result, sa.CursorResult)
-    return result.rowcount
 
 
 def versions_of_digests(

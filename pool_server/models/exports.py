@@ -30,9 +30,10 @@ from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import describe
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry import access, repository, service, terms
+from pool_server.registry.query import read_address
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.keys import COMPROMISED, find_statement
-from pool_server.wire import bundles, merges, models, names
+from pool_server.wire import bundles, merges, models
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
@@ -271,10 +272,7 @@ def _export_events(caller: Caller, versions: Sequence[ModelVersionRecord]) -> li
 
 
 def _place_of(text: str) -> Place:
-    try:
-        address = names.ModelAddress.parse(text)
-    except ValueError as error:
-        raise QueryError(str(error)) from error
+    address = read_address(text)
     if not address.reference.isdigit():
         raise QueryError(
             f"{text!r} names no version by its number; expected for example site-a/face-68@2"

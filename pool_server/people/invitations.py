@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from sqlalchemy import CursorResult, Select, select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session, contains_eager
 
+from pool_server.database.engine import change_rows
 from pool_server.database.records import InvitationRecord, UserRecord, now_utc
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
 from pool_server.http.audit import record_act
@@ -262,7 +263,8 @@ def _looked_after_by(caller: Caller) -> Select[InvitationRecord]:
 
 def _end(session: Session, invitation_id: str, **values: datetime) -> bool:
     """Use an invitation up or revoke it; False when it is not valid any more."""
-    result = session.execute(
+    changed = change_rows(
+        session,
         update(InvitationRecord)
         .where(
             InvitationRecord.id == invitation_id,
@@ -270,7 +272,6 @@ def _end(session: Session, invitation_id: str, **values: datetime) -> bool:
             InvitationRecord.revoked_at.is_(None),
             InvitationRecord.expires_at > now_utc(),
         )
-        .values(**values)
+        .values(**values),
     )
-    assert isinstance(result, CursorResult)
-    return bool(result.rowcount == 1)
+    return changed == 1

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter
-from sqlalchemy import func, or_, select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
@@ -131,10 +131,6 @@ def get_site(session: Session, name: str) -> SiteRecord:
 
 def find_sites(session: Session) -> Sequence[SiteRecord]:
     return session.scalars(select(SiteRecord).order_by(SiteRecord.name)).all()
-
-
-def count_sites(session: Session) -> int:
-    return session.scalar(select(func.count()).select_from(SiteRecord)) or 0
 
 
 @contextmanager

@@ -12,15 +12,16 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
-from sqlalchemy import CursorResult, Select, select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database import records
+from pool_server.database.engine import change_rows, count_rows
 from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
 from pool_server.http import audit, identity, parameters, rate_limits
 from pool_server.http.error_responses import document_errors
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.people.sites import count_sites, find_site, get_site, keeping_an_admin
+from pool_server.people.sites import find_site, find_sites, get_site, keeping_an_admin
 from pool_server.people.users import get_user
 from pool_server.wire import people
 from pool_server.wire.sites import SCOPES
@@ -194,7 +195,7 @@ def create_first_admin(session: Session) -> str | None:
 
     The secret is returned, for the one time it is shown; None when the pool has a site already.
     """
-    if count_sites(session):
+    if find_sites(session):
         return None
     token, secret = make_token(
         session, _add_first_site(session), FIRST_TOKEN, "admin", pool_wide=True
@@ -289,26 +290,15 @@ def get_token(session: Session, caller: identity.Caller, token_id: str) -> recor
 
 def end_token(session: Session, token_id: str, now: datetime) -> bool:
     """End a token's validity; False when that was done before."""
-    result = session.execute(
-        update(records.TokenRecord)
-        .where(records.TokenRecord.id == token_id, records.TokenRecord.revoked_at.is_(None))
-        .values(revoked_at=now)
-    )
-    assert isinstance(result, CursorResult)
-    return bool(result.rowcount == 1)
+    is_valid = (records.TokenRecord.id == token_id, records.TokenRecord.revoked_at.is_(None))
+    ended = update(records.TokenRecord).where(*is_valid).values(revoked_at=now)
+    return change_rows(session, ended) == 1
 
 
 def has_valid_token(session: Session, site_id: int, name: str) -> bool:
-    return (
-        session.scalar(
-            select(records.TokenRecord.id).where(
-                records.TokenRecord.site_id == site_id,
-                records.TokenRecord.name == name,
-                records.TokenRecord.revoked_at.is_(None),
-            )
-        )
-        is not None
-    )
+    token = records.TokenRecord
+    is_it = (token.site_id == site_id, token.name == name, token.revoked_at.is_(None))
+    return count_rows(session, *is_it) > 0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, contains_eager
 
+from pool_server.database.engine import count_rows
 from pool_server.database.records import SiteRecord, UserRecord, now_utc
 from pool_server.errors import MissingError
 from pool_server.http.audit import record_act
@@ -89,24 +90,10 @@ def get_user(session: Session, caller: Caller, site: str, name: str) -> UserReco
 
 
 def has_user(session: Session, site_id: int, name: str) -> bool:
-    return (
-        session.scalar(
-            select(UserRecord.id).where(UserRecord.site_id == site_id, UserRecord.name == name)
-        )
-        is not None
-    )
+    return count_rows(session, UserRecord.site_id == site_id, UserRecord.name == name) > 0
 
 
 def is_disabled(session: Session, site: str, name: str) -> bool:
-    return (
-        session.scalar(
-            select(UserRecord.id)
-            .join(UserRecord.site)
-            .where(
-                SiteRecord.name == site,
-                UserRecord.name == name,
-                UserRecord.disabled_at.is_not(None),
-            )
-        )
-        is not None
-    )
+    of_site = UserRecord.site.has(SiteRecord.name == site)
+    is_out = UserRecord.disabled_at.is_not(None)
+    return count_rows(session, of_site, UserRecord.name == name, is_out) > 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from pool_server.activity.events import write_event
@@ -15,8 +16,7 @@ from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import Limit, ModelName, Reference, SiteName
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
 from pool_server.registry import access, repository, responses, service
-from pool_server.registry.filters import ModelQuery
-from pool_server.registry.parameters import ListingCursor, ModelFilters, Sort, page_query
+from pool_server.registry.query import ListingCursor, ModelFilters, ModelQuery
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire.models import FacetsResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.withdrawals import WARNING_HEADER
@@ -29,13 +29,8 @@ REMEMBER_STEP = timedelta(days=1)
 
 
 @router.get("/models", summary="List model versions")
-def list_models(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: SignedIn,
-    session: LookingSession,
-    filters: ModelFilters,
-    sort: Sort = "-created",
-    limit: Limit = 50,
-    cursor: ListingCursor = None,
+def list_models(
+    caller: SignedIn, session: LookingSession, query: Annotated[ModelQuery, Query()]
 ) -> ModelPage:
     """Return the versions that pass all filters, a page at a time.
 
@@ -43,16 +38,18 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     `mergeable_with` or `mergeable_key`, `mergeable_by` names the methods that can merge each
     version with the given model.
     """
-    return service.list_models(session, caller, page_query(filters, sort, limit, cursor))
+    return service.list_models(session, caller, query)
 
 
 @router.get("/models/facets", summary="Count what models have in common")
-def list_facets(caller: SignedIn, session: LookingSession, filters: ModelFilters) -> FacetsResponse:
+def list_facets(
+    caller: SignedIn, session: LookingSession, query: Annotated[ModelFilters, Query()]
+) -> FacetsResponse:
     """Return kinds, sites, states and core labels of the versions that pass all filters.
 
     Of large listings only the newest versions are counted; `complete` is false then.
     """
-    return service.list_facets(session, caller, filters)
+    return service.list_facets(session, caller, query)
 
 
 @router.get("/models/{site}/{name}", summary="List the versions of a model")
@@ -65,8 +62,8 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     cursor: ListingCursor = None,
 ) -> ModelPage:
     """Return the versions of one model, newest first, a page at a time."""
-    query = page_query(ModelQuery(site=site, name=name), "-created", limit, cursor)
-    return service.list_versions_of(session, caller, site, name, query)
+    query = ModelQuery(site=site, name=name, limit=limit, cursor=cursor)
+    return service.list_versions_of(session, caller, query)
 
 
 @router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")

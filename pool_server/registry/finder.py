@@ -20,7 +20,8 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.orm import Session
 
-from pool_server.registry.search import Found, RangeFilter, SearchPlan, number_of
+from pool_server.registry.query import Range
+from pool_server.registry.search import Found, SearchPlan, number_of
 
 FIRST_WALKED = 1000
 MOST_WALKED = 10_000
@@ -207,7 +208,7 @@ def _sources(plan: SearchPlan) -> list[Source]:
             f"SELECT rowid AS id FROM search_words WHERE search_words MATCH {values.bind(quoted)}"
         )
 
-    def by_range(wanted: RangeFilter) -> Source:
+    def by_range(wanted: Range) -> Source:
         return lambda values: (
             f"SELECT version_id AS id FROM {wanted.table} WHERE {_in_range(wanted, values)}"
         )
@@ -217,16 +218,17 @@ def _sources(plan: SearchPlan) -> list[Source]:
     return [by_terms, *parts, *map(by_range, plan.ranges)]
 
 
-def _compare_ranges(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
+def _compare_ranges(ranges: Sequence[Range], values: Values) -> list[str]:
     """Return ranges as conditions that are looked up for one version after the other."""
     return [
-        f"(SELECT r.{each.number} FROM {each.table} AS r WHERE r.version_id = e.version_id "
-        f"AND r.{each.key} = {values.bind(each.name)}) {each.relation} {values.bind(each.bound)}"
+        f"(SELECT r.{number} FROM {each.table} AS r WHERE r.version_id = e.version_id "
+        f"AND r.{key} = {values.bind(each.name)}) {each.relation} {values.bind(each.bound)}"
         for each in ranges
+        for key, number in [each.columns]
     ]
 
 
-def _match_ranges(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
+def _match_ranges(ranges: Sequence[Range], values: Values) -> list[str]:
     """Return ranges as conditions that the database may begin with."""
     return [
         f"e.version_id IN (SELECT version_id FROM {each.table} WHERE {_in_range(each, values)})"
@@ -234,10 +236,11 @@ def _match_ranges(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
     ]
 
 
-def _in_range(wanted: RangeFilter, values: Values) -> str:
+def _in_range(wanted: Range, values: Values) -> str:
+    key, number = wanted.columns
     return (
-        f"{wanted.key} = {values.bind(wanted.name)} "
-        f"AND {wanted.number} {wanted.relation} {values.bind(wanted.bound)}"
+        f"{key} = {values.bind(wanted.name)} "
+        f"AND {number} {wanted.relation} {values.bind(wanted.bound)}"
     )
 
 

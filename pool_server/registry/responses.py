@@ -15,7 +15,7 @@ from pool_server.database import records
 from pool_server.http.identity import Caller
 from pool_server.registry import withdrawal_status
 from pool_server.registry.access import curates_pool, readable, viewing_site
-from pool_server.registry.filters import MergeKey
+from pool_server.registry.query import MergeKey
 from pool_server.registry.repository import among
 from pool_server.wire.data_use import label_of
 from pool_server.wire.models import ModelVersionResponse

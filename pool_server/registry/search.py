@@ -28,33 +28,18 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, inspect, text
 
 from pool_server.http.identity import Caller
-from pool_server.registry import filters
+from pool_server.registry import query
 from pool_server.registry.access import access_terms
 
 NEWEST = "newest"
 _SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
 # Tables whose changes the triggers of the baseline migration follow.
 FOLLOWED = ("labels", "merge_keys", "grants", "models", "sites", "model_versions")
-
-
-@dataclass(frozen=True)
-class RangeFilter:
-    """The number called `name` in `table` stands in `relation` to `bound`.
-
-    `key` and `number` are the columns with the name and the number.
-    """
-
-    table: Literal["metrics", "labels"]
-    key: Literal["name", "key"]
-    number: Literal["value", "number"]
-    name: str
-    relation: filters.MetricRelation
-    bound: float
 
 
 @dataclass(frozen=True)
@@ -67,10 +52,10 @@ class SearchPlan:
 
     groups: TermGroups
     parts: tuple[str, ...]
-    ranges: tuple[RangeFilter, ...]
-    order: filters.Order
+    ranges: tuple[query.Range, ...]
+    order: query.Order
     limit: int
-    after: filters.Position | None = None
+    after: query.Position | None = None
     other_than: str | None = None
     with_facets: bool = False
     names_model: bool = False
@@ -86,8 +71,8 @@ class Found(NamedTuple):
 
 def plan_search(
     caller: Caller,
-    query: filters.ModelQuery,
-    merge_groups: Sequence[Sequence[filters.MergeKey]] = (),
+    wanted: query.ModelFilters,
+    merge_groups: Sequence[Sequence[query.MergeKey]] = (),
     *,
     other_than: str | None = None,
     limit: int,
@@ -97,25 +82,20 @@ def plan_search(
 
     A version must have at least one key of each of `merge_groups`.
     """
-    ranges = [
-        RangeFilter("labels", "key", "number", each.key, each.relation, each.bound)
-        for each in query.labels
-        if isinstance(each, filters.LabelBound)
-    ]
-    ranges += [
-        RangeFilter("metrics", "name", "value", each.name, each.relation, each.bound)
-        for each in query.metrics
-    ]
+    sort, cursor = "-created", None
+    if isinstance(wanted, query.ModelQuery):
+        sort, cursor = wanted.sort, wanted.cursor
+    order = query.Order.parse(sort)
     return SearchPlan(
-        groups=terms_of(caller, query, merge_groups),
-        parts=tuple(word for word in query.words if not is_short(word)),
-        ranges=tuple(ranges),
-        order=query.order,
-        after=query.after,
+        groups=terms_of(caller, wanted, merge_groups),
+        parts=tuple(word for word in wanted.words() if not is_short(word)),
+        ranges=tuple(each for each in wanted.conditions() if isinstance(each, query.Range)),
+        order=order,
+        after=None if cursor is None else order.read_cursor(cursor),
         other_than=other_than,
         limit=limit,
         with_facets=with_facets,
-        names_model=query.name is not None,
+        names_model=wanted.name is not None,
     )
 
 
@@ -140,30 +120,23 @@ def number_of(term: str) -> int:
 
 def terms_of(
     caller: Caller,
-    query: filters.ModelQuery,
-    merge_groups: Sequence[Sequence[filters.MergeKey]] = (),
+    wanted: query.ModelFilters,
+    merge_groups: Sequence[Sequence[query.MergeKey]] = (),
 ) -> TermGroups:
     """Return what a query asks of a version's terms, and who asks."""
-    groups = access_terms(caller, query.state, latest=query.latest)
-    if query.latest:
+    groups = access_terms(caller, wanted.state, latest=wanted.latest)
+    if wanted.latest:
         groups.append((NEWEST,))
-    for letter, name in (("k", query.kind), ("s", query.site), ("n", query.name)):
+    for letter, name in (("k", wanted.kind), ("s", wanted.site), ("n", wanted.name)):
         if name is not None:
             groups.append((text_term(letter, name),))
-    groups += [
-        (label_term(each),) for each in query.labels if isinstance(each, filters.LabelFilter)
-    ]
+    groups += [(text_term("l", each),) for each in wanted.conditions() if isinstance(each, str)]
     groups += [
         tuple(dict.fromkeys(text_term("m", f"{each.method}:{each.key}") for each in group))
         for group in merge_groups
     ]
-    groups += [short_word_terms(word) for word in query.words if is_short(word)]
+    groups += [short_word_terms(word) for word in wanted.words() if is_short(word)]
     return tuple(dict.fromkeys(groups))
-
-
-def label_term(wanted: filters.LabelFilter) -> str:
-    value = "" if wanted.value is None else f"={wanted.value}"
-    return text_term("l", wanted.key + value)
 
 
 def is_short(word: str) -> bool:

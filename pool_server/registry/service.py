@@ -15,8 +15,8 @@ from pool_server.errors import MissingError, QueryError
 from pool_server.http.identity import Caller, SignedIn
 from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.registry import query as queries
 from pool_server.registry import repository
-from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, Position, read_digest
 from pool_server.registry.finder import Finder
 from pool_server.registry.responses import describe_versions
 from pool_server.registry.search import plan_search, text_of, text_term
@@ -63,7 +63,7 @@ def resolve_version(
     """
     conditions = []
     if reference.startswith("sha256:"):
-        digest = read_digest(reference.removeprefix("sha256:"))
+        digest = queries.read_digest(reference.removeprefix("sha256:"))
         conditions = [ModelVersionRecord.digest == digest]
     elif _NUMBER.fullmatch(reference):
         conditions = [ModelVersionRecord.number == int(reference)]
@@ -111,7 +111,7 @@ VersionToChange = Annotated[ModelVersionRecord, Depends(version_to_change)]
 """The version that the address of a request names, loaded by the session of the request."""
 
 
-def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPage:
+def list_models(session: Session, caller: Caller, query: queries.ModelQuery) -> ModelPage:
     """Return one page of the versions that pass every filter of `query`, in its order.
 
     Only versions of models that the caller may see.
@@ -123,14 +123,15 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
     plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
     found = Finder(session).find(plan)
     page = found[: query.limit]
-    last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
     return ModelPage(
         items=describe_versions(session, caller, [each.version_id for each in page], groups),
-        next_cursor=None if last is None else query.order.write_cursor(last),
+        next_cursor=plan.order.write_cursor(queries.Position(page[-1].key, page[-1].version_id))
+        if len(found) > len(page)
+        else None,
     )
 
 
-def list_facets(session: Session, caller: Caller, query: ModelQuery) -> FacetsResponse:
+def list_facets(session: Session, caller: Caller, query: queries.ModelFilters) -> FacetsResponse:
     """Count what the versions that pass every filter of `query` have in common.
 
     Only the newest versions are counted, up to a limit, so that it takes no longer than that.
@@ -180,48 +181,53 @@ def _most_frequent(values: Mapping[str, int]) -> list[FacetCount]:
 
 
 def _merge_groups(
-    session: Session, caller: Caller, query: ModelQuery
-) -> tuple[list[Sequence[MergeKey]], str | None]:
+    session: Session, caller: Caller, query: queries.ModelFilters
+) -> tuple[list[Sequence[queries.MergeKey]], str | None]:
     """Return the keys of which a version must have one of each group, and a digest to leave out."""
-    groups: list[Sequence[MergeKey]] = []
+    groups: list[Sequence[queries.MergeKey]] = []
     partner: ModelVersionRecord | None = None
     if query.mergeable_with is not None:
-        partner = _find_partner(session, caller, query.mergeable_with)
-        groups.append([MergeKey(each.method, each.key) for each in partner.merge_keys])
-    if query.mergeable_keys:
-        groups.append(query.mergeable_keys)
+        partner = find_named(
+            session,
+            caller,
+            query.mergeable_with,
+            hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
+            versions=repository.brief_versions,
+        )
+        groups.append([queries.MergeKey(each.method, each.key) for each in partner.merge_keys])
+    if keys := query.merge_keys():
+        groups.append(keys)
     # Nobody looks for a model to merge with itself.
     return groups, None if partner is None else partner.digest
 
 
-def list_versions_of(
-    session: Session, caller: Caller, site: str, name: str, query: ModelQuery
-) -> ModelPage:
-    """Return one page of the versions of one model, in the order of `query`."""
+def list_versions_of(session: Session, caller: Caller, query: queries.ModelQuery) -> ModelPage:
+    """Return one page of the versions of the one model that a query names."""
+    site, name = query.site or "", query.name or ""
     found = list_models(session, caller, query)
     if not found.items and repository.find_visible_id(session, caller, site, name) is None:
         raise _no_model(site, name)
     return found
 
 
-def _find_partner(session: Session, caller: Caller, choice: ModelChoice) -> ModelVersionRecord:
-    if choice.address is not None:
-        address = choice.address
+def find_named(
+    session: Session,
+    caller: Caller,
+    text: str,
+    *,
+    hint: str,
+    versions: repository.Versions = repository.whole_versions,
+) -> ModelVersionRecord:
+    """Return the version at an address, or the oldest of a file, by ``sha256:DIGEST``."""
+    if not text.startswith("sha256:"):
+        address = queries.read_address(text)
         return resolve_version(
-            session,
-            caller,
-            address.site,
-            address.name,
-            address.reference,
-            versions=repository.brief_versions,
+            session, caller, address.site, address.name, address.reference, versions=versions
         )
-    version = repository.find_anywhere(
-        session, caller, choice.digest or "", repository.brief_versions
-    )
+    digest = queries.read_digest(text.removeprefix("sha256:"))
+    version = repository.find_anywhere(session, caller, digest, versions)
     if version is None:
         raise MissingError(
-            f"the pool has no model with digest {choice.digest}",
-            code="version_not_found",
-            hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
+            f"the pool has no model with digest {digest}", code="version_not_found", hint=hint
         )
     return version

@@ -30,7 +30,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.people.sites import get_site
 from pool_server.registry.access import DELETED, require_right, rights_of_site
-from pool_server.registry.filters import ModelChoice
+from pool_server.registry.query import read_address
 from pool_server.registry.repository import lock_state
 from pool_server.registry.service import resolve_version
 from pool_server.registry.withdrawal_status import address_of, refusal_of, successors_of
@@ -213,11 +213,7 @@ def require_summable(
 
 def find_base(session: Session, caller: Caller, text: str) -> records.ModelVersionRecord:
     """Return the base of a new round, which the caller must have the right to merge."""
-    address = ModelChoice.parse(text).address
-    if address is None:
-        raise errors.RoundRefusedError(
-            f"the base {text!r} is not an address", hint="Write it as SITE/NAME@VERSION."
-        )
+    address = read_address(text)
     base = resolve_version(session, caller, address.site, address.name, address.reference)
     require_right(caller, base.model, "merge")
     # A deletion looks for rounds that go on: it waits for this one, or was first.

@@ -14,10 +14,11 @@ import hmac
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager, joinedload
 
 from pool_server.activity.events import write_event
+from pool_server.database.engine import count_rows
 from pool_server.database.records import (
     SiteKeyRecord,
     SiteRecord,
@@ -152,7 +153,7 @@ def read_key(text: str) -> PublicKey:
 def _add_key(
     session: Session, caller: Caller, site: SiteRecord, name: str, key: PublicKey
 ) -> SiteKeyRecord:
-    if count_keys(session, site.id) >= MOST_KEYS_PER_SITE:
+    if count_rows(session, SiteKeyRecord.site_id == site.id) >= MOST_KEYS_PER_SITE:
         raise KeyRefusedError(
             f"site {site.name!r} has {MOST_KEYS_PER_SITE} keys, which is the most a site may have"
         )
@@ -226,15 +227,6 @@ def lock_keys(session: Session, site_id: int) -> None:
     """Let the keys of a site be changed, and relied on, by one transaction at a time."""
     session.execute(
         select(SiteRecord.id).where(SiteRecord.id == site_id).with_for_update(key_share=True)
-    )
-
-
-def count_keys(session: Session, site_id: int) -> int:
-    return (
-        session.scalar(
-            select(func.count()).select_from(SiteKeyRecord).where(SiteKeyRecord.site_id == site_id)
-        )
-        or 0
     )
 
 

@@ -57,7 +57,7 @@ class S3Storage:
     """Keeps model files in a bucket; see the module and the contract."""
 
     def __init__(self, settings: PoolSettings) -> None:
-        self.bucket = s3_bucket.S3Bucket(s3_bucket.S3Connection(settings))
+        self.bucket = s3_bucket.S3Bucket(settings)
         self.places = s3_objects.S3Places.below(settings.s3_prefix)
         self.scratch = ScratchFolder(settings.scratch_folder)
         self._lifetime = ADDRESS_LIFETIME
@@ -147,9 +147,7 @@ class S3Storage:
                 f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes"
             )
         with self.scratch.file(upload.size_bytes) as (path, file):
-            found = s3_objects.fetch_and_hash(
-                self.bucket.connection, key, upload.size_bytes, upload.part_bytes, file
-            )
+            found = s3_objects.fetch_and_hash(self.bucket, key, file)
             contract.require_digest(found, digest)
             yield path
 
@@ -189,18 +187,14 @@ class S3Storage:
     def open_content(self, digest: str) -> BinaryIO:
         known = self._require_published(digest)
         key = self.places.blob(known.upload_id)
-        return cast(
-            "BinaryIO", s3_objects.ObjectReader(self.bucket.connection, key, known.size_bytes)
-        )
+        return cast("BinaryIO", s3_objects.ObjectReader(self.bucket, key, known.size_bytes))
 
     @contextmanager
     def content_file(self, digest: str) -> Iterator[Path]:
         known = self._require_published(digest)
         key = self.places.blob(known.upload_id)
         with self.scratch.file(known.size_bytes) as (path, file):
-            found = s3_objects.fetch_and_hash(
-                self.bucket.connection, key, known.size_bytes, known.part_bytes, file
-            )
+            found = s3_objects.fetch_and_hash(self.bucket, key, file)
             if found != digest:
                 raise StorageFailedError(f"the file published as {digest} has SHA-256 {found}")
             yield path
@@ -210,7 +204,7 @@ class S3Storage:
         if known is None:
             return None
         key = self.places.blob(known.upload_id)
-        return f"the object {key} in the bucket {self.bucket.connection.bucket}"
+        return f"the object {key} in the bucket {self.bucket.name}"
 
     def published_digests(self) -> Iterator[str]:
         for key, _ in self.bucket.keys(self.places.all_published):

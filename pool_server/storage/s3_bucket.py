@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import boto3
 import urllib3
+from boto3.s3.transfer import S3TransferRetriesExceededError
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -82,43 +83,6 @@ def _refuse_setting(name: str, found: str, expected: str) -> StartError:
     )
 
 
-class S3Connection:
-    """Clients for one bucket.
-
-    `client` makes the server's own requests; all values that boto3 could choose by itself and that
-    changed between its versions are set here. `check_client` fails soon. `signing_client` makes
-    addresses for the sites, who may reach the S3 server under another one, and sends nothing.
-    `encryption` has the arguments of each request that makes an object.
-    """
-
-    def __init__(self, settings: PoolSettings) -> None:
-        require_settings(settings)
-        self.bucket = settings.s3_bucket
-        self.encryption: dict[str, str] = {}
-        if settings.s3_sse:
-            self.encryption["ServerSideEncryption"] = settings.s3_sse
-        if settings.s3_sse_kms_key_id:
-            self.encryption["SSEKMSKeyId"] = settings.s3_sse_kms_key_id
-        own, public = settings.s3_endpoint_url, settings.s3_public_endpoint_url
-        with translate_errors("open the S3 storage"):
-            session = boto3.session.Session()
-            self.client = _open_client(session, settings, own, READ_TIMEOUT_S, ATTEMPTS)
-            self.check_client = _open_client(session, settings, own, CHECK_TIMEOUT_S, 1)
-            self.signing_client = (
-                _open_client(session, settings, public, READ_TIMEOUT_S, 1)
-                if public
-                else self.client
-            )
-
-    @property
-    def place(self) -> str:
-        """The bucket and where it is, for messages."""
-        return f"{self.bucket!r} at {self.client.meta.endpoint_url}"
-
-    def arguments(self, key: str) -> dict[str, Any]:
-        return {"Bucket": self.bucket, "Key": key}
-
-
 def _open_client(
     session: Any, settings: PoolSettings, endpoint_url: str, timeout_s: float, attempts: int
 ) -> Any:
@@ -179,7 +143,7 @@ def translate_errors(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator
         raise StorageFailedError(
             f"cannot {act}: the S3 server answered {answer}", hint=hints.get(status, "")
         ) from error
-    except (BotoCoreError, urllib3.exceptions.HTTPError) as error:
+    except (BotoCoreError, S3TransferRetriesExceededError, urllib3.exceptions.HTTPError) as error:
         raise StorageFailedError(f"cannot {act}: {type(error).__name__}: {error}") from error
     except OSError as error:
         raise disk_refusal(act, error) from error
@@ -224,17 +188,43 @@ def encode_checksum(checksum: str) -> str:
 
 
 class S3Bucket:
-    """Requests to one bucket; each raises `StorageFailedError` or `StorageFullError`."""
+    """Requests to one bucket; each raises `StorageFailedError` or `StorageFullError`.
 
-    def __init__(self, connection: S3Connection) -> None:
-        self.connection = connection
-        self._client = connection.client
+    `client` makes the server's own requests; all values that boto3 could choose by itself and that
+    changed between its versions are set here.
+    """
+
+    def __init__(self, settings: PoolSettings) -> None:
+        require_settings(settings)
+        self.name = settings.s3_bucket
+        # Arguments of each request that makes an object.
+        self._encryption: dict[str, str] = {}
+        if settings.s3_sse:
+            self._encryption["ServerSideEncryption"] = settings.s3_sse
+        if settings.s3_sse_kms_key_id:
+            self._encryption["SSEKMSKeyId"] = settings.s3_sse_kms_key_id
+        own, public = settings.s3_endpoint_url, settings.s3_public_endpoint_url
+        with translate_errors("open the S3 storage"):
+            session = boto3.session.Session()
+            self.client = _open_client(session, settings, own, READ_TIMEOUT_S, ATTEMPTS)
+            # Fails soon.
+            self._check_client = _open_client(session, settings, own, CHECK_TIMEOUT_S, 1)
+            # Makes addresses for the sites, who may reach the S3 server under another one.
+            self._signing_client = (
+                _open_client(session, settings, public, READ_TIMEOUT_S, 1)
+                if public
+                else self.client
+            )
+
+    def at(self, key: str) -> dict[str, Any]:
+        """Return the arguments of a request for an object."""
+        return {"Bucket": self.name, "Key": key}
 
     def size_of(self, key: str) -> int | None:
         """Return the size of an object, or None."""
         with translate_errors(f"look for {key}"):
             try:
-                return cast("int", self._client.head_object(**self._at(key))["ContentLength"])
+                return cast("int", self.client.head_object(**self.at(key))["ContentLength"])
             except ClientError as error:
                 if error_code(error) in _NOT_FOUND:
                     return None
@@ -244,7 +234,7 @@ class S3Bucket:
         """Return the content of a small object, or None."""
         with translate_errors(f"read {key}"):
             try:
-                body = self._client.get_object(**self._at(key))["Body"]
+                body = self.client.get_object(**self.at(key))["Body"]
             except ClientError as error:
                 if error_code(error) in _NOT_FOUND:
                     return None
@@ -257,29 +247,29 @@ class S3Bucket:
 
         A server may know no such condition and overwrite: callers must be content with that.
         """
-        arguments = {**self._at(key), **self.connection.encryption, "Body": content}
+        arguments = {**self.at(key), **self._encryption, "Body": content}
         with translate_errors(f"write {key}"):
             if if_absent:
                 try:
-                    self._client.put_object(**arguments, IfNoneMatch="*")
+                    self.client.put_object(**arguments, IfNoneMatch="*")
                     return True
                 except ClientError as error:
                     if error_code(error) in _CONDITION_FAILED:
                         return False
                     if error_code(error) not in _CONDITION_UNKNOWN:
                         raise
-            self._client.put_object(**arguments)
+            self.client.put_object(**arguments)
             return True
 
     def delete(self, key: str) -> None:
         with translate_errors(f"delete {key}"):
-            self._client.delete_object(**self._at(key))
+            self.client.delete_object(**self.at(key))
 
     def keys(self, prefix: str) -> Iterator[tuple[str, datetime]]:
         """Yield the keys that begin so, in their order, and when each was last written."""
         with translate_errors(f"list {prefix}"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.connection.bucket, Prefix=prefix
+            pages = self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.name, Prefix=prefix
             )
             for page in pages:
                 for each in page.get("Contents", ()):
@@ -287,12 +277,12 @@ class S3Bucket:
 
     def begin_multipart(self, key: str, checksum: Checksum | None) -> str:
         """Begin a multipart upload and return its identifier."""
-        arguments = {**self._at(key), **self.connection.encryption}
+        arguments = {**self.at(key), **self._encryption}
         if checksum == "sha256":
             # Those that the S3 server keeps have to be named in advance.
             arguments["ChecksumAlgorithm"] = "SHA256"
         with translate_errors("begin an upload"):
-            begun = self._client.create_multipart_upload(
+            begun = self.client.create_multipart_upload(
                 **arguments, ContentType="application/octet-stream"
             )
             return cast("str", begun["UploadId"])
@@ -301,8 +291,8 @@ class S3Bucket:
         """Yield key, identifier and beginning of multipart uploads that are neither joined nor
         aborted."""
         with translate_errors("list uploads"):
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(
-                Bucket=self.connection.bucket, Prefix=prefix
+            pages = self.client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self.name, Prefix=prefix
             )
             for page in pages:
                 for each in page.get("Uploads", ()):
@@ -313,8 +303,8 @@ class S3Bucket:
         found = []
         with translate_errors("list parts"):
             try:
-                pages = self._client.get_paginator("list_parts").paginate(
-                    **self._at(key), UploadId=multipart_id
+                pages = self.client.get_paginator("list_parts").paginate(
+                    **self.at(key), UploadId=multipart_id
                 )
                 for page in pages:
                     found += [_read_part(each) for each in page.get("Parts", ())]
@@ -328,8 +318,8 @@ class S3Bucket:
         """Send one part from here."""
         with translate_errors("keep a part"):
             try:
-                self._client.upload_part(
-                    **self._at(key), UploadId=multipart_id, PartNumber=number, Body=content, **more
+                self.client.upload_part(
+                    **self.at(key), UploadId=multipart_id, PartNumber=number, Body=content, **more
                 )
             except ClientError as error:
                 raise _gone_or(error) from error
@@ -338,8 +328,8 @@ class S3Bucket:
         """Make one object of all parts."""
         with translate_errors("join the parts"):
             try:
-                self._client.complete_multipart_upload(
-                    **self._at(key),
+                self.client.complete_multipart_upload(
+                    **self.at(key),
                     UploadId=multipart_id,
                     MultipartUpload={"Parts": [part.naming for part in parts]},
                 )
@@ -350,7 +340,7 @@ class S3Bucket:
         """Forget a multipart upload and its parts, if they are there."""
         with translate_errors("abort an upload"):
             try:
-                self._client.abort_multipart_upload(**self._at(key), UploadId=multipart_id)
+                self.client.abort_multipart_upload(**self.at(key), UploadId=multipart_id)
             except ClientError as error:
                 if error_code(error) not in _NO_SUCH_UPLOAD:
                     raise
@@ -360,20 +350,18 @@ class S3Bucket:
         with translate_errors("sign an address"):
             return cast(
                 "str",
-                self.connection.signing_client.generate_presigned_url(
+                self._signing_client.generate_presigned_url(
                     operation,
-                    Params={**self._at(key), **arguments},
+                    Params={**self.at(key), **arguments},
                     ExpiresIn=int(lifetime.total_seconds()),
                 ),
             )
 
     def require_answer(self) -> None:
         """Raise `StorageFailedError` unless the bucket answers, soon."""
-        with translate_errors(f"reach the bucket {self.connection.place}", _HINTS_OF_CHECK):
-            self.connection.check_client.head_bucket(Bucket=self.connection.bucket)
-
-    def _at(self, key: str) -> dict[str, Any]:
-        return self.connection.arguments(key)
+        place = f"{self.name!r} at {self.client.meta.endpoint_url}"
+        with translate_errors(f"reach the bucket {place}", _HINTS_OF_CHECK):
+            self._check_client.head_bucket(Bucket=self.name)
 
 
 def _read_part(each: dict[str, Any]) -> StoredPart:

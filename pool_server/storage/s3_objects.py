@@ -7,28 +7,20 @@ import io
 import json
 import os
 import re
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import urllib3
+from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError
 
 from pool_server.errors import StorageFailedError
 from pool_server.storage import contract, s3_bucket
 from pool_server.storage.scratch import ScratchFolder, write_all
 
-# What is read, written and hashed at a time stays in the processor's own memory.
-BUFFER_BYTES = 256 * 1024
 # One connection to an object store gives a fraction of what several give, and each request costs.
-LEAST_RANGE_BYTES = 8 * 1024 * 1024
-# OpenStack Swift also computes an MD5 of what is read from the beginning of a part, which takes
-# longer than to read it. After a short first range, each ends shortly after a part begins.
-FIRST_RANGE_BYTES = 1024 * 1024
-READERS = 3
+_FETCHING = TransferConfig(multipart_chunksize=16 * 1024 * 1024, max_concurrency=3)
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
@@ -41,9 +33,9 @@ class ObjectReader(io.RawIOBase):
     is not fetched. Each reading fills all that was asked for, up to the end.
     """
 
-    def __init__(self, connection: s3_bucket.S3Connection, key: str, size_bytes: int) -> None:
+    def __init__(self, bucket: s3_bucket.S3Bucket, key: str, size_bytes: int) -> None:
         super().__init__()
-        self._connection = connection
+        self._bucket = bucket
         self._key = key
         self._size_bytes = size_bytes
         self._position = 0
@@ -94,9 +86,8 @@ class ObjectReader(io.RawIOBase):
 
     def _read_some(self, most_bytes: int) -> bytes:
         if self._body is None:
-            answer = self._connection.client.get_object(
-                **self._connection.arguments(self._key),
-                Range=f"bytes={self._position}-{self._size_bytes - 1}",
+            answer = self._bucket.client.get_object(
+                **self._bucket.at(self._key), Range=f"bytes={self._position}-{self._size_bytes - 1}"
             )
             self._body = answer["Body"]
         chunk: bytes = self._body.read(most_bytes)
@@ -111,67 +102,17 @@ class ObjectReader(io.RawIOBase):
             self._body = None
 
 
-def fetch_and_hash(
-    connection: s3_bucket.S3Connection, key: str, size_bytes: int, part_bytes: int, file: BinaryIO
-) -> str:
-    """Copy an object, made of parts of `part_bytes`, into an open file; return its SHA-256.
-
-    Several ranges are fetched at once and written in place; the hash follows in order, through
-    what the system still holds of the file in memory.
-    """
-    descriptor = file.fileno()
-
-    def fetch(start: int, end: int) -> int:
-        with ObjectReader(connection, key, end) as reader:
-            reader.seek(start)
-            _write_at(descriptor, start, reader)
-        return end
-
-    hasher = hashlib.sha256()
-    buffer = memoryview(bytearray(BUFFER_BYTES))
-    position = 0
-    for end in _in_order(fetch, cut_ranges(size_bytes, part_bytes)):
-        while position < end:
-            count = os.preadv(descriptor, [buffer[: end - position]], position)
-            hasher.update(buffer[:count])
-            position += count
-    return hasher.hexdigest()
-
-
-def _write_at(descriptor: int, position: int, reader: ObjectReader) -> None:
-    buffer = memoryview(bytearray(BUFFER_BYTES))
-    while count := reader.readinto(buffer):
-        rest = buffer[:count]
-        while rest:
-            try:
-                written = os.pwrite(descriptor, rest, position)
-            except OSError as error:
-                raise contract.disk_refusal("write a file to look at", error) from error
-            position += written
-            rest = rest[written:]
-
-
-def cut_ranges(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
-    """Return the ranges [start, end) in which an object of parts of `part_bytes` is fetched."""
-    range_bytes = max(part_bytes, LEAST_RANGE_BYTES)
-    starts = [0, *range(FIRST_RANGE_BYTES, size_bytes, range_bytes)]
-    return list(zip(starts, [*starts[1:], size_bytes], strict=True))
-
-
-def _in_order(fetch: Callable[[int, int], int], ranges: list[tuple[int, int]]) -> Iterator[int]:
-    """Fetch some ranges ahead, and give what `fetch` returns as they follow one another."""
-    under_way: deque[Future[int]] = deque()
-    with ThreadPoolExecutor(READERS, thread_name_prefix="s3-read") as readers:
+def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
+    """Copy an object into an open, unbuffered file; return its SHA-256."""
+    # The buffer: boto3 does not look at how much of what it gives was written.
+    buffered = io.BufferedRandom(cast("io.FileIO", file))
+    with s3_bucket.translate_errors(f"read {key}"):
         try:
-            for each in ranges:
-                under_way.append(readers.submit(fetch, *each))
-                if len(under_way) > READERS:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
+            bucket.client.download_fileobj(bucket.name, key, buffered, Config=_FETCHING)
+            buffered.seek(0)
+            return hashlib.file_digest(buffered, "sha256").hexdigest()
         finally:
-            for future in under_way:
-                future.cancel()
+            buffered.detach()
 
 
 class S3PartWriter(contract.CheckedWriter):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.orm import Session, aliased, contains_eager
 
+from pool_server.database.engine import change_rows, count_rows
 from pool_server.database.records import SiteRecord, TokenRecord, UploadRecord
 
 RECEIVING, CHECKING, COMPLETE, REFUSED, EXPIRED = (
@@ -84,19 +85,13 @@ def list_open(
 
 
 def count_open(session: Session, site: SiteRecord) -> int:
-    return (
-        session.scalar(
-            select(func.count())
-            .select_from(UploadRecord)
-            .where(UploadRecord.site_id == site.id, UploadRecord.state.in_(OPEN))
-        )
-        or 0
-    )
+    return count_rows(session, UploadRecord.site_id == site.id, UploadRecord.state.in_(OPEN))
 
 
 def claim(session: Session, upload_id: str, now: datetime, until: datetime) -> bool:
     """Take an upload for checking; False when another process has it."""
-    result = session.execute(
+    changed = change_rows(
+        session,
         update(UploadRecord)
         .where(
             UploadRecord.id == upload_id,
@@ -105,10 +100,9 @@ def claim(session: Session, upload_id: str, now: datetime, until: datetime) -> b
                 and_(UploadRecord.state == CHECKING, UploadRecord.claim_expires_at < now),
             ),
         )
-        .values(state=CHECKING, claim_expires_at=until)
+        .values(state=CHECKING, claim_expires_at=until),
     )
-    assert isinstance(result, CursorResult)
-    return bool(result.rowcount == 1)
+    return changed == 1
 
 
 def renew_claim(session: Session, upload_id: str, until: datetime) -> None:

@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool_server.errors import QueryError
-from pool_server.registry.filters import (
-    LabelBound,
-    LabelFilter,
+from pool_server.registry.query import (
     MergeKey,
-    MetricFilter,
-    ModelChoice,
     Order,
     Position,
+    Range,
+    read_address,
     read_label,
+    read_merge_key,
+    read_metric,
 )
 
 
 @pytest.mark.parametrize(
     "parse",
-    [read_label, MetricFilter.parse, MergeKey.parse, ModelChoice.parse, Order.parse]
+    [read_label, read_metric, read_merge_key, read_address, Order.parse]
     + [Order.parse(word).read_cursor for word in ("-created", "name", "metric.a")],
 )
 @given(text=st.text(max_size=80))
@@ -39,15 +39,14 @@ def test_any_text_is_read_or_refused(parse: Callable[[str], object], text: str) 
     st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_metric_filters_come_back(name: str, relation: str, bound: float) -> None:
-    found = MetricFilter.parse(f"{name}{relation}{bound!r}")
-    assert (found.name, found.relation, found.bound) == (name, relation, bound)
+    assert read_metric(f"{name}{relation}{bound!r}") == Range("metrics", name, relation, bound)
 
 
 def test_values_may_have_anything_after_the_first_equals_sign() -> None:
-    assert read_label("a=b=c, d") == LabelFilter("a", "b=c, d")
-    assert read_label("a=b>5") == LabelFilter("a", "b>5")
-    assert read_label("a>=5") == LabelBound("a", ">=", 5.0)
-    assert MergeKey.parse("m:k:1") == MergeKey("m", "k:1")
+    assert read_label("a=b=c, d") == "a=b=c, d"
+    assert read_label("a=b>5") == "a=b>5"
+    assert read_label("a>=5") == Range("labels", "a", ">=", 5.0)
+    assert read_merge_key("m:k:1") == MergeKey("m", "k:1")
 
 
 @given(st.sampled_from(["created", "-created"]), st.integers(min_value=1, max_value=2**53))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Any
 
@@ -23,17 +23,8 @@ from pool_server.database.records import (
 from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
 from pool_server.registry.access import listed_for
-from pool_server.registry.filters import (
-    LabelBound,
-    LabelFilter,
-    MergeKey,
-    MetricFilter,
-    ModelQuery,
-    Order,
-    Position,
-    read_label,
-)
 from pool_server.registry.finder import Finder
+from pool_server.registry.query import MergeKey, ModelQuery, Order, Position, Range
 from pool_server.registry.search import Found, plan_search
 from pool_server.settings import PoolSettings
 from tests.benchmarks.large_pool import fill_pool
@@ -143,6 +134,7 @@ def expected_ids(
 
     What a caller sees in a state is kept in `known`, if given.
     """
+    order = Order.parse(query.sort)
     newest: dict[tuple[int, str], int] = {}
     for model_id, state, number in session.execute(
         select(ModelVersionRecord.model_id, ModelVersionRecord.state, ModelVersionRecord.number)
@@ -157,9 +149,8 @@ def expected_ids(
                 query.kind in {None, version.kind},
                 query.site in {None, version.site},
                 query.name in {None, version.name},
-                all(_label_holds(each, version) for each in query.labels),
-                all(_metric_holds(each, version) for each in query.metrics),
-                all(_word_holds(word, version) for word in query.words),
+                all(_condition_holds(each, version) for each in query.conditions()),
+                all(_word_holds(word, version) for word in query.words()),
                 all(
                     {(each.method, each.key) for each in group} & version.merge_keys
                     for group in groups
@@ -167,7 +158,7 @@ def expected_ids(
                 not query.latest
                 or newest[model_ids[version.version_id], version.state] == version.number,
                 not query.latest or query.state or version.state == "available",
-                query.order.by != "metric" or query.order.metric in version.metrics,
+                order.by != "metric" or order.metric in version.metrics,
             ]
         )
 
@@ -177,29 +168,26 @@ def expected_ids(
     found = [version for version in known[caller, query.state] if passes(version)]
 
     def key(version: Plain) -> tuple[Any, ...]:
-        if query.order.by == "name":
+        if order.by == "name":
             return version.name, version.site, version.number
-        if query.order.by == "metric":
-            return version.metrics[query.order.metric], version.version_id
+        if order.by == "metric":
+            return version.metrics[order.metric], version.version_id
         return (version.version_id,)
 
-    found.sort(key=key, reverse=query.order.descending)
+    found.sort(key=key, reverse=order.descending)
     return [version.version_id for version in found]
 
 
-def _label_holds(wanted: LabelFilter | LabelBound, version: Plain) -> bool:
-    value = version.labels.get(wanted.key)
-    if isinstance(wanted, LabelBound):
-        return (
-            value is not None
-            and value.isdigit()
-            and bool(RELATIONS[wanted.relation](float(value), wanted.bound))
-        )
-    return value is not None and wanted.value in {None, value}
-
-
-def _metric_holds(wanted: MetricFilter, version: Plain) -> bool:
-    value = version.metrics.get(wanted.name)
+def _condition_holds(wanted: str | Range, version: Plain) -> bool:
+    if isinstance(wanted, str):
+        key, equals, text = wanted.partition("=")
+        label = version.labels.get(key)
+        return label is not None and (not equals or label == text)
+    if wanted.table == "metrics":
+        value = version.metrics.get(wanted.name)
+    else:
+        label = version.labels.get(wanted.name, "")
+        value = float(label) if label.isdigit() else None
     return value is not None and bool(RELATIONS[wanted.relation](value, wanted.bound))
 
 
@@ -239,19 +227,25 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
     query = ModelQuery(
         kind=sometimes(4, "ert", "network", "none"),
         site=sometimes(6, "site-01", "site-02", "site-99"),
-        labels=tuple(read_label(each) for each in labels if each),
-        metrics=tuple(MetricFilter.parse(each) for each in metrics if each),
-        words=tuple(each for each in words if each),
+        label=[each for each in labels if each],
+        metric=[each for each in metrics if each],
+        text=" ".join(each for each in words if each),
         state=sometimes(3, "available", "draft", "quarantined", "withdrawn", "any"),
         latest=chance.random() < 0.2,
-        order=Order.parse(chance.choice([*orders, "-created", "metric.absent"])),
-        limit=chance.choice([7, 40, 300]),
+        sort=chance.choice([*orders, "-created", "metric.absent"]),
+        limit=chance.choice([7, 40, 200]),
     )
     return query, [group for group in groups if sometimes(6, group)]
 
 
 def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Found]:
     return Finder(session).find(plan_search(caller, query, limit=query.limit))
+
+
+def go_on(query: ModelQuery, page: list[Found]) -> ModelQuery:
+    """Return the query for the next page, with a cursor as clients send it."""
+    end = Position(page[-1].key, page[-1].version_id)
+    return query.model_copy(update={"cursor": Order.parse(query.sort).write_cursor(end)})
 
 
 def all_pages(
@@ -265,8 +259,7 @@ def all_pages(
         found += [each.version_id for each in page]
         if len(page) < query.limit:
             return found
-        cursor = query.order.write_cursor(Position(page[-1].key, page[-1].version_id))
-        query = replace(query, after=query.order.read_cursor(cursor))
+        query = go_on(query, page)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -399,7 +392,7 @@ def _add_beside(session: Session, old: ModelVersionRecord, number: int, **fields
 
 def test_pages_have_no_gaps_while_versions_are_added(database: Database) -> None:
     for sort in ("-created", "name", "metric.mean_error"):
-        query = ModelQuery(order=Order.parse(sort), limit=20)
+        query = ModelQuery(sort=sort, limit=20)
         with database.read() as session:
             before = expected_ids(session, CALLERS[0], query, [])
         seen: list[int] = []
@@ -409,7 +402,7 @@ def test_pages_have_no_gaps_while_versions_are_added(database: Database) -> None
             seen += [each.version_id for each in page]
             if len(page) < query.limit:
                 break
-            query = replace(query, after=Position(page[-1].key, page[-1].version_id))
+            query = go_on(query, page)
             with database.write() as session:
                 old = session.get_one(ModelVersionRecord, 2)
                 _add_beside(session, old, len(seen) + len(sort) * 1000 + 5000)

@@ -13,7 +13,7 @@ from sqlalchemy import event, select
 from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
 from pool_server.http.identity import Caller
-from pool_server.registry.filters import LabelFilter, MetricFilter, ModelChoice, ModelQuery
+from pool_server.registry.query import ModelQuery
 from pool_server.registry.service import list_models
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
@@ -209,10 +209,7 @@ def test_the_number_of_queries_does_not_grow_with_rows(shelf: PoolDriver, tmp_pa
     for limit in (1, 5):
         statements.clear()
         query = ModelQuery(
-            labels=(LabelFilter("population", None),),
-            metrics=(MetricFilter("recall", ">", 0.0),),
-            mergeable_with=ModelChoice.parse("lab-a/faces@1"),
-            limit=limit,
+            label=["population"], metric=["recall>0"], mergeable_with="lab-a/faces@1", limit=limit
         )
         with parts.database.read() as session:
             site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab-a")).one()

@@ -334,7 +334,7 @@ def send_all_from_here(storage: Storage) -> str:
 def test_encryption_is_asked_for(open_bucket: OpenBucket) -> None:
     storage: Any = open_bucket(s3_sse="aws:kms", s3_sse_kms_key_id="key-1")
     asked: dict[str, Any] = {}
-    storage.bucket.connection.client.meta.events.register(
+    storage.bucket.client.meta.events.register(
         "before-sign.s3.*", lambda request, **_: asked.update(request.headers)
     )
     with suppress(StorageFailedError):  # this server may keep no such keys

@@ -1,0 +1,291 @@
+"""The query of a listing: its filters and its order, and the cursors of its pages.
+
+A cursor holds the key of the last row, not its place: rows that are added meanwhile neither push
+others onto the next page again nor off it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from pool_server.errors import QueryError
+from pool_server.http.parameters import Limit, decode_cursor, encode_cursor
+from pool_server.wire.models import StateChoice
+from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress, Name
+
+MOST_CURSOR_CHARACTERS = 400
+MOST_WORDS = 8
+MOST_FILTERS = 32
+_KEY = re.compile(LABEL_KEY_PATTERN)
+_BOUND = re.compile(r"^([a-z][a-z0-9_.-]{0,63}?)\s*(<=|>=|<|>|=)\s*(\S+)$")
+_SIGN = re.compile(r"[<>=]")
+_DIGEST = re.compile(DIGEST_PATTERN)
+T = TypeVar("T")
+
+
+class ModelFilters(BaseModel):
+    """The filters of a listing as they are asked for; a version must pass every one."""
+
+    kind: str | None = Field(
+        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
+    )
+    site: Name | None = Field(default=None, description="Only of this site.", examples=["site-a"])
+    name: Name | None = Field(
+        default=None, description="Only models of this name.", examples=["face-68"]
+    )
+    label: list[str] = Field(
+        default=[],
+        description="`KEY=VALUE`, `KEY` alone for any value, or a bound such as `KEY>=NUMBER` "
+        "(also `>`, `<`, `<=`) for labels that are numbers; repeat to demand several.",
+        examples=[["population=infant", "images>=500"]],
+    )
+    metric: list[str] = Field(
+        default=[],
+        description="`NAME<VALUE`, or with `<=`, `>`, `>=`, `=`; repeat to demand several.",
+        examples=[["mean_error<0.08"]],
+    )
+    text: str = Field(
+        default="",
+        max_length=200,
+        description="Words that must all occur in name, site, description or labels, also within "
+        "other words; of one or two letters or digits, as a word.",
+        examples=["air-puff hose"],
+    )
+    mergeable_with: str | None = Field(
+        default=None,
+        max_length=300,
+        description="Address or `sha256:DIGEST` of a model of the pool: only versions that some "
+        "method can merge with it, itself left out.",
+        examples=["pool://site-a/face-68@2"],
+    )
+    mergeable_key: list[str] = Field(
+        default=[],
+        description="`METHOD:KEY` of a file that need not be in the pool; repeat for each method. "
+        "Only versions that have one of the keys.",
+        examples=[["wba-cascade:ert/68"]],
+    )
+    state: StateChoice | None = Field(
+        default=None,
+        description="Only versions in this state. When left out: all that are available, and "
+        "drafts and quarantined versions of one's own site; `any` adds withdrawn ones.",
+        examples=["available"],
+    )
+    latest: bool = Field(
+        default=False,
+        description="Only the newest version of each model: of those available, or in `state`.",
+        examples=[True],
+    )
+
+    def conditions(self) -> list[str | Range]:
+        """Return what is asked of labels and metrics: ``KEY``, ``KEY=VALUE``, or a range."""
+        labels = [read_label(each) for each in _limited("label", self.label)]
+        return [*labels, *(read_metric(each) for each in _limited("metric", self.metric))]
+
+    def words(self) -> tuple[str, ...]:
+        """Return the words that must all occur."""
+        words = tuple(self.text.replace("\0", " ").split())
+        if len(words) > MOST_WORDS:
+            raise QueryError(f"`text` has {len(words)} words; at most {MOST_WORDS} are looked for")
+        return words
+
+    def merge_keys(self) -> list[MergeKey]:
+        return [read_merge_key(each) for each in _limited("mergeable_key", self.mergeable_key)]
+
+
+ListingCursor = Annotated[
+    str | None,
+    Query(
+        description="`next_cursor` of the page before, with the same `sort`.",
+        max_length=MOST_CURSOR_CHARACTERS,
+        examples=["WyJ2MiIsIi1jcmVhdGVkIiw0Miw0Ml0"],
+    ),
+]
+
+
+class ModelQuery(ModelFilters):
+    """A listing: its filters, its order, and the page."""
+
+    sort: str = Field(
+        default="-created",
+        max_length=80,
+        description="`created`, `name` or `metric.NAME`, with `-` before it for descending: "
+        "`-created` has the newest first. By a metric, only versions that have it are listed.",
+        examples=["-created", "metric.mean_error"],
+    )
+    limit: Limit = 50
+    cursor: ListingCursor = None
+
+
+class Position(NamedTuple):
+    """The end of a page: the last row's key, and its id."""
+
+    key: int | float | str
+    version_id: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """By what versions are ordered.
+
+    Versions without the metric are not in a listing that is ordered by it. Those with equal
+    metrics follow each other by age.
+    """
+
+    by: Literal["created", "name", "metric"] = "created"
+    descending: bool = True
+    metric: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Order:
+        """Read ``created``, ``name`` or ``metric.NAME``, with a ``-`` before it for descending."""
+        word = text.removeprefix("-")
+        if word == "created":
+            return cls("created", word != text)
+        if word == "name":
+            return cls("name", word != text)
+        metric = word.removeprefix("metric.")
+        if metric != word and _KEY.fullmatch(metric):
+            return cls("metric", word != text, metric)
+        raise QueryError(
+            f"sort={text[:80]!r} is not an order; expected created, name or metric.NAME",
+            hint="A - before it turns it round: sort=-created has the newest first, "
+            "sort=metric.mean_error the smallest error.",
+        )
+
+    def __str__(self) -> str:
+        word = f"metric.{self.metric}" if self.by == "metric" else self.by
+        return f"-{word}" if self.descending else word
+
+    def write_cursor(self, position: Position) -> str:
+        """Return an opaque cursor for what comes after `position`."""
+        return encode_cursor(json.dumps(["v2", str(self), *position], separators=(",", ":")))
+
+    def read_cursor(self, cursor: str) -> Position:
+        """Return where the page before has ended, from a cursor of this order."""
+        try:
+            parts = json.loads(decode_cursor(cursor))
+        except (ValueError, RecursionError):
+            parts = None
+        if isinstance(parts, list) and len(parts) == 4 and parts[:2] == ["v2", str(self)]:
+            key, version_id = parts[2:]
+            if self._is_key(key) and _is_identifier(version_id):
+                return Position(key, version_id)
+        raise QueryError(
+            "Invalid cursor: not issued by this pool for this order",
+            hint="Give back `next_cursor` of the page before as it was, with the same `sort`, "
+            "or leave it out.",
+        )
+
+    def _is_key(self, key: object) -> bool:
+        if self.by == "name":
+            return isinstance(key, str) and len(key) <= 160 and key.isascii() and key.isprintable()
+        if self.by == "metric":
+            return isinstance(key, float) and math.isfinite(key)
+        return _is_identifier(key)
+
+
+def _is_identifier(key: object) -> bool:
+    return isinstance(key, int) and not isinstance(key, bool) and 0 < key < 10**18
+
+
+class Range(NamedTuple):
+    """The number called `name` in `table` stands in `relation` (``<=``) to `bound`."""
+
+    table: Literal["labels", "metrics"]
+    name: str
+    relation: str
+    bound: float
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """The columns of the table with the name and the number."""
+        return ("key", "number") if self.table == "labels" else ("name", "value")
+
+
+class MergeKey(NamedTuple):
+    """The key of some model under one method."""
+
+    method: str
+    key: str
+
+
+def read_label(text: str) -> str | Range:
+    """Read ``KEY=VALUE``, ``KEY``, or a bound such as ``KEY<NUMBER``.
+
+    What comes first decides: ``note=a<b`` asks for a value.
+    """
+    sign = _SIGN.search(text)
+    if sign is not None and sign[0] != "=":
+        found = _read_range("labels", text)
+        if found is None or found.relation == "=":
+            raise QueryError(
+                f"label={text!r} is not a filter; expected KEY>=NUMBER, or with >, < or <=",
+                hint="For example label=images>=500; encode > as %3E in an address.",
+            )
+        return found
+    key, equals, value = text.partition("=")
+    if not _KEY.fullmatch(key) or (equals and not value):
+        raise QueryError(
+            f"label={text!r} is not a filter; expected KEY=VALUE, or KEY alone for any value",
+            hint="Keys begin with a letter and have only a-z, 0-9, '_', '.', '-'.",
+        )
+    return text
+
+
+def read_metric(text: str) -> Range:
+    """Read ``NAME<VALUE``, or with ``<=``, ``>``, ``>=``, ``=``."""
+    found = _read_range("metrics", text)
+    if found is None:
+        raise QueryError(
+            f"metric={text!r} is not a filter; expected NAME<VALUE, or with <=, >, >= or =",
+            hint="For example metric=mean_error<0.08; encode < as %3C in an address.",
+        )
+    return found
+
+
+def _read_range(table: Literal["labels", "metrics"], text: str) -> Range | None:
+    match = _BOUND.fullmatch(text)
+    try:
+        bound = float(match[3]) if match else math.nan
+    except ValueError:
+        return None
+    return Range(table, match[1], match[2], bound) if match and math.isfinite(bound) else None
+
+
+def read_merge_key(text: str) -> MergeKey:
+    """Read ``METHOD:KEY``."""
+    method, colon, key = text.partition(":")
+    if not (method and colon and key):
+        raise QueryError(
+            f"mergeable_key={text[:80]!r} is not a filter; expected METHOD:KEY",
+            hint="`aggregators.methods.merge_keys` gives the keys of a file.",
+        )
+    return MergeKey(method, key)
+
+
+def read_address(text: str) -> ModelAddress:
+    try:
+        return ModelAddress.parse(text)
+    except ValueError as error:
+        raise QueryError(str(error)) from error
+
+
+def read_digest(text: str) -> str:
+    """Return `text` if it is a SHA-256 in hexadecimal."""
+    if not _DIGEST.fullmatch(text):
+        raise QueryError(f"{text!r} is not a SHA-256 digest; expected 64 characters of 0-9, a-f")
+    return text
+
+
+def _limited(name: str, filters: Sequence[T]) -> Sequence[T]:
+    if len(filters) > MOST_FILTERS:
+        raise QueryError(f"{len(filters)} filters `{name}`; at most {MOST_FILTERS} can be combined")
+    return filters
