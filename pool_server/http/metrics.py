@@ -15,6 +15,7 @@ from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     PlatformCollector,
     ProcessCollector,
@@ -73,7 +74,14 @@ class PoolMetrics:
             registry=self._registry,
         )
         self._registry.register(_Shared(database))
-        self._registry.register(_StorageUp(storage))
+        Gauge(
+            "pool_storage_up", "Whether the storage answers.", registry=self._registry
+        ).set_function(lambda: _answers(storage))
+        Gauge(
+            "pool_database_connections_in_use",
+            "Of this process, at this moment.",
+            registry=self._registry,
+        ).set_function(getattr(database.engine.pool, "checkedout", lambda: 0))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -105,24 +113,12 @@ def route_of(scope: Mapping[str, Any]) -> str:
     return "/".join(segments[: len(segments) - known]) + str(template)
 
 
-class _StorageUp(Collector):
-    """Whether files can be kept at this moment."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Say nothing beforehand: that would ask the storage."""
-        return []
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        answers = GaugeMetricFamily("pool_storage_up", "Whether the storage answers.")
-        try:
-            self._storage.check()
-            answers.add_metric([], 1)
-        except PoolError:
-            answers.add_metric([], 0)
-        yield answers
+def _answers(storage: Storage) -> bool:
+    try:
+        storage.check()
+    except PoolError:
+        return False
+    return True
 
 
 class _Shared(Collector):
@@ -178,11 +174,3 @@ class _Shared(Collector):
         stored = GaugeMetricFamily("pool_stored_bytes", "Bytes of all files, each counted once.")
         stored.add_metric([], int(stored_bytes or 0))
         yield stored
-        in_use = GaugeMetricFamily(
-            "pool_database_connections_in_use", "Of this process, at this moment."
-        )
-        in_use.add_metric([], self._connections_in_use())
-        yield in_use
-
-    def _connections_in_use(self) -> int:
-        return int(getattr(self._database.engine.pool, "checkedout", lambda: 0)())

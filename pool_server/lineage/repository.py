@@ -22,6 +22,7 @@ from pool_server.database.records import (
 from pool_server.http.identity import Caller
 from pool_server.lineage.family import ancestors_of, descendants_of
 from pool_server.registry.access import DELETED, readable_by
+from pool_server.registry.repository import granted_versions
 from pool_server.registry.withdrawal_status import standing_options
 
 
@@ -312,17 +313,7 @@ def _named_to(caller: Caller) -> Label[bool]:
 
 
 def _standing_versions() -> Select[ModelVersionRecord]:
-    return (
-        select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .options(
-            contains_eager(ModelVersionRecord.model).options(
-                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
-            ),
-            *standing_options(),
-        )
-    )
+    return granted_versions().options(*standing_options())
 
 
 def _with_versions() -> Select[WithdrawalRecord]:

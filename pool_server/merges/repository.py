@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session, aliased, contains_eager, joinedload
+from sqlalchemy.orm import Session, aliased, joinedload
 
 from pool_server.database.engine import change_rows, count_rows
 from pool_server.database.records import (
@@ -242,7 +242,6 @@ def versions_of_digests(
     found = defaultdict(list)
     versions = session.scalars(
         whole_versions()
-        .options(contains_eager(ModelVersionRecord.model).selectinload(ModelRecord.grants))
         .where(ModelVersionRecord.digest.in_(digests), visible)
         .order_by(ModelVersionRecord.id)
     )

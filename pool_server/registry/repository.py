@@ -38,32 +38,22 @@ Versions = Callable[[], sa.Select[ModelVersionRecord]]
 
 def whole_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with all that a response needs, in a fixed number of queries."""
-    return (
-        sa.select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .options(
-            contains_eager(ModelVersionRecord.model).options(
-                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
+    return granted_versions().options(
+        # Recipes and signed statements can be long; a response only says that there is one.
+        joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
+        joinedload(ModelVersionRecord.statement).options(
+            load_only(StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at),
+            joinedload(StatementRecord.key).load_only(
+                SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
             ),
-            # Recipes and signed statements can be long; a response only says that there is one.
-            joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
-            joinedload(ModelVersionRecord.statement).options(
-                load_only(
-                    StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at
-                ),
-                joinedload(StatementRecord.key).load_only(
-                    SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
-                ),
-            ),
-            *standing_options(),
-            selectinload(ModelVersionRecord.labels),
-            selectinload(ModelVersionRecord.metrics),
-            selectinload(ModelVersionRecord.merge_keys),
-            selectinload(ModelVersionRecord.parents),
-            selectinload(ModelVersionRecord.terms),
-            selectinload(ModelVersionRecord.aliases),
-        )
+        ),
+        *standing_options(),
+        selectinload(ModelVersionRecord.labels),
+        selectinload(ModelVersionRecord.metrics),
+        selectinload(ModelVersionRecord.merge_keys),
+        selectinload(ModelVersionRecord.parents),
+        selectinload(ModelVersionRecord.terms),
+        selectinload(ModelVersionRecord.aliases),
     )
 
 
@@ -74,6 +64,13 @@ def bare_versions() -> sa.Select[ModelVersionRecord]:
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site))
+    )
+
+
+def granted_versions() -> sa.Select[ModelVersionRecord]:
+    """Select versions with their model, its site and its grants."""
+    return bare_versions().options(
+        contains_eager(ModelVersionRecord.model).selectinload(ModelRecord.grants)
     )
 
 
@@ -189,14 +186,7 @@ def find_original(
     the file. `other_than` is the id of a version that does not count.
     """
     query = (
-        sa.select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .options(
-            contains_eager(ModelVersionRecord.model).options(
-                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
-            )
-        )
+        granted_versions()
         .where(
             ModelVersionRecord.digest == digest,
             ModelVersionRecord.state != access.DELETED,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, or_, select
-from sqlalchemy.orm import Session, contains_eager
+from sqlalchemy.orm import Session
 
 from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
@@ -322,10 +322,7 @@ def _first_versions(
         .group_by(ModelVersionRecord.digest)
     )
     return session.scalars(
-        select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .options(contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site))
+        repository.bare_versions()
         .where(ModelVersionRecord.id.in_(oldest))
         .order_by(ModelVersionRecord.id),
         {"digests": list(digests)},

@@ -1,0 +1,377 @@
+"""Models, their versions with descriptions and withdrawals, sharing, aliases, search entries."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
+
+from pool_server.database.records.base import (
+    BigKey,
+    DigestText,
+    JsonObject,
+    JsonStrings,
+    NameText,
+    Record,
+    now_utc,
+)
+from pool_server.database.records.people import SiteRecord, StatementRecord, TokenRecord
+
+
+class AliasRecord(Record):
+    """``site/model@name`` means this version until the alias is moved."""
+
+    __tablename__ = "aliases"
+    __table_args__ = (sa.Index(None, "version_id"),)
+
+    model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"), primary_key=True)
+    name: Mapped[NameText] = mapped_column(primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
+    changed_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+
+class GrantRecord(Record):
+    """One listed site of a model; `rights` are those beyond seeing it."""
+
+    __tablename__ = "grants"
+    __table_args__ = (sa.Index(None, "site_id", "model_id"),)
+
+    model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
+    rights: Mapped[JsonStrings]
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
+
+
+class ModelRecord(Record):
+    """``site/name``: all versions of it are of one kind.
+
+    `visibility` is ``private`` (the own site), ``sites`` (those with a `GrantRecord`) or
+    ``consortium`` (every site); `rights` are what those who see it may do beyond seeing. A
+    deleted model keeps its row, so that its name is never used again.
+    """
+
+    __tablename__ = "models"
+    __table_args__ = (sa.UniqueConstraint("site_id", "name"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    name: Mapped[NameText]
+    kind: Mapped[str] = mapped_column(sa.String(16))
+    visibility: Mapped[str] = mapped_column(
+        sa.String(16), default="consortium", server_default=sa.text("'consortium'")
+    )
+    rights: Mapped[JsonStrings] = mapped_column(
+        default=lambda: ["download", "merge"], server_default=sa.text("""'["download", "merge"]'""")
+    )
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    deleted_at: Mapped[datetime | None]
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    grants: Mapped[list[GrantRecord]] = relationship(lazy="raise")
+
+
+# The file of a version never changes; its site may correct what is said of it.
+_NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
+
+
+def number_in(value: str) -> float | None:
+    """Return a label's value as a finite number; None where it is not one."""
+    number = float(value) if _NUMBER.fullmatch(value) else math.inf
+    return number if math.isfinite(number) else None
+
+
+def _number_of_row(context: Any) -> float | None:
+    return number_in(context.get_current_parameters()["value"])
+
+
+class LabelRecord(Record):
+    """``key = value`` of one version.
+
+    `number` is the value where that is a number, so that it can be compared as one; it is filled
+    in with every insert and update that SQLAlchemy makes.
+    """
+
+    __tablename__ = "labels"
+    __table_args__ = (
+        sa.Index(None, "key", "value", "version_id"),
+        sa.Index(None, "key", "number", "version_id"),
+    )
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    key: Mapped[NameText] = mapped_column(primary_key=True)
+    value: Mapped[str] = mapped_column(sa.String(256))
+    number: Mapped[float | None] = mapped_column(
+        sa.Double, default=_number_of_row, onupdate=_number_of_row
+    )
+
+
+class MetricRecord(Record):
+    """``name = value`` of one version; always finite."""
+
+    __tablename__ = "metrics"
+    __table_args__ = (sa.Index(None, "name", "value", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    name: Mapped[NameText] = mapped_column(primary_key=True)
+    value: Mapped[float] = mapped_column(sa.Double)
+
+
+class TermRecord(Record):
+    """One term of one version; `detail` says what the code leaves open (a site, a date, words).
+
+    `inherited` terms came from the inputs of a merge and bind as the version's own do.
+    """
+
+    __tablename__ = "terms"
+    __table_args__ = (sa.Index(None, "code", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    code: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    detail: Mapped[str] = mapped_column(sa.String(256), primary_key=True, default="")
+    inherited: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+
+
+class MergeKeyRecord(Record):
+    """The key of one version under one aggregation method."""
+
+    __tablename__ = "merge_keys"
+    __table_args__ = (sa.Index(None, "method", "key", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    method: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    key: Mapped[str] = mapped_column(sa.String(256))
+
+
+class RecipeRecord(Record):
+    """The recipe that makes a version's file again, as the merge wrote it."""
+
+    __tablename__ = "recipes"
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    method: Mapped[str] = mapped_column(sa.String(64))
+    document: Mapped[JsonObject]
+
+
+class ParentRecord(Record):
+    """One input of a recipe.
+
+    Parents are known by digest, for the pool need not have them; the child's digest stands here
+    too so that a family tree is walked within this one table.
+    """
+
+    __tablename__ = "parents"
+    __table_args__ = (
+        sa.Index(None, "child_digest", "parent_digest"),
+        sa.Index(None, "parent_digest", "child_digest"),
+    )
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    child_digest: Mapped[DigestText]
+    parent_digest: Mapped[DigestText]
+    weight: Mapped[float] = mapped_column(sa.Double)
+    method: Mapped[str] = mapped_column(sa.String(64))
+    # Family trees, terms and withdrawals follow it: the pool believes the recipe.
+    followed: Mapped[bool] = mapped_column(default=True, server_default=sa.true())
+
+
+class ModelVersionRecord(Record):
+    """One file of a model. A record exists only for a file that was checked and is stored.
+
+    `state` is ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``deleted``. `id` grows
+    with time and is what listings are paged by; `number` counts within the model.
+    """
+
+    __tablename__ = "model_versions"
+    __table_args__ = (
+        sa.UniqueConstraint("model_id", "number"),
+        sa.UniqueConstraint("model_id", "digest"),
+        sa.Index(None, "digest"),
+        sa.Index(None, "kind", "id"),
+        sa.Index(None, "state", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"))
+    number: Mapped[int]
+    digest: Mapped[DigestText]
+    size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
+    kind: Mapped[str] = mapped_column(sa.String(16))
+    format: Mapped[str] = mapped_column(sa.String(64))
+    file_name: Mapped[str] = mapped_column(sa.String(255))
+    description: Mapped[str] = mapped_column(sa.Text, default="")
+    # As long as a small book: read only by who asks for it.
+    card: Mapped[str] = mapped_column(
+        sa.Text, default="", server_default=sa.text("''"), deferred=True
+    )
+    has_card: Mapped[bool] = column_property(card != "")
+    # Privacy receipts by mode, as the site has sent them.
+    receipts: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
+    state: Mapped[str] = mapped_column(
+        sa.String(16), default="available", server_default=sa.text("'available'")
+    )
+    state_reason: Mapped[str] = mapped_column(sa.Text, default="", server_default=sa.text("''"))
+    state_changed_at: Mapped[datetime | None]
+    state_changed_by: Mapped[str] = mapped_column(
+        sa.String(129), default="", server_default=sa.text("''")
+    )
+    fingerprint: Mapped[JsonObject]
+    # Tensors, trees of each level: read only by who asks for one version.
+    fingerprint_lists: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+
+    model: Mapped[ModelRecord] = relationship(lazy="raise")
+    labels: Mapped[list[LabelRecord]] = relationship(lazy="raise", order_by=LabelRecord.key)
+    metrics: Mapped[list[MetricRecord]] = relationship(lazy="raise", order_by=MetricRecord.name)
+    terms: Mapped[list[TermRecord]] = relationship(
+        lazy="raise", order_by=(TermRecord.code, TermRecord.detail)
+    )
+    aliases: Mapped[list[AliasRecord]] = relationship(lazy="raise", order_by=AliasRecord.name)
+    merge_keys: Mapped[list[MergeKeyRecord]] = relationship(
+        lazy="raise", order_by=MergeKeyRecord.method
+    )
+    recipe: Mapped[RecipeRecord | None] = relationship(lazy="raise")
+    parents: Mapped[list[ParentRecord]] = relationship(lazy="raise", order_by=ParentRecord.position)
+    statement: Mapped[StatementRecord | None] = relationship(lazy="raise")
+    withdrawal: Mapped[WithdrawalRecord | None] = relationship(
+        lazy="raise", back_populates="version"
+    )
+    flags: Mapped[list[WithdrawalFlagRecord]] = relationship(
+        lazy="raise", order_by="WithdrawalFlagRecord.withdrawal_id"
+    )
+    successors: Mapped[list[SuccessorRecord]] = relationship(
+        lazy="raise",
+        foreign_keys="SuccessorRecord.version_id",
+        order_by="SuccessorRecord.successor_id",
+    )
+
+
+class WithdrawalRecord(Record):
+    """A version was withdrawn, once and for good.
+
+    `reason` is a word of a fixed list, `effect` what it means for downloads: ``warn`` or
+    ``refuse``. What was made from the file is flagged in `WithdrawalFlagRecord`.
+    """
+
+    __tablename__ = "withdrawals"
+    __table_args__ = (sa.Index(None, "digest"),)
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), unique=True)
+    digest: Mapped[DigestText]
+    reason: Mapped[str] = mapped_column(sa.String(32))
+    explanation: Mapped[str] = mapped_column(sa.Text, default="")
+    effect: Mapped[str] = mapped_column(sa.String(16))
+    # It does not reach the same file at other sites: one of them has made it of other models.
+    own_only: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+
+    version: Mapped[ModelVersionRecord] = relationship(lazy="raise", back_populates="withdrawal")
+
+
+class WithdrawalFlagRecord(Record):
+    """A version holds, directly or through other merges, what was withdrawn."""
+
+    __tablename__ = "withdrawal_flags"
+    __table_args__ = (sa.Index(None, "withdrawal_id", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    withdrawal_id: Mapped[int] = mapped_column(sa.ForeignKey("withdrawals.id"), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+    withdrawal: Mapped[WithdrawalRecord] = relationship(lazy="raise")
+
+
+class SuccessorRecord(Record):
+    """A version was made again without what was withdrawn from it."""
+
+    __tablename__ = "successors"
+    __table_args__ = (sa.Index(None, "successor_id"),)
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    successor_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+
+    successor: Mapped[ModelVersionRecord] = relationship(lazy="raise", foreign_keys=[successor_id])
+
+
+class DownloadRecord(Record):
+    """A site has asked for a version's bytes, once or more often.
+
+    One row a site and version, written at the first time and then at most once a day: most
+    downloads write nothing.
+    """
+
+    __tablename__ = "downloads"
+    __table_args__ = (sa.Index(None, "site_id"),)
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey(ModelVersionRecord.id), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey(SiteRecord.id), primary_key=True)
+    first_at: Mapped[datetime] = mapped_column(default=now_utc)
+    last_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+
+# Search entries: one row for each version, written by triggers of the database.
+class SearchEntryRecord(Record):
+    """All that a version can be found by, beside its numbers.
+
+    Only the triggers of the baseline migration write here: any statement that changes a version,
+    its labels, model, site or grants changes its entry in the same transaction. The view
+    ``search_sources`` says what belongs into an entry.
+
+    `terms` are words without spaces that a version has or has not
+    (`pool_server.registry.search`); on SQLite one text, with a space before and
+    after each, on PostgreSQL a number for each. `facets` has those that are counted, with spaces
+    between them. `words` is the text that people search, in lower case. `sort_name` orders by
+    name, then site, then number.
+    """
+
+    __tablename__ = "search_entries"
+    # What is derived is not backed up, but made again.
+    __table_args__ = (sa.Index(None, "sort_name"), {"info": {"is_derived": True}})
+
+    version_id: Mapped[int] = mapped_column(
+        BigKey, sa.ForeignKey("model_versions.id", ondelete="CASCADE"), primary_key=True
+    )
+    # In the order of its characters, whatever the language of the database.
+    sort_name: Mapped[str] = mapped_column(
+        sa.String(160).with_variant(sa.String(160, collation="C"), "postgresql")
+    )
+    facets: Mapped[str] = mapped_column(sa.Text)
+    terms: Mapped[str] = mapped_column(sa.Text().with_variant(ARRAY(sa.BigInteger()), "postgresql"))
+    # Compared byte by byte, which is quicker.
+    words: Mapped[str] = mapped_column(sa.Text().with_variant(sa.Text(collation="C"), "postgresql"))
+
+
+def is_index_of_search(name: str | None, *_more: object) -> bool:
+    """Return the tables and indexes that only one kind of database has.
+
+    Full-text indexes of SQLite are tables, with others behind them; those of PostgreSQL are
+    indexes of a kind that SQLite has not.
+    """
+    return name is not None and name.startswith(
+        ("search_terms", "search_words", "ix_search_entries_terms", "ix_search_entries_words")
+    )
+
+
+class PictureRecord(Record):
+    """A drawing of a file; it can be made again at any time."""
+
+    __tablename__ = "pictures"
+    __table_args__ = ({"info": {"is_derived": True}},)
+
+    digest: Mapped[DigestText] = mapped_column(primary_key=True)
+    size: Mapped[str] = mapped_column(sa.String(8), primary_key=True)
+    media_type: Mapped[str] = mapped_column(sa.String(32))
+    content: Mapped[bytes] = mapped_column(sa.LargeBinary)

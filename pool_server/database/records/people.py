@@ -1,0 +1,255 @@
+"""Sites, their people and tokens; what sites sign and what they measure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from pool_server.database.records.base import (
+    BigKey,
+    DigestText,
+    JsonObject,
+    NameText,
+    Record,
+    now_utc,
+)
+
+
+class SiteRecord(Record):
+    """A lab. Its name is the first word of its models' addresses and never changes."""
+
+    __tablename__ = "sites"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[NameText] = mapped_column(unique=True)
+    display_name: Mapped[str] = mapped_column(sa.String(200), default="")
+    contact: Mapped[str] = mapped_column(sa.String(200), default="")
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    # Bytes that all files of the site may take together; None: no limit.
+    quota_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
+    # A suspended site is refused with all its tokens; its models stay.
+    suspended_at: Mapped[datetime | None]
+
+
+class UserRecord(Record):
+    """A person at a site; the person's tokens never may more than the person.
+
+    `role` is ``viewer``, ``contributor``, ``curator`` or ``admin`` and holds for the person's own
+    site; with `pool_wide` it holds for every site.
+    """
+
+    __tablename__ = "users"
+    __table_args__ = (sa.UniqueConstraint("site_id", "name"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    name: Mapped[NameText]
+    display_name: Mapped[str] = mapped_column(sa.String(200), default="")
+    email: Mapped[str] = mapped_column(sa.String(254), default="")
+    role: Mapped[str] = mapped_column(sa.String(16))
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    disabled_at: Mapped[datetime | None]
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
+
+
+class InvitationRecord(Record):
+    """A secret that makes one user, once; only its SHA-256 is kept."""
+
+    __tablename__ = "invitations"
+
+    id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    email: Mapped[str] = mapped_column(sa.String(254), default="")
+    role: Mapped[str] = mapped_column(sa.String(16))
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    expires_at: Mapped[datetime]
+    used_at: Mapped[datetime | None]
+    user_id: Mapped[int | None] = mapped_column(sa.ForeignKey("users.id"))
+    revoked_at: Mapped[datetime | None]
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    user: Mapped[UserRecord | None] = relationship(lazy="raise")
+
+
+class TokenRecord(Record):
+    """A named token of a site; of the secret only the SHA-256 is kept.
+
+    `kind` is ``program`` or ``feed``; a feed token only reads the feed of its site's events.
+    `role` holds for the token's own site, with `pool_wide` for every site. `scopes` narrow what
+    the role allows; None: all of it. The secret has 256 random bits, so that a
+    plain hash is as good as a slow one.
+    """
+
+    __tablename__ = "tokens"
+    __table_args__ = (
+        # A revoked token frees its name: the lab's "laptop" may get a new one.
+        sa.Index(
+            "uq_tokens_site_id_name_valid",
+            "site_id",
+            "name",
+            unique=True,
+            sqlite_where=sa.text("revoked_at IS NULL"),
+            postgresql_where=sa.text("revoked_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    name: Mapped[NameText]
+    kind: Mapped[str] = mapped_column(sa.String(16), default="program", server_default="program")
+    role: Mapped[str] = mapped_column(sa.String(16))
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    scopes: Mapped[list[str] | None] = mapped_column(sa.JSON(none_as_null=True))
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    expires_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    user: Mapped[UserRecord | None] = relationship(lazy="raise", secondary="user_tokens")
+
+
+class UserTokenRecord(Record):
+    """Whose a token is; those of machines belong to the site alone."""
+
+    __tablename__ = "user_tokens"
+    __table_args__ = (sa.Index(None, "user_id"),)
+
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"), primary_key=True)
+    user_id: Mapped[int] = mapped_column(sa.ForeignKey("users.id"))
+
+
+class BrowserSessionRecord(Record):
+    """A person who is logged in with a browser: by a token, and as long as that is valid.
+
+    The browser has the secret as a cookie; only its SHA-256 is kept. `proved_at` is when the
+    browser last sent the token itself, or what stood for it at the log-in.
+    """
+
+    __tablename__ = "browser_sessions"
+    __table_args__ = (sa.Index(None, "token_id"),)
+
+    id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"))
+    browser: Mapped[str] = mapped_column(sa.String(200), default="")
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    last_used_at: Mapped[datetime] = mapped_column(default=now_utc)
+    proved_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+    token: Mapped[TokenRecord] = relationship(lazy="raise")
+
+
+class LoginLinkRecord(Record):
+    """A secret in an address that logs a browser in once; only its SHA-256 is kept."""
+
+    __tablename__ = "login_links"
+
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"))
+    expires_at: Mapped[datetime]
+
+
+# Keys, signed statements and evaluations.
+
+
+class EvaluationRecord(Record):
+    """Scores of a file, by digest, measured by one site on one data set.
+
+    `dataset_digest` is equal for equal data sets, and reveals nothing of them. A later
+    evaluation of the same file by the same site on the same data stands beside the earlier one;
+    the newest counts.
+    """
+
+    __tablename__ = "evaluations"
+    __table_args__ = (sa.Index(None, "digest", "id"), sa.Index(None, "site_id", "id"))
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    digest: Mapped[DigestText]
+    # The version that was named: its scores are shown only to those who may see it.
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
+    dataset: Mapped[str] = mapped_column(sa.String(128))
+    dataset_digest: Mapped[DigestText]
+    split: Mapped[str] = mapped_column(sa.String(64), default="")
+    protocol: Mapped[str] = mapped_column(sa.String(128), default="")
+    images: Mapped[int | None] = mapped_column(sa.Integer)
+    note: Mapped[str] = mapped_column(sa.Text, default="")
+    details: Mapped[JsonObject]
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    scores: Mapped[list[EvaluationScoreRecord]] = relationship(
+        lazy="raise", order_by="EvaluationScoreRecord.name"
+    )
+
+
+class EvaluationScoreRecord(Record):
+    """``name = value`` of one evaluation, with its 95 % interval where one was measured."""
+
+    __tablename__ = "evaluation_scores"
+    __table_args__ = (sa.Index(None, "name", "value", "evaluation_id"),)
+
+    evaluation_id: Mapped[int] = mapped_column(sa.ForeignKey("evaluations.id"), primary_key=True)
+    name: Mapped[NameText] = mapped_column(primary_key=True)
+    value: Mapped[float] = mapped_column(sa.Double)
+    low: Mapped[float | None] = mapped_column(sa.Double)
+    high: Mapped[float | None] = mapped_column(sa.Double)
+
+
+class SiteKeyRecord(Record):
+    """A public key with which a site signs; `id` is the SHA-256 of the raw key.
+
+    `origin` is empty for a key that the site has proved to hold, and ``site@pool`` for one that
+    came with models imported from another pool: such a key signs nothing new here. The same key
+    may stand at several sites, so that importing a key cannot keep its owner from registering it
+    first. `revocation` is empty, ``superseded`` (what was signed before stays good) or
+    ``compromised`` (nothing does).
+    """
+
+    __tablename__ = "site_keys"
+
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
+    id: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    name: Mapped[NameText]
+    public_key: Mapped[str] = mapped_column(sa.Text)
+    origin: Mapped[str] = mapped_column(sa.String(320), default="", server_default=sa.text("''"))
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(sa.String(129))
+    revoked_at: Mapped[datetime | None]
+    revocation: Mapped[str] = mapped_column(sa.String(16), default="", server_default=sa.text("''"))
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
+
+
+class StatementRecord(Record):
+    """A site's signed statement about a version: an in-toto statement in a DSSE envelope.
+
+    `site_id` is the site of the version, which the key belongs to. `origin` is ``site@pool``
+    where the version was imported: the statement then names that site.
+    """
+
+    __tablename__ = "statements"
+    __table_args__ = (
+        sa.ForeignKeyConstraint(["site_id", "key_id"], ["site_keys.site_id", "site_keys.id"]),
+        sa.Index(None, "site_id", "key_id"),
+    )
+
+    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
+    site_id: Mapped[int]
+    key_id: Mapped[str] = mapped_column(sa.String(64))
+    origin: Mapped[str] = mapped_column(sa.String(320), default="", server_default=sa.text("''"))
+    envelope: Mapped[JsonObject]
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+    key: Mapped[SiteKeyRecord] = relationship(lazy="raise")
