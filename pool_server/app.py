@@ -16,7 +16,6 @@ import pool_server.pages.endpoints as pages
 import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
 import pool_server.secure.endpoints as secure
-import pool_server.signatures.endpoints as signatures
 import pool_server.transfers.endpoints as transfers
 from pool_server import evaluations
 from pool_server.activity import audit, events
@@ -44,6 +43,7 @@ from pool_server.people.tokens import create_first_admin as create_first_admin_i
 from pool_server.rounds.finishing import finish_round
 from pool_server.secure.files import delete_ended_sessions_in_background
 from pool_server.settings import PoolSettings
+from pool_server.signatures import keys, statements
 from pool_server.storage import open_storage
 from pool_server.transfers.check_slots import CheckSlots
 from pool_server.transfers.service import recover_uploads, sweep_in_background
@@ -61,7 +61,8 @@ NOUNS: tuple[ModuleType, ...] = (
     evaluations,
     lineage,
     withdrawals,
-    signatures,
+    keys,
+    statements,
     exports,
     transfers,
     fitting,

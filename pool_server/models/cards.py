@@ -159,7 +159,7 @@ def replace_card_text(
     session.expire(version)
     version = registry.get_version(session, version.id)
     if request.statement is not None:
-        add_statement(session, caller, version, request.statement)
+        add_statement(caller, session, version, request.statement)
     record_act(
         session,
         caller,

@@ -85,7 +85,7 @@ def change_description(
     session.expire(version)
     version = registry.get_version(session, version.id)
     if request.statement is not None:
-        add_statement(session, caller, version, request.statement)
+        add_statement(caller, session, version, request.statement)
     subject = subject_of(version)
     record_act(session, caller, "version.change", subject, digest=version.digest, changes=changes)
     session.flush()

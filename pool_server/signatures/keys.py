@@ -1,4 +1,4 @@
-"""Keys of sites: registered with a proof, imported with models, revoked.
+"""Keys of sites, and their addresses: registered with a proof, imported with models, revoked.
 
 Who registers a key proves to hold its private half by signing a challenge. A challenge is kept
 nowhere: it carries a code made with the hash of the caller's own token, so that any process of
@@ -13,7 +13,9 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
+from fastapi import APIRouter, Path, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager, joinedload
 
@@ -28,18 +30,30 @@ from pool_server.database.records import (
 )
 from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller
-from pool_server.http.parameters import describe
+from pool_server.http.identity import Caller, SignedIn, Uploader, needs
+from pool_server.http.parameters import SiteName, describe
+from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.people.sites import get_site
+from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.signatures import signatures
 from pool_server.wire.signatures.keys import PublicKey, pae
 from pool_server.wire.signatures.statements import Revocation
-from pool_server.wire.sites import Role
 
 CHALLENGE_LIFETIME = timedelta(minutes=10)
 MOST_KEYS_PER_SITE = 200
 SUPERSEDED: Revocation = "superseded"
 COMPROMISED: Revocation = "compromised"
+
+router = APIRouter(prefix="/sites/{site}/keys", tags=["signatures"])
+
+KeyId = Annotated[
+    str,
+    Path(
+        pattern=DIGEST_PATTERN,
+        description="SHA-256 of the raw public key.",
+        examples=["21fe31dfa154a261626bf854046fd2271b7bed4b6abe45aa58877ef47f9721b9"],
+    ),
+]
 
 
 def describe_key(key: SiteKeyRecord) -> signatures.KeyResponse:
@@ -54,10 +68,25 @@ def describe_key(key: SiteKeyRecord) -> signatures.KeyResponse:
     )
 
 
-def make_challenge(
-    session: Session, caller: Caller, site: str, key: PublicKey
+@router.get("", dependencies=[needs()], summary="List a site's keys")
+def show_keys(_caller: SignedIn, session: ReadingSession, site: SiteName) -> signatures.KeyList:
+    """Return all keys of a site, revoked and imported ones too, oldest first."""
+    found = list_keys(session, get_site(session, site).id)
+    return signatures.KeyList(items=[describe_key(each) for each in found])
+
+
+@router.post("/challenge", dependencies=[needs("keys")], summary="Ask for something to sign")
+def challenge(
+    caller: Uploader,
+    parts: Parts,
+    session: ReadingSession,
+    site: SiteName,
+    request: signatures.ChallengeRequest,
 ) -> signatures.ChallengeResponse:
-    """Return what to sign with a key to register it."""
+    """Return a challenge: a signature of it with the key proves that the caller holds the key."""
+    caller.require_role(parts.settings.key_role, site)
+    get_site(session, site)
+    key = read_key(request.public_key)
     expires_at = now_utc().replace(microsecond=0) + CHALLENGE_LIFETIME
     start = f"{signatures.CHALLENGE_START} {site} {key.key_id} {int(expires_at.timestamp())}"
     return signatures.ChallengeResponse(
@@ -65,36 +94,46 @@ def make_challenge(
     )
 
 
-def register_key(
-    session: Session, caller: Caller, role: Role, site_name: str, request: signatures.KeyRequest
-) -> tuple[signatures.KeyResponse, bool]:
-    """Register a key of a site; the caller proves to hold its private half.
-
-    True when the key was not there, or only as an imported one.
-    """
-    caller.require_role(role, site_name)
-    site = get_site(session, site_name)
+@router.post(
+    "",
+    dependencies=[needs("keys")],
+    status_code=201,
+    summary="Register a key",
+    responses={
+        200: {"model": signatures.KeyResponse, "description": "The key is registered already."}
+    },
+)
+def register_key(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    parts: Parts,
+    session: WritingSession,
+    site: SiteName,
+    request: signatures.KeyRequest,
+    response: Response,
+) -> signatures.KeyResponse:
+    """Register a key with which the site signs from now on; its other keys stay valid."""
+    caller.require_role(parts.settings.key_role, site)
+    home = get_site(session, site)
     key = read_key(request.public_key)
-    _require_proof(session, caller, site_name, key, request)
-    lock_keys(session, site.id)
-    known = find_key(session, site.id, key.key_id)
+    _require_proof(session, caller, site, key, request)
+    lock_keys(session, home.id)
+    known = find_key(session, home.id, key.key_id)
     if known is not None and known.revoked_at is not None:
         raise KeyRefusedError(
             f"key {key.key_id[:16]}... was revoked on {known.revoked_at:%Y-%m-%d}",
             hint="Make a new one: `poolctl keys create --replace`.",
         )
     if known is not None and not known.origin:
-        return describe_key(known), False
+        response.status_code = 200
+        return describe_key(known)
     if known is None:
-        known = _add_key(session, caller, site, request.name, key)
+        known = _add_key(session, caller, home, request.name, key)
     known.origin, known.name = "", request.name
     known.created_at, known.created_by = now_utc(), caller.name
-    record_act(session, caller, "key.register", site.name, key_id=key.key_id, name=request.name)
+    record_act(session, caller, "key.register", site, key_id=key.key_id, name=request.name)
     session.flush()
-    write_event(
-        session, site.id, "key.registered", key.key_id, name=request.name, by=known.created_by
-    )
-    return describe_key(known), True
+    write_event(session, home.id, "key.registered", key.key_id, name=request.name, by=caller.name)
+    return describe_key(known)
 
 
 def import_key(
@@ -118,27 +157,32 @@ def import_key(
     return added
 
 
+@router.post("/{key_id}/revoke", dependencies=[needs("keys")], summary="Revoke a key")
 def revoke_key(
-    session: Session, caller: Caller, site_name: str, key_id: str, reason: Revocation
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    key_id: KeyId,
+    request: signatures.KeyRevocationRequest,
 ) -> signatures.KeyResponse:
-    """Revoke a key. A superseded one may become compromised, not the other way round."""
-    caller.require_role("contributor", site_name)
-    site = get_site(session, site_name)
-    lock_keys(session, site.id)
-    key = find_key(session, site.id, key_id)
+    """End a key. A superseded key may still be called compromised; nothing makes it valid again."""
+    caller.require_role("contributor", site)
+    home = get_site(session, site)
+    lock_keys(session, home.id)
+    key = find_key(session, home.id, key_id)
     if key is None:
         raise MissingError(
-            f"site {site_name!r} has no key {key_id[:16]}...",
+            f"site {site!r} has no key {key_id[:16]}...",
             code="key_not_found",
-            hint=f"`poolctl keys ls {site_name}` lists them.",
+            hint=f"`poolctl keys ls {site}` lists them.",
         )
-    if key.revocation in {reason, COMPROMISED}:
+    if key.revocation in {request.reason, COMPROMISED}:
         return describe_key(key)
     key.revoked_at = key.revoked_at or now_utc()
-    key.revocation = reason
-    record_act(session, caller, "key.revoke", site.name, key_id=key.id, reason=reason)
+    key.revocation = request.reason
+    record_act(session, caller, "key.revoke", site, key_id=key.id, reason=request.reason)
     session.flush()
-    write_event(session, site.id, "key.revoked", key.id, reason=reason)
+    write_event(session, home.id, "key.revoked", key.id, reason=request.reason)
     return describe_key(key)
 
 

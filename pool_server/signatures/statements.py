@@ -1,4 +1,4 @@
-"""Statements of versions: the pool takes only those that hold.
+"""Statements of versions, and their addresses: the pool takes only those that hold.
 
 A statement is checked twice: when the file is announced, so that nobody sends a gigabyte for
 nothing, and in the transaction that makes the file a version, for the key may have been revoked
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import (
@@ -21,9 +22,12 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
-from pool_server.errors import ConflictError, RefusedError, StatementRefusedError
+from pool_server.errors import ConflictError, MissingError, RefusedError, StatementRefusedError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller
+from pool_server.http.identity import Caller, Uploader, needs
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.registry.service import VersionToChange, VersionToRead
+from pool_server.registry.withdrawal_status import subject_of
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys
 from pool_server.signatures.keys import COMPROMISED, describe_key, import_key, read_key
@@ -32,6 +36,62 @@ from pool_server.wire.signatures.comparison import VersionFacts, differences, te
 from pool_server.wire.signatures.keys import Envelope, PublicKey
 from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse
 from pool_server.wire.signatures.statements import open_statement
+
+router = APIRouter(
+    prefix="/models/{site}/{name}/versions/{reference}/statement", tags=["signatures"]
+)
+
+
+@router.get(
+    "", dependencies=[needs("models:read")], summary="Get the signed statement of a version"
+)
+def get_statement(session: ReadingSession, version: VersionToRead) -> StatementResponse:
+    """Return what the site signed of a version, and the key to check it with.
+
+    Whether the key is to be trusted, the reader decides: `poolctl` remembers the keys that it met
+    first, and refuses others.
+    """
+    found = keys.find_statement(session, version.id)
+    if found is None:
+        raise MissingError(
+            f"{subject_of(version)} is not signed",
+            code="statement_not_found",
+            hint=f"{version.model.site.name} can still do so: "
+            f"`poolctl keys sign {subject_of(version)}`.",
+        )
+    return describe_statement(version, found)
+
+
+@router.put("", dependencies=[needs("models:write")], summary="Sign a version that is there")
+def add_statement(
+    caller: Uploader, session: WritingSession, version: VersionToChange, request: SignedStatement
+) -> StatementResponse:
+    """Add a statement to a version without one, or with one that no longer holds.
+
+    For versions from before the site had a key, those that the pool made itself, and those whose
+    key was revoked or that were changed.
+    """
+    caller.require_upload_to(version.model.site.name)
+    # One after the other, for the same reason as changes of the keys.
+    keys.lock_keys(session, version.model.site_id)
+    known = keys.find_statement(session, version.id)
+    if known is not None:
+        holds = _describes(known, version)
+        if holds and known.envelope == request.envelope.model_dump(mode="json"):
+            return describe_statement(version, known)
+        if holds and known.key.revoked_at is None:
+            raise ConflictError(
+                f"the version was signed on {known.created_at:%Y-%m-%d} with key {known.key_id}",
+                code="statement_exists",
+                hint="Revoke that key first, if it is not to count any more.",
+            )
+        # Flushed, because a version has one statement at a time.
+        session.delete(known)
+        session.flush()
+    _attach(session, caller, version, request, facts_of_version(version, request.origin))
+    attached = keys.find_statement(session, version.id)
+    assert attached is not None
+    return describe_statement(version, attached)
 
 
 def facts_of_upload(upload: UploadRecord, kind: str = "") -> VersionFacts:
@@ -156,33 +216,6 @@ def attach_if_fitting(
     except StatementRefusedError:
         return False
     return True
-
-
-def add_statement(
-    session: Session, caller: Caller, version: ModelVersionRecord, signed: SignedStatement
-) -> StatementResponse:
-    """Sign an existing version, or sign it again: after its key was revoked, or it was changed."""
-    caller.require_upload_to(version.model.site.name)
-    # One after the other, for the same reason as changes of the keys.
-    keys.lock_keys(session, version.model.site_id)
-    known = keys.find_statement(session, version.id)
-    if known is not None:
-        holds = _describes(known, version)
-        if holds and known.envelope == signed.envelope.model_dump(mode="json"):
-            return describe_statement(version, known)
-        if holds and known.key.revoked_at is None:
-            raise ConflictError(
-                f"the version was signed on {known.created_at:%Y-%m-%d} with key {known.key_id}",
-                code="statement_exists",
-                hint="Revoke that key first, if it is not to count any more.",
-            )
-        # Flushed, because a version has one statement at a time.
-        session.delete(known)
-        session.flush()
-    _attach(session, caller, version, signed, facts_of_version(version, signed.origin))
-    attached = keys.find_statement(session, version.id)
-    assert attached is not None
-    return describe_statement(version, attached)
 
 
 def describe_statement(version: ModelVersionRecord, found: StatementRecord) -> StatementResponse:

@@ -31,6 +31,7 @@ from pool_server.registry.service import get_model, resolve_version, version_to_
 from pool_server.signatures.keys import revoke_key
 from pool_server.wire.models import QuarantineRequest
 from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.signatures import KeyRevocationRequest
 from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
@@ -257,7 +258,8 @@ def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
     send_parts(home, opened, content)
 
     def revoke(session: Session) -> None:
-        revoke_key(session, ADMIN, SITE, key.public.key_id, "superseded")
+        request = KeyRevocationRequest(reason="superseded")
+        revoke_key(ADMIN, session, SITE, key.public.key_id, request)
 
     [completed] = overtaken(pool, revoke, lambda: complete(home, opened))
     assert error_of(completed) == (422, "statement_refused")
