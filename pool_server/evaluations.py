@@ -143,7 +143,31 @@ def matrix(
 
     A site may have several cells in a row: one for each of its data sets and protocols.
     """
-    return show_matrix(session, caller, query)
+    found = find_measured_models(session, caller, query)
+    page, next_cursor = parameters.cut_page(found, query.limit)
+    cells: dict[str, list[evaluations.MatrixCell]] = defaultdict(list)
+    for record, site, value, low, high in list_cells(
+        session, caller, {row[1] for row in page}, query
+    ):
+        cell = parameters.describe(
+            evaluations.MatrixCell, record, site=site, value=value, low=low, high=high
+        )
+        cells[record.digest].append(cell)
+    return evaluations.EvaluationMatrix(
+        score=query.score,
+        sites=sorted({cell.site for row in cells.values() for cell in row}),
+        rows=[
+            evaluations.MatrixRow(
+                address=str(ModelAddress(site, name, str(number))),
+                digest=digest,
+                kind=kind,
+                own_site=site,
+                cells=cells[digest],
+            )
+            for _id, digest, kind, site, name, number in page
+        ],
+        next_cursor=next_cursor,
+    )
 
 
 @router.get(
@@ -199,37 +223,6 @@ def describe_evaluation(record: EvaluationRecord) -> evaluations.EvaluationRespo
         site=record.site.name,
         faces=record.details.get("faces"),
         scores={each.name: parameters.describe(evaluations.Score, each) for each in record.scores},
-    )
-
-
-def show_matrix(
-    session: Session, caller: Caller, query: MatrixQuery
-) -> evaluations.EvaluationMatrix:
-    """Return models x sites for one score: a page of models that the caller may see."""
-    found = find_measured_models(session, caller, query)
-    page, next_cursor = parameters.cut_page(found, query.limit)
-    cells: dict[str, list[evaluations.MatrixCell]] = defaultdict(list)
-    for record, site, value, low, high in list_cells(
-        session, caller, {row[1] for row in page}, query
-    ):
-        cell = parameters.describe(
-            evaluations.MatrixCell, record, site=site, value=value, low=low, high=high
-        )
-        cells[record.digest].append(cell)
-    return evaluations.EvaluationMatrix(
-        score=query.score,
-        sites=sorted({cell.site for row in cells.values() for cell in row}),
-        rows=[
-            evaluations.MatrixRow(
-                address=str(ModelAddress(site, name, str(number))),
-                digest=digest,
-                kind=kind,
-                own_site=site,
-                cells=cells[digest],
-            )
-            for _id, digest, kind, site, name, number in page
-        ],
-        next_cursor=next_cursor,
     )
 
 

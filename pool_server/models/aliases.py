@@ -6,15 +6,13 @@ import re
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from sqlalchemy.orm import Session
 
-from pool_server.database.engine import write_with_retry
 from pool_server.database.records import AliasRecord, now_utc
 from pool_server.errors import ConflictError, MissingError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Uploader, needs
 from pool_server.http.parameters import ModelName, SiteName
-from pool_server.http.session import Parts, WritingSession
+from pool_server.http.session import WritingSession
 from pool_server.registry import repository as registry
 from pool_server.registry.access import AVAILABLE, viewing_site
 from pool_server.registry.responses import describe_version
@@ -35,7 +33,7 @@ _ALIAS = re.compile(ALIAS_PATTERN)
 @router.put("/{alias}", summary="Let an alias mean a version")
 def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
-    parts: Parts,
+    session: WritingSession,
     site: SiteName,
     name: ModelName,
     alias: AliasName,
@@ -46,43 +44,39 @@ def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     An alias is moved when a better version comes; who wants the same bytes for ever takes the
     number or the digest.
     """
-
-    def act(session: Session) -> ModelVersionResponse:
-        model = get_model(session, caller, site, name)
-        caller.require_upload_to(model.site.name)
-        require_alias_name(alias)
-        # The aliases of a model are changed one after another.
-        registry.lock_model(session, model)
-        version = resolve_version(session, caller, site, name, request.version)
-        registry.lock_state(session, version)
-        if version.state != AVAILABLE:
-            raise ConflictError(
-                f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
-                code="wrong_state",
-                hint="An alias is for versions that others may take.",
-                details={"found": version.state, "expected": [AVAILABLE]},
-            )
-        record = session.get(AliasRecord, (version.model_id, alias))
-        moved_from = None
-        if record is None:
-            session.add(AliasRecord(model_id=version.model_id, name=alias, version_id=version.id))
-        else:
-            moved_from = registry.get_version(session, record.version_id).number
-            record.version_id = version.id
-            record.changed_at = now_utc()
-        record_act(
-            session,
-            caller,
-            "alias.set",
-            f"{site}/{name}@{alias}",
-            version=version.number,
-            moved_from=moved_from,
+    model = get_model(session, caller, site, name)
+    caller.require_upload_to(model.site.name)
+    require_alias_name(alias)
+    # The aliases of a model are changed one after another.
+    registry.lock_model(session, model)
+    version = resolve_version(session, caller, site, name, request.version)
+    registry.lock_state(session, version)
+    if version.state != AVAILABLE:
+        raise ConflictError(
+            f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
+            code="wrong_state",
+            hint="An alias is for versions that others may take.",
+            details={"found": version.state, "expected": [AVAILABLE]},
         )
-        session.flush()
-        session.expire(version)
-        return describe_version(session, version.id, viewing_site(caller))
-
-    return write_with_retry(parts.database, act)
+    record = session.get(AliasRecord, (version.model_id, alias))
+    moved_from = None
+    if record is None:
+        session.add(AliasRecord(model_id=version.model_id, name=alias, version_id=version.id))
+    else:
+        moved_from = registry.get_version(session, record.version_id).number
+        record.version_id = version.id
+        record.changed_at = now_utc()
+    record_act(
+        session,
+        caller,
+        "alias.set",
+        f"{site}/{name}@{alias}",
+        version=version.number,
+        moved_from=moved_from,
+    )
+    session.flush()
+    session.expire(version)
+    return describe_version(session, version.id, viewing_site(caller))
 
 
 @router.delete("/{alias}", status_code=204, summary="Remove an alias")

@@ -9,21 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
-from sqlalchemy import Select, select
-from sqlalchemy.orm import Session, joinedload, undefer
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from pool_server.database.records import ModelVersionRecord
+from pool_server.database.records import ModelVersionRecord, RecipeRecord
 from pool_server.errors import ConflictError, RefusedError
 from pool_server.evaluations import read_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.models.default_card import front_matter, make_card, receipt_section
 from pool_server.registry import repository as registry
 from pool_server.registry.access import WITHDRAWN, viewing_site
 from pool_server.registry.responses import describe_version
-from pool_server.registry.service import resolve_version
+from pool_server.registry.service import VersionToChange, VersionToName
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
@@ -36,68 +35,86 @@ MOST_EVALUATIONS = 100
 
 @router.get("/card", summary="Read the card of a version", dependencies=[needs("models:read")])
 def show_card(
-    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
+    caller: SignedIn, session: ReadingSession, version: VersionToName
 ) -> cards.CardResponse:
     """Return what people should know of a version: Markdown with YAML in front.
 
     Where nobody wrote one, the pool makes it of labels, metrics, terms, lineage and evaluations.
     The front matter has the layout of Hugging Face model cards.
     """
-    version = resolve_version(session, caller, site, name, reference, versions=_with_recipes)
     return describe_card(session, caller, version)
 
 
-def _with_recipes() -> Select[ModelVersionRecord]:
-    return registry.bare_versions().options(joinedload(ModelVersionRecord.recipe))
-
-
 @router.put("/card", summary="Write the card of a version", dependencies=[needs("models:write")])
-def replace_card(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: Uploader,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
-    request: cards.CardRequest,
+def replace_card(
+    caller: Uploader, session: WritingSession, version: VersionToChange, request: cards.CardRequest
 ) -> cards.CardResponse:
-    """Replace the card. An empty one restores the card that the pool generates."""
-    version = resolve_version(session, caller, site, name, reference)
-    replace_card_text(session, caller, version, request)
-    session.expire(version)
-    version = resolve_version(session, caller, site, name, str(version.number))
+    """Replace the card. An empty one restores the card that the pool generates.
+
+    A signed version needs a new statement, because its signature covers the card.
+    """
+    caller.require_upload_to(version.model.site.name)
+    require_card(request.text)
+    registry.lock_state(session, version)
+    if version.state == WITHDRAWN:
+        raise ConflictError(
+            "the version is withdrawn; its card stays as it is",
+            code="wrong_state",
+            details={"found": WITHDRAWN},
+        )
+    if request.text != read_text(session, version):
+        require_resigned(version, request.statement)
+        version.card = request.text
+        session.flush()
+        session.expire(version)
+        version = registry.get_version(session, version.id)
+        if request.statement is not None:
+            add_statement(caller, session, version, request.statement)
+        record_act(
+            session,
+            caller,
+            "card.write",
+            subject_of(version),
+            digest=version.digest,
+            characters=len(request.text),
+        )
+        session.flush()
+        session.expire(version)
+        version = registry.get_version(session, version.id)
     return describe_card(session, caller, version)
 
 
 @router.get(
     "/receipts", summary="Show privacy receipts of a version", dependencies=[needs("models:read")]
 )
-def show_receipts(
-    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
-) -> cards.ReceiptPage:
+def show_receipts(version: VersionToName) -> cards.ReceiptPage:
     """Return what attacks by the model's own site have found in what it sent."""
-    version = resolve_version(session, caller, site, name, reference, versions=_with_receipts)
     return cards.ReceiptPage(items=read_receipts(version))
 
 
-def _with_receipts() -> Select[ModelVersionRecord]:
-    return registry.bare_versions().options(undefer(ModelVersionRecord.receipts))
-
-
 @router.put("/receipts", summary="Keep a privacy receipt", dependencies=[needs("models:write")])
-def write_receipt(  # noqa: PLR0917 - FastAPI gives them by name
+def write_receipt(
     caller: Uploader,
     session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
+    version: VersionToChange,
     receipt: cards.PrivacyReceipt,
 ) -> cards.ReceiptPage:
     """Keep a receipt with a version, in place of the one of the same mode.
 
     The pool shows it as measured by the site itself.
     """
-    version = resolve_version(session, caller, site, name, reference)
-    keep_receipt(session, caller, version, receipt)
+    caller.require_upload_to(version.model.site.name)
+    if receipt.mode == "sub-model" and receipt.artifact_digest != version.digest:
+        raise RefusedError(
+            f"the receipt is of the file sha256:{receipt.artifact_digest}, "
+            f"the version has sha256:{version.digest}",
+            code="receipt_refused",
+        )
+    kept = {each.mode: each for each in read_receipts(version)} | {receipt.mode: receipt}
+    version.receipts = {mode: each.model_dump(mode="json") for mode, each in kept.items()}
+    subject = subject_of(version)
+    record_act(session, caller, "receipt.write", subject, digest=version.digest, mode=receipt.mode)
+    session.flush()
     return cards.ReceiptPage(items=read_receipts(version))
 
 
@@ -112,7 +129,8 @@ def describe_card(
     described = describe_version(session, version.id, viewing_site(caller))
     source = text = read_text(session, version)
     parents = _name_parents(session, caller, described)
-    merge = None if version.recipe is None else _describe_merge(version.recipe.document, parents)
+    recipe = session.get(RecipeRecord, version.id)
+    merge = None if recipe is None else _describe_merge(recipe.document, parents)
     evaluations = read_evaluations(session, caller, version, limit=MOST_EVALUATIONS).items
     if not text:
         text = make_card(described, parents, evaluations, merge)
@@ -131,74 +149,10 @@ def describe_card(
     )
 
 
-def replace_card_text(
-    session: Session, caller: Caller, version: ModelVersionRecord, request: cards.CardRequest
-) -> None:
-    """Write a version's card; an empty one brings back what the pool makes of the record.
-
-    Raises
-    ------
-    RefusedError, StatementRefusedError
-        The version is signed, and the new card is not.
-    """
-    caller.require_upload_to(version.model.site.name)
-    text = request.text
-    require_card(text)
-    registry.lock_state(session, version)
-    if version.state == WITHDRAWN:
-        raise ConflictError(
-            "the version is withdrawn; its card stays as it is",
-            code="wrong_state",
-            details={"found": WITHDRAWN},
-        )
-    if text == read_text(session, version):
-        return
-    require_resigned(version, request.statement)
-    version.card = text
-    session.flush()
-    session.expire(version)
-    version = registry.get_version(session, version.id)
-    if request.statement is not None:
-        add_statement(caller, session, version, request.statement)
-    record_act(
-        session,
-        caller,
-        "card.write",
-        subject_of(version),
-        digest=version.digest,
-        characters=len(text),
-    )
-    session.flush()
-
-
 def read_receipts(version: ModelVersionRecord) -> list[cards.PrivacyReceipt]:
     """Return the privacy receipts of a version, in the order of the modes."""
     kept = version.receipts or {}
     return [cards.PrivacyReceipt.model_validate(kept[mode]) for mode in cards.MODES if mode in kept]
-
-
-def keep_receipt(
-    session: Session, caller: Caller, version: ModelVersionRecord, receipt: cards.PrivacyReceipt
-) -> None:
-    """Keep a privacy receipt with a version, in place of the one of the same mode."""
-    caller.require_upload_to(version.model.site.name)
-    if receipt.mode == "sub-model" and receipt.artifact_digest != version.digest:
-        raise RefusedError(
-            f"the receipt is of the file sha256:{receipt.artifact_digest}, "
-            f"the version has sha256:{version.digest}",
-            code="receipt_refused",
-        )
-    kept = {each.mode: each for each in read_receipts(version)} | {receipt.mode: receipt}
-    version.receipts = {mode: each.model_dump(mode="json") for mode, each in kept.items()}
-    record_act(
-        session,
-        caller,
-        "receipt.write",
-        subject_of(version),
-        digest=version.digest,
-        mode=receipt.mode,
-    )
-    session.flush()
 
 
 def require_card(text: str) -> None:

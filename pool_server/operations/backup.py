@@ -21,7 +21,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,14 +32,13 @@ from sqlalchemy import Connection, text
 from pool_server.database.records import now_utc
 from pool_server.database.schema import current_revision
 from pool_server.errors import BackupUnusableError, ContentMissingError
-from pool_server.operations.maintenance import Pool, known_files
+from pool_server.operations.maintenance import Pool, Progress, known_files, no_progress
 from pool_server.operations.tables import TableFile, tables_of, write_table
 from pool_server.storage.local import flush_folder
 
 SCHEMA = "poolctl-backup/1"
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class BackupMade:
     copied_bytes: int
 
 
-def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -> BackupMade:
+def make_backup(pool: Pool, target: Path, *, progress: Progress = no_progress) -> BackupMade:
     """Take a snapshot of a pool into a folder, beside those that are there.
 
     Files that are missing or damaged do not keep the others from being copied; `Snapshot.missing`
@@ -85,23 +84,23 @@ def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -
     with translate_errors(target):
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
     with alone_in(target):
-        return _make_backup(pool, target, progress or (lambda _fraction, _text: None))
+        return _make_backup(pool, target, progress)
 
 
-def _make_backup(pool: Pool, target: Path, report: Progress) -> BackupMade:
+def _make_backup(pool: Pool, target: Path, progress: Progress) -> BackupMade:
     name = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
     with translate_errors(target):
         folder = target / "snapshots" / name
         (folder / "tables").mkdir(parents=True, mode=0o700)
         (target / "blobs").mkdir(exist_ok=True, mode=0o700)
-    report(0.0, "reading the database")
+    progress(0.0, "reading the database")
     with _one_moment(pool) as connection, translate_errors(target):
         revision = current_revision(connection)
         files = known_files(connection)
         written = tuple(
             write_table(connection, table, folder / "tables") for table in tables_of(connection)
         )
-    copied, missing = _copy_files(pool, files, target / "blobs", report)
+    copied, missing = _copy_files(pool, files, target / "blobs", progress)
     snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
     with translate_errors(target):
         _write_manifest(snapshot)
@@ -147,11 +146,10 @@ def blob_path(blobs: Path, digest: str) -> Path:
     return blobs / digest[:2] / digest
 
 
-def check_snapshot(snapshot: Snapshot, *, progress: Progress | None = None) -> list[str]:
+def check_snapshot(snapshot: Snapshot, *, progress: Progress = no_progress) -> list[str]:
     """Read all of a snapshot and return what is wrong with it, in words."""
     from pool_server.operations.tables import read_table
 
-    report = progress or (lambda _fraction, _text: None)
     problems = snapshot.gaps
     for table in snapshot.tables:
         try:
@@ -166,7 +164,7 @@ def check_snapshot(snapshot: Snapshot, *, progress: Progress | None = None) -> l
     blobs = snapshot.folder.parent.parent / "blobs"
     wanted = [digest for digest in snapshot.files if digest not in snapshot.missing]
     for number, digest in enumerate(wanted):
-        report(number / len(wanted), f"reading {digest[:12]}")
+        progress(number / len(wanted), f"reading {digest[:12]}")
         try:
             with blob_path(blobs, digest).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -192,14 +190,14 @@ def _one_moment(pool: Pool) -> Iterator[Connection]:
 
 
 def _copy_files(
-    pool: Pool, files: dict[str, int], blobs: Path, report: Progress
+    pool: Pool, files: dict[str, int], blobs: Path, progress: Progress
 ) -> tuple[list[str], list[str]]:
     """Copy what is not there yet; return what was copied, and what is missing or damaged."""
     copied: list[str] = []
     missing: list[str] = []
     total, done = max(1, sum(files.values())), 0
     for digest, size_bytes in files.items():
-        report(done / total, f"copying {len(files)} files")
+        progress(done / total, f"copying {len(files)} files")
         done += size_bytes
         place = blob_path(blobs, digest)
         if place.is_file() and place.stat().st_size == size_bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,10 +19,16 @@ from pool_server.database.records import (
     SiteRecord,
 )
 from pool_server.errors import ContentMissingError, StorageFailedError
-from pool_server.operations.maintenance import DELETED, Pool, arriving_files, known_files
+from pool_server.operations.maintenance import (
+    DELETED,
+    Pool,
+    Progress,
+    arriving_files,
+    known_files,
+    no_progress,
+)
 from pool_server.operations.search import find_wrong_entries, write_entries
 
-Progress = Callable[[float, str], None]
 ProblemKind = Literal[
     "file-missing", "file-damaged", "file-unreadable", "file-unknown", "database", "search"
 ]
@@ -58,15 +64,14 @@ class PoolCheck:
 
 
 def check_pool(
-    pool: Pool, *, read_files: bool = True, progress: Progress | None = None
+    pool: Pool, *, read_files: bool = True, progress: Progress = no_progress
 ) -> PoolCheck:
     """Hold every record against its file and every file against the records.
 
     The search entries follow from the records, so wrong ones are mended. Without `read_files` a
     file's SHA-256 is not computed.
     """
-    report = progress or (lambda _fraction, _text: None)
-    report(0.0, "reading the database")
+    progress(0.0, "reading the database")
     there = set(pool.storage.published_digests())
     with pool.engine.connect() as connection:
         known = known_files(connection)
@@ -91,7 +96,7 @@ def check_pool(
         for digest in sorted(there - known.keys() - arriving)
     ]
     if read_files:
-        problems += _find_damaged_files(pool, known, whole, names, report)
+        problems += _find_damaged_files(pool, known, whole, names, progress)
     return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
 
 
@@ -175,13 +180,13 @@ def _remedy(pool: Pool, digest: str, name: str) -> str:
 
 
 def _find_damaged_files(
-    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], report: Progress
+    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], progress: Progress
 ) -> Iterator[Problem]:
     total, done = max(1, sum(known.values())), 0
     for digest, size_bytes in known.items():
         if digest not in whole:
             continue
-        report(done / total, f"reading {names[digest]}")
+        progress(done / total, f"reading {names[digest]}")
         done += size_bytes
         try:
             found, count = _hash_file(pool, digest)

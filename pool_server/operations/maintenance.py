@@ -21,6 +21,12 @@ from pool_server.wire.people import TokenCreatedResponse
 
 DELETED = "deleted"
 OPEN_UPLOADS = ("receiving", "checking")
+Progress = Callable[[float, str], None]
+"""Takes the share done, from 0 to 1, and what is being done."""
+
+
+def no_progress(_fraction: float, _text: str) -> None:
+    """Show nothing."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,6 @@ def arriving_files(connection: Connection) -> set[str]:
     )
 
 
-Progress = Callable[[float, str], None]
 AT_ONCE = 50
 
 
@@ -75,14 +80,13 @@ class Garbage:
     removed: tuple[str, ...]
 
 
-def collect_garbage(pool: Pool, *, remove: bool, progress: Progress | None = None) -> Garbage:
+def collect_garbage(pool: Pool, *, remove: bool, progress: Progress = no_progress) -> Garbage:
     """Find files without a record, and remove them if asked to.
 
     They come about when versions are deleted, and when a server dies between keeping a file and
     writing its record. Servers may run meanwhile: a file that is on its way in again is spared.
     """
-    report = progress or (lambda _fraction, _text: None)
-    report(0.0, "listing files")
+    progress(0.0, "listing files")
     # In this order: what is published after the listing is not in it.
     there = list(pool.storage.published_digests())
     with pool.engine.connect() as connection:
@@ -91,7 +95,7 @@ def collect_garbage(pool: Pool, *, remove: bool, progress: Progress | None = Non
     removed: list[str] = []
     if remove:
         for first in range(0, len(digests), AT_ONCE):
-            report(first / len(digests), f"removing {len(digests)} files")
+            progress(first / len(digests), f"removing {len(digests)} files")
             removed += _remove(pool, digests[first : first + AT_ONCE])
     return Garbage(digests, tuple(removed))
 

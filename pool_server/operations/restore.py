@@ -7,7 +7,6 @@ other way round: so an embedded pool grows into a consortium's.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +18,12 @@ from pool_server.database.engine import Database
 from pool_server.database.records import FIRST_SITE, AuditRecord, SiteRecord, local_act
 from pool_server.errors import BackupUnusableError, DigestMismatchError, StartError
 from pool_server.operations.backup import Snapshot, blob_path
+from pool_server.operations.maintenance import Progress, no_progress
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
 from pool_server.registry.search import loading_in_bulk
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.storage.contract import PartPlan, store_parts
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Restored:
 
 
 def restore_snapshot(
-    settings: PoolSettings, snapshot: Snapshot, *, progress: Progress | None = None
+    settings: PoolSettings, snapshot: Snapshot, *, progress: Progress = no_progress
 ) -> Restored:
     """Put a snapshot into a pool that has nothing yet.
 
@@ -46,7 +44,6 @@ def restore_snapshot(
     listed, and the same call goes on. Tokens, users and the audit come back as they were; one
     entry in the audit more tells of it.
     """
-    report = progress or (lambda _fraction, _text: None)
     schema.refuse_unknown_revision(snapshot.revision, settings)
     with schema.usable_engine(settings) as engine, engine.connect() as connection:
         _require_no_records(connection, settings)
@@ -55,8 +52,8 @@ def restore_snapshot(
         digest: size for digest, size in snapshot.files.items() if digest not in snapshot.missing
     }
     _require_no_other_files(storage, wanted)
-    _restore_files(settings, storage, snapshot, wanted, report)
-    report(0.9, "writing the database")
+    _restore_files(settings, storage, snapshot, wanted, progress)
+    progress(0.9, "writing the database")
     rows = _restore_rows(settings, snapshot)
     schema.upgrade_database(settings)
     return Restored(rows, len(wanted), sum(wanted.values()))
@@ -90,12 +87,12 @@ def _restore_files(
     storage: Storage,
     snapshot: Snapshot,
     wanted: dict[str, int],
-    report: Progress,
+    progress: Progress,
 ) -> None:
     blobs = snapshot.folder.parent.parent / "blobs"
     total, done = max(1, sum(wanted.values())), 0
     for digest, size_bytes in wanted.items():
-        report(0.9 * done / total, f"writing {len(wanted)} files")
+        progress(0.9 * done / total, f"writing {len(wanted)} files")
         done += size_bytes
         if not storage.has_content(digest):
             _restore_file(settings, storage, blob_path(blobs, digest), digest, size_bytes)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from pool_server.activity.events import write_event
@@ -16,9 +19,12 @@ from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import Limit, ModelName, Reference, SiteName
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
 from pool_server.registry import access, repository, responses, service
-from pool_server.registry.query import ListingCursor, ModelFilters, ModelQuery
+from pool_server.registry.finder import Finder
+from pool_server.registry.query import ListingCursor, MergeKey, ModelFilters, ModelQuery, Position
+from pool_server.registry.search import plan_search, text_of, text_term
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
-from pool_server.wire.models import FacetsResponse, ModelPage, ModelVersionResponse
+from pool_server.wire.labels import CORE_LABELS
+from pool_server.wire.models import FacetCount, FacetsResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.withdrawals import WARNING_HEADER
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
@@ -26,6 +32,10 @@ router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 DOWNLOADED_EVENT = "version.downloaded"
 # Writing at every download would make every reader a writer.
 REMEMBER_STEP = timedelta(days=1)
+MOST_COUNTED = 1000
+MOST_VALUES = 20
+_FACET_KEYS = [each.key for each in CORE_LABELS if each.type in {"choice", "text"}]
+_LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)
 
 
 @router.get("/models", summary="List model versions")
@@ -38,7 +48,21 @@ def list_models(
     `mergeable_with` or `mergeable_key`, `mergeable_by` names the methods that can merge each
     version with the given model.
     """
-    return service.list_models(session, caller, query)
+    groups, other_than = _merge_groups(session, caller, query)
+    if any(not group for group in groups):
+        return ModelPage(items=[])
+    # One more than the page holds, to see whether another page follows.
+    plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
+    found = Finder(session).find(plan)
+    page = found[: query.limit]
+    return ModelPage(
+        items=responses.describe_versions(
+            session, caller, [each.version_id for each in page], groups
+        ),
+        next_cursor=plan.order.write_cursor(Position(page[-1].key, page[-1].version_id))
+        if len(found) > len(page)
+        else None,
+    )
 
 
 @router.get("/models/facets", summary="Count what models have in common")
@@ -49,7 +73,28 @@ def list_facets(
 
     Of large listings only the newest versions are counted; `complete` is false then.
     """
-    return service.list_facets(session, caller, query)
+    groups, other_than = _merge_groups(session, caller, query)
+    if any(not group for group in groups):
+        return FacetsResponse(counted=0, complete=True, kinds=[], sites=[], states=[], labels={})
+    plan = plan_search(
+        caller,
+        query,
+        groups,
+        other_than=other_than,
+        limit=MOST_COUNTED + 1,  # one more, to see whether those are all
+        with_facets=True,
+    )
+    found = Finder(session).find(plan)
+    counted = found[:MOST_COUNTED]
+    facets = _by_facet(Counter(" ".join(each.facets for each in counted).split()))
+    return FacetsResponse(
+        counted=len(counted),
+        complete=len(found) <= MOST_COUNTED,
+        kinds=_most_frequent(facets["k"]),
+        sites=_most_frequent(facets["s"]),
+        states=_most_frequent(facets["x"]),
+        labels={key: _most_frequent(facets[key]) for key in _FACET_KEYS if key in facets},
+    )
 
 
 @router.get("/models/{site}/{name}", summary="List the versions of a model")
@@ -63,7 +108,10 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelPage:
     """Return the versions of one model, newest first, a page at a time."""
     query = ModelQuery(site=site, name=name, limit=limit, cursor=cursor)
-    return service.list_versions_of(session, caller, query)
+    found = list_models(caller, session, query)
+    if not found.items and repository.find_visible_model(session, caller, site, name) is None:
+        raise service.no_model(site, name)
+    return found
 
 
 @router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")
@@ -154,3 +202,44 @@ def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecor
         # Another request of the same site has written it at this moment.
         pass
     return True
+
+
+def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
+    """Return the values of each facet, which is called by its letter, or by the label's key."""
+    facets = defaultdict[str, dict[str, int]](dict)
+    for term, count in terms.items():
+        letter = term[0]
+        if letter == "x":
+            facets[letter][term[1:]] = count
+        elif letter != "l":
+            facets[letter][text_of(term)] = count
+        elif term.startswith(_LABEL_STARTS):
+            key, _, value = text_of(term).partition("=")
+            facets[key][value] = count
+    return facets
+
+
+def _most_frequent(values: Mapping[str, int]) -> list[FacetCount]:
+    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    return [FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]
+
+
+def _merge_groups(
+    session: Session, caller: Caller, query: ModelFilters
+) -> tuple[list[Sequence[MergeKey]], str | None]:
+    """Return the keys of which a version must have one of each group, and a digest to leave out."""
+    groups: list[Sequence[MergeKey]] = []
+    partner: ModelVersionRecord | None = None
+    if query.mergeable_with is not None:
+        partner = service.find_named(
+            session,
+            caller,
+            query.mergeable_with,
+            hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
+            versions=repository.brief_versions,
+        )
+        groups.append([MergeKey(each.method, each.key) for each in partner.merge_keys])
+    if keys := query.merge_keys():
+        groups.append(keys)
+    # Nobody looks for a model to merge with itself.
+    return groups, None if partner is None else partner.digest

@@ -93,20 +93,6 @@ def find_visible_model(
     )
 
 
-def find_visible_id(session: Session, caller: Caller, site: str, name: str) -> int | None:
-    """Return the number of a model, if the caller may see it."""
-    return session.scalar(
-        sa.select(ModelRecord.id)
-        .join(ModelRecord.site)
-        .where(
-            SiteRecord.name == site,
-            ModelRecord.name == name,
-            access.visible_to(caller),
-            ModelRecord.deleted_at.is_(None),
-        )
-    )
-
-
 def models_named(site: str, name: str) -> sa.Select[ModelRecord]:
     return (
         sa.select(ModelRecord)

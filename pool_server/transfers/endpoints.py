@@ -11,13 +11,19 @@ from pool_server.errors import StorageFullError, TooLargeError
 from pool_server.http.audit import record_act
 from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import Uploader, needs
-from pool_server.http.parameters import Cursor, Limit, read_moment_cursor
+from pool_server.http.parameters import (
+    Cursor,
+    Limit,
+    describe,
+    read_moment_cursor,
+    write_moment_cursor,
+)
 from pool_server.http.session import Parts, ReadingSession
-from pool_server.transfers import service
+from pool_server.people.sites import get_site
+from pool_server.transfers import repository, service
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.parts import address_parts, receive_part
 from pool_server.transfers.receiving import announce_upload, complete_upload
-from pool_server.transfers.repository import CHECKING, COMPLETE
 from pool_server.transfers.versions import Versions, with_canonical_recipe
 from pool_server.wire import uploads
 from pool_server.wire.names import DIGEST_PATTERN, Name
@@ -79,8 +85,29 @@ def list_uploads(
 
     The number under way is limited for each site; abandoned ones can be aborted.
     """
+    if site is not None:
+        caller.require_upload_to(site)
+        get_site(session, site)
+    elif not caller.is_admin:
+        site = caller.site
     before = None if cursor is None else read_moment_cursor(cursor)
-    return service.list_uploads(session, caller, site, before, limit)
+    found = repository.list_open(session, site, before, limit)
+    page = found[:limit]
+    last = page[-1][0] if len(found) > limit else None
+    return uploads.OpenUploadPage(
+        items=[
+            describe(
+                uploads.OpenUpload,
+                upload,
+                upload_id=upload.id,
+                site=upload.site.name,
+                name=upload.model_name,
+                created_by=created_by,
+            )
+            for upload, created_by in page
+        ],
+        next_cursor=None if last is None else write_moment_cursor(last.created_at, last.id),
+    )
 
 
 @router.get("/{upload_id}", summary="Show the progress of an upload")
@@ -169,9 +196,9 @@ def abort(caller: Uploader, parts: Parts, upload_id: UploadId) -> None:
     """Forget an upload and the parts that arrived. A version that it became stays."""
     with parts.database.write() as session:
         upload = service.get_upload(session, caller, upload_id, lock=True)
-        if upload.state == CHECKING:
+        if upload.state == repository.CHECKING:
             raise service.busy()
-        if upload.state != COMPLETE:
+        if upload.state != repository.COMPLETE:
             subject = service.subject_of(upload)
             record_act(session, caller, "upload.abort", subject, digest=upload.digest)
         session.delete(upload)

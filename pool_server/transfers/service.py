@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import cast
 
 from sqlalchemy.orm import Session
@@ -14,10 +14,8 @@ from sqlalchemy.orm import Session
 from pool_server import errors
 from pool_server.database.records import UploadRecord, now_utc
 from pool_server.http.identity import Caller
-from pool_server.http.parameters import describe, write_moment_cursor
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import keep_renewed, lease_end, run_in_background
-from pool_server.people.sites import get_site
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.storage.contract import PartPlan
@@ -171,40 +169,6 @@ def subject_of(upload: UploadRecord) -> str:
 def busy() -> errors.UploadBusyError:
     return errors.UploadBusyError(
         "the upload is being checked at this moment", hint="Ask for it again in a moment."
-    )
-
-
-def list_uploads(
-    session: Session,
-    caller: Caller,
-    site: str | None,
-    before: tuple[datetime, str] | None,
-    limit: int,
-) -> uploads.OpenUploadPage:
-    """Return uploads under way, newest first: to a site, or all that the caller may see."""
-    if site is not None:
-        caller.require_upload_to(site)
-        get_site(session, site)
-    elif not caller.is_admin:
-        site = caller.site
-    found = repository.list_open(session, site, before, limit)
-    page = found[:limit]
-    last = page[-1][0] if page else None
-    return uploads.OpenUploadPage(
-        items=[
-            describe(
-                uploads.OpenUpload,
-                upload,
-                upload_id=upload.id,
-                site=upload.site.name,
-                name=upload.model_name,
-                created_by=created_by,
-            )
-            for upload, created_by in page
-        ],
-        next_cursor=write_moment_cursor(last.created_at, last.id)
-        if last is not None and len(found) > limit
-        else None,
     )
 
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from sqlalchemy import event, select
 
+from pool_server import evaluations
 from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
-from pool_server.evaluations import MatrixQuery, show_matrix
 from pool_server.http.identity import Caller
 from tests.pool_server.model_files import detector_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
@@ -191,7 +191,9 @@ def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
             caller = Caller("t", "test", site.id, "lab", "viewer", None)
             for limit in (1, 4):
                 statements.clear()
-                found = show_matrix(session, caller, MatrixQuery(score="recall", limit=limit))
+                found = evaluations.matrix(
+                    caller, session, evaluations.MatrixQuery(score="recall", limit=limit)
+                )
                 assert len(found.rows) == limit
                 counts.append(len(statements))
         parts.database.close()

@@ -13,8 +13,8 @@ from sqlalchemy import event, select
 from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
 from pool_server.http.identity import Caller
+from pool_server.registry.endpoints import list_models
 from pool_server.registry.query import ModelQuery
-from pool_server.registry.service import list_models
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
@@ -215,10 +215,10 @@ def test_the_number_of_queries_does_not_grow_with_rows(shelf: PoolDriver, tmp_pa
             site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab-a")).one()
             caller = Caller("t", "test", site.id, "lab-a", "viewer", None)
             statements.clear()
-            list_models(session, caller, query)
+            list_models(caller, session, query)
             with_filters = len(statements)
             statements.clear()
-            page = list_models(session, caller, ModelQuery(limit=limit))
+            page = list_models(caller, session, ModelQuery(limit=limit))
         counts.append((with_filters, len(statements)))
     parts.database.close()
     assert {"best", "DUO:0000042"} <= {
