@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
 from sqlalchemy import ColumnElement, Row, Select, func, or_, select
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
@@ -27,38 +26,9 @@ from pool_server.people.sites import get_site
 from pool_server.registry.access import listed_for, readable_by
 from pool_server.registry.service import VersionToName, find_named
 from pool_server.wire import evaluations
-from pool_server.wire.names import Digest, LabelKey, ModelAddress, Name
+from pool_server.wire.names import ModelAddress
 
 router = APIRouter(tags=["evaluations"])
-
-
-class MatrixQuery(BaseModel):
-    """The score of a matrix, and filters of its models and evaluations."""
-
-    score: LabelKey = Field(description="Which score.", examples=["mean_error"])
-    kind: str | None = Field(
-        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
-    )
-    site: Name | None = Field(
-        default=None, description="Only models of this site.", examples=["site-a"]
-    )
-    name: Name | None = Field(
-        default=None, description="Only models of this name.", examples=["face-68"]
-    )
-    measured_by: Name | None = Field(
-        default=None, description="Only scores by this site.", examples=["site-b"]
-    )
-    dataset_digest: Digest | None = Field(
-        default=None, description="Only on this data set.", examples=["60ab" * 16]
-    )
-    protocol: str | None = Field(
-        default=None,
-        max_length=128,
-        description="Only measured in this way.",
-        examples=["inter-ocular"],
-    )
-    limit: parameters.Limit = 50
-    cursor: parameters.Cursor = None
 
 
 # A site that measures again replaces its earlier scores: of evaluations that agree in these
@@ -137,7 +107,7 @@ def post_evaluation(
 
 @router.get("/evaluations", summary="Show models x sites", dependencies=[needs("models:read")])
 def matrix(
-    caller: SignedIn, session: ReadingSession, query: Annotated[MatrixQuery, Query()]
+    caller: SignedIn, session: ReadingSession, query: Annotated[evaluations.MatrixQuery, Query()]
 ) -> evaluations.EvaluationMatrix:
     """Return one score of all models by all sites, newest models first, a page at a time.
 
@@ -249,7 +219,7 @@ def known_to(caller: Caller) -> ColumnElement[bool]:
 
 
 def find_measured_models(
-    session: Session, caller: Caller, query: MatrixQuery
+    session: Session, caller: Caller, query: evaluations.MatrixQuery
 ) -> Sequence[ModelRow]:
     """Return (id, digest, kind, site, name, number) of versions that have the score.
 
@@ -288,7 +258,7 @@ def find_measured_models(
 
 
 def list_cells(
-    session: Session, caller: Caller, digests: Collection[str], query: MatrixQuery
+    session: Session, caller: Caller, digests: Collection[str], query: evaluations.MatrixQuery
 ) -> Sequence[CellRow]:
     """Return (evaluation, site, value, low, high) of the score of these files.
 
@@ -319,7 +289,7 @@ def list_cells(
     ).all()
 
 
-def _measured_as(query: MatrixQuery) -> list[ColumnElement[bool]]:
+def _measured_as(query: evaluations.MatrixQuery) -> list[ColumnElement[bool]]:
     """Return which evaluations a matrix takes, in queries that join scores and sites."""
     conditions = [EvaluationScoreRecord.name == query.score]
     if query.measured_by is not None:

@@ -83,26 +83,28 @@ def ls(
     --long adds state, size, metrics and the methods that merge a model.
     """
     from site_agent.pool.client import ModelQuery
+    from site_agent.pool.requests import build_request
 
     address, keys = _mergeable(invocation, mergeable_with)
-    query = ModelQuery(
-        kind=kind or "",
-        site=site,
-        name=name,
-        labels=tuple(label),
-        metrics=tuple(metric),
+    query = build_request(
+        ModelQuery,
+        kind=kind,
+        site=site or None,
+        name=name or None,
+        label=[*label],
+        metric=[*metric],
         text=" ".join(text or ()),
-        mergeable_with=address,
-        mergeable_keys=keys,
-        state=state or "",
+        mergeable_with=address or None,
+        mergeable_key=[*keys],
+        state=state,
         latest=latest,
-        sort=sort,
+        sort=sort or "-created",
     )
     with invocation.pool() as pool:
         if facets:
             return _facets_reply(invocation, pool.models.facets(query))
         found = invocation.first_of(pool.models.find(query), limit)
-        for doubt in [] if found else _why_none(pool, label, query.kind, keys):
+        for doubt in [] if found else _why_none(pool, label, kind or "", keys):
             invocation.warn(doubt)
     empty = "no models found"
     verdict = _verdict(found, limit)

@@ -164,15 +164,17 @@ def evaluations(
         return _of_one_version(invocation, address, history=history)
     if history:
         raise UsageError("--history goes with ADDRESS")
-    from site_agent.pool.resources.evaluations import MatrixQuery
+    from pool_server.wire.evaluations import MatrixQuery
+    from site_agent.pool.requests import build_request
 
-    query = MatrixQuery(
-        score or _SCORE_OF_KIND.get(kind or "", _DEFAULT_SCORE),
-        kind=kind or "",
-        site=site,
-        name=name,
-        measured_by=measured_by,
-        protocol=protocol,
+    query = build_request(
+        MatrixQuery,
+        score=score or _SCORE_OF_KIND.get(kind or "", _DEFAULT_SCORE),
+        kind=kind,
+        site=site or None,
+        name=name or None,
+        measured_by=measured_by or None,
+        protocol=protocol or None,
     )
     with invocation.pool() as pool:
         matrix = pool.evaluations.matrix(query, most_models=limit)

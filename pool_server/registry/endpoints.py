@@ -20,15 +20,26 @@ from pool_server.http.parameters import Limit, ModelName, Reference, SiteName
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
 from pool_server.registry import access, repository, responses, service
 from pool_server.registry.finder import Finder
-from pool_server.registry.query import ListingCursor, MergeKey, ModelFilters, ModelQuery, Position
+from pool_server.registry.query import MergeKey, Position, read_merge_keys
 from pool_server.registry.search import plan_search, text_of, text_term
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire.labels import CORE_LABELS
-from pool_server.wire.models import FacetCount, FacetsResponse, ModelPage, ModelVersionResponse
+from pool_server.wire.models import (
+    FacetCount,
+    FacetsResponse,
+    ModelFilters,
+    ModelPage,
+    ModelQuery,
+    ModelVersionResponse,
+)
 from pool_server.wire.withdrawals import WARNING_HEADER
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 
+ListingCursor = Annotated[
+    str | None,
+    Query(max_length=400, description="`next_cursor` of the page before.", examples=["WyJ2MiJd"]),
+]
 DOWNLOADED_EVENT = "version.downloaded"
 # Writing at every download would make every reader a writer.
 REMEMBER_STEP = timedelta(days=1)
@@ -239,7 +250,7 @@ def _merge_groups(
             versions=repository.brief_versions,
         )
         groups.append([MergeKey(each.method, each.key) for each in partner.merge_keys])
-    if keys := query.merge_keys():
+    if keys := read_merge_keys(query):
         groups.append(keys)
     # Nobody looks for a model to merge with itself.
     return groups, None if partner is None else partner.digest

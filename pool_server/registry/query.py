@@ -1,4 +1,4 @@
-"""The query of a listing: its filters and its order, and the cursors of its pages.
+"""Reading the query of a listing: its filters and its order, and the cursors of its pages.
 
 A cursor holds the key of the last row, not its place: rows that are added meanwhile neither push
 others onto the next page again nor off it.
@@ -11,17 +11,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeVar
-
-from fastapi import Query
-from pydantic import BaseModel, Field
+from typing import Literal, NamedTuple, TypeVar
 
 from pool_server.errors import QueryError
-from pool_server.http.parameters import Limit, decode_cursor, encode_cursor
-from pool_server.wire.models import StateChoice
-from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress, Name
+from pool_server.http.parameters import decode_cursor, encode_cursor
+from pool_server.wire.models import ModelFilters
+from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress
 
-MOST_CURSOR_CHARACTERS = 400
 MOST_WORDS = 8
 MOST_FILTERS = 32
 _KEY = re.compile(LABEL_KEY_PATTERN)
@@ -31,97 +27,22 @@ _DIGEST = re.compile(DIGEST_PATTERN)
 T = TypeVar("T")
 
 
-class ModelFilters(BaseModel):
-    """The filters of a listing as they are asked for; a version must pass every one."""
-
-    kind: str | None = Field(
-        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
-    )
-    site: Name | None = Field(default=None, description="Only of this site.", examples=["site-a"])
-    name: Name | None = Field(
-        default=None, description="Only models of this name.", examples=["face-68"]
-    )
-    label: list[str] = Field(
-        default=[],
-        description="`KEY=VALUE`, `KEY` alone for any value, or a bound such as `KEY>=NUMBER` "
-        "(also `>`, `<`, `<=`) for labels that are numbers; repeat to demand several.",
-        examples=[["population=infant", "images>=500"]],
-    )
-    metric: list[str] = Field(
-        default=[],
-        description="`NAME<VALUE`, or with `<=`, `>`, `>=`, `=`; repeat to demand several.",
-        examples=[["mean_error<0.08"]],
-    )
-    text: str = Field(
-        default="",
-        max_length=200,
-        description="Words that must all occur in name, site, description or labels, also within "
-        "other words; of one or two letters or digits, as a word.",
-        examples=["air-puff hose"],
-    )
-    mergeable_with: str | None = Field(
-        default=None,
-        max_length=300,
-        description="Address or `sha256:DIGEST` of a model of the pool: only versions that some "
-        "method can merge with it, itself left out.",
-        examples=["pool://site-a/face-68@2"],
-    )
-    mergeable_key: list[str] = Field(
-        default=[],
-        description="`METHOD:KEY` of a file that need not be in the pool; repeat for each method. "
-        "Only versions that have one of the keys.",
-        examples=[["wba-cascade:ert/68"]],
-    )
-    state: StateChoice | None = Field(
-        default=None,
-        description="Only versions in this state. When left out: all that are available, and "
-        "drafts and quarantined versions of one's own site; `any` adds withdrawn ones.",
-        examples=["available"],
-    )
-    latest: bool = Field(
-        default=False,
-        description="Only the newest version of each model: of those available, or in `state`.",
-        examples=[True],
-    )
-
-    def conditions(self) -> list[str | Range]:
-        """Return what is asked of labels and metrics: ``KEY``, ``KEY=VALUE``, or a range."""
-        labels = [read_label(each) for each in _limited("label", self.label)]
-        return [*labels, *(read_metric(each) for each in _limited("metric", self.metric))]
-
-    def words(self) -> tuple[str, ...]:
-        """Return the words that must all occur."""
-        words = tuple(self.text.replace("\0", " ").split())
-        if len(words) > MOST_WORDS:
-            raise QueryError(f"`text` has {len(words)} words; at most {MOST_WORDS} are looked for")
-        return words
-
-    def merge_keys(self) -> list[MergeKey]:
-        return [read_merge_key(each) for each in _limited("mergeable_key", self.mergeable_key)]
+def read_conditions(filters: ModelFilters) -> list[str | Range]:
+    """Return what is asked of labels and metrics: ``KEY``, ``KEY=VALUE``, or a range."""
+    labels = [read_label(each) for each in _limited("label", filters.label)]
+    return [*labels, *(read_metric(each) for each in _limited("metric", filters.metric))]
 
 
-ListingCursor = Annotated[
-    str | None,
-    Query(
-        description="`next_cursor` of the page before, with the same `sort`.",
-        max_length=MOST_CURSOR_CHARACTERS,
-        examples=["WyJ2MiIsIi1jcmVhdGVkIiw0Miw0Ml0"],
-    ),
-]
+def read_words(filters: ModelFilters) -> tuple[str, ...]:
+    """Return the words that must all occur."""
+    words = tuple(filters.text.replace("\0", " ").split())
+    if len(words) > MOST_WORDS:
+        raise QueryError(f"`text` has {len(words)} words; at most {MOST_WORDS} are looked for")
+    return words
 
 
-class ModelQuery(ModelFilters):
-    """A listing: its filters, its order, and the page."""
-
-    sort: str = Field(
-        default="-created",
-        max_length=80,
-        description="`created`, `name` or `metric.NAME`, with `-` before it for descending: "
-        "`-created` has the newest first. By a metric, only versions that have it are listed.",
-        examples=["-created", "metric.mean_error"],
-    )
-    limit: Limit = 50
-    cursor: ListingCursor = None
+def read_merge_keys(filters: ModelFilters) -> list[MergeKey]:
+    return [read_merge_key(each) for each in _limited("mergeable_key", filters.mergeable_key)]
 
 
 class Position(NamedTuple):

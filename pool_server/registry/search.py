@@ -35,6 +35,7 @@ from sqlalchemy import Connection, inspect, text
 from pool_server.http.identity import Caller
 from pool_server.registry import query
 from pool_server.registry.access import access_terms
+from pool_server.wire.models import ModelFilters, ModelQuery
 
 NEWEST = "newest"
 _SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
@@ -71,7 +72,7 @@ class Found(NamedTuple):
 
 def plan_search(
     caller: Caller,
-    wanted: query.ModelFilters,
+    wanted: ModelFilters,
     merge_groups: Sequence[Sequence[query.MergeKey]] = (),
     *,
     other_than: str | None = None,
@@ -83,13 +84,15 @@ def plan_search(
     A version must have at least one key of each of `merge_groups`.
     """
     sort, cursor = "-created", None
-    if isinstance(wanted, query.ModelQuery):
+    if isinstance(wanted, ModelQuery):
         sort, cursor = wanted.sort, wanted.cursor
     order = query.Order.parse(sort)
     return SearchPlan(
         groups=terms_of(caller, wanted, merge_groups),
-        parts=tuple(word for word in wanted.words() if not is_short(word)),
-        ranges=tuple(each for each in wanted.conditions() if isinstance(each, query.Range)),
+        parts=tuple(word for word in query.read_words(wanted) if not is_short(word)),
+        ranges=tuple(
+            each for each in query.read_conditions(wanted) if isinstance(each, query.Range)
+        ),
         order=order,
         after=None if cursor is None else order.read_cursor(cursor),
         other_than=other_than,
@@ -119,9 +122,7 @@ def number_of(term: str) -> int:
 
 
 def terms_of(
-    caller: Caller,
-    wanted: query.ModelFilters,
-    merge_groups: Sequence[Sequence[query.MergeKey]] = (),
+    caller: Caller, wanted: ModelFilters, merge_groups: Sequence[Sequence[query.MergeKey]] = ()
 ) -> TermGroups:
     """Return what a query asks of a version's terms, and who asks."""
     groups = access_terms(caller, wanted.state, latest=wanted.latest)
@@ -130,12 +131,14 @@ def terms_of(
     for letter, name in (("k", wanted.kind), ("s", wanted.site), ("n", wanted.name)):
         if name is not None:
             groups.append((text_term(letter, name),))
-    groups += [(text_term("l", each),) for each in wanted.conditions() if isinstance(each, str)]
+    groups += [
+        (text_term("l", each),) for each in query.read_conditions(wanted) if isinstance(each, str)
+    ]
     groups += [
         tuple(dict.fromkeys(text_term("m", f"{each.method}:{each.key}") for each in group))
         for group in merge_groups
     ]
-    groups += [short_word_terms(word) for word in wanted.words() if is_short(word)]
+    groups += [short_word_terms(word) for word in query.read_words(wanted) if is_short(word)]
     return tuple(dict.fromkeys(groups))
 
 

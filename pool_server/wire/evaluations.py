@@ -83,6 +83,42 @@ class EvaluationResponse(BaseModel):
 EvaluationPage = names.Page[EvaluationResponse]
 
 
+class MatrixQuery(BaseModel):
+    """The score of a matrix, and filters of its models and evaluations."""
+
+    score: names.LabelKey = Field(description="Which score.", examples=["mean_error"])
+    kind: str | None = Field(
+        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
+    )
+    site: names.Name | None = Field(
+        default=None, description="Only models of this site.", examples=["site-a"]
+    )
+    name: names.Name | None = Field(
+        default=None, description="Only models of this name.", examples=["face-68"]
+    )
+    measured_by: names.Name | None = Field(
+        default=None, description="Only scores by this site.", examples=["site-b"]
+    )
+    dataset_digest: names.Digest | None = Field(
+        default=None, description="Only on this data set.", examples=["60ab" * 16]
+    )
+    protocol: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Only measured in this way.",
+        examples=["inter-ocular"],
+    )
+    limit: int = Field(
+        default=50, ge=1, le=200, description="Most items of the page.", examples=[50]
+    )
+    cursor: str | None = Field(
+        default=None,
+        max_length=200,
+        description="`next_cursor` of the page before.",
+        examples=["djE6YmVmb3JlPTQy"],
+    )
+
+
 class MatrixCell(BaseModel):
     """One score of one model, on one data set of one site."""
 

@@ -190,6 +190,83 @@ class ModelDescription(names.RequestModel):
     metrics: dict[names.LabelKey, names.FiniteFloat] = Field(default_factory=dict, max_length=64)
 
 
+class ModelFilters(BaseModel):
+    """The filters of a listing as they are asked for; a version must pass every one."""
+
+    kind: str | None = Field(
+        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
+    )
+    site: names.Name | None = Field(
+        default=None, description="Only of this site.", examples=["site-a"]
+    )
+    name: names.Name | None = Field(
+        default=None, description="Only models of this name.", examples=["face-68"]
+    )
+    label: list[str] = Field(
+        default=[],
+        description="`KEY=VALUE`, `KEY` alone for any value, or a bound such as `KEY>=NUMBER` "
+        "(also `>`, `<`, `<=`) for labels that are numbers; repeat to demand several.",
+        examples=[["population=infant", "images>=500"]],
+    )
+    metric: list[str] = Field(
+        default=[],
+        description="`NAME<VALUE`, or with `<=`, `>`, `>=`, `=`; repeat to demand several.",
+        examples=[["mean_error<0.08"]],
+    )
+    text: str = Field(
+        default="",
+        max_length=200,
+        description="Words that must all occur in name, site, description or labels, also within "
+        "other words; of one or two letters or digits, as a word.",
+        examples=["air-puff hose"],
+    )
+    mergeable_with: str | None = Field(
+        default=None,
+        max_length=300,
+        description="Address or `sha256:DIGEST` of a model of the pool: only versions that some "
+        "method can merge with it, itself left out.",
+        examples=["pool://site-a/face-68@2"],
+    )
+    mergeable_key: list[str] = Field(
+        default=[],
+        description="`METHOD:KEY` of a file that need not be in the pool; repeat for each method. "
+        "Only versions that have one of the keys.",
+        examples=[["wba-cascade:ert/68"]],
+    )
+    state: StateChoice | None = Field(
+        default=None,
+        description="Only versions in this state. When left out: all that are available, and "
+        "drafts and quarantined versions of one's own site; `any` adds withdrawn ones.",
+        examples=["available"],
+    )
+    latest: bool = Field(
+        default=False,
+        description="Only the newest version of each model: of those available, or in `state`.",
+        examples=[True],
+    )
+
+
+class ModelQuery(ModelFilters):
+    """A listing of versions: its filters, its order, and the page."""
+
+    sort: str = Field(
+        default="-created",
+        max_length=80,
+        description="`created`, `name` or `metric.NAME`, with `-` before it for descending: "
+        "`-created` has the newest first. By a metric, only versions that have it are listed.",
+        examples=["-created", "metric.mean_error"],
+    )
+    limit: int = Field(
+        default=50, ge=1, le=200, description="Most items of the page.", examples=[50]
+    )
+    cursor: str | None = Field(
+        default=None,
+        max_length=400,
+        description="`next_cursor` of the page before, with the same `sort`.",
+        examples=["WyJ2MiIsIi1jcmVhdGVkIiw0Miw0Ml0"],
+    )
+
+
 class FacetCount(BaseModel):
     """One value, and how many of the versions that were counted have it."""
 

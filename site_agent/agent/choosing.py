@@ -92,8 +92,8 @@ def list_versions(pool: PoolClient, goal: MergeGoal) -> list[ModelVersionRespons
     """Ask the pool for what a ``[[merge]]`` table subscribes to, newest first."""
     query = ModelQuery(
         kind=goal.kind,
-        labels=tuple(goal.labels),
-        metrics=tuple(goal.metrics),
+        label=[*goal.labels],
+        metric=[*goal.metrics],
         text=goal.text,
         latest=True,
     )

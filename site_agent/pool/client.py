@@ -10,6 +10,7 @@ from typing import Any
 from aggregators.formats import read_model
 from aggregators.formats.safetensors_file import recognises_safetensors, require_shareable
 from pool_server.wire import cards, models, names, sites, uploads
+from pool_server.wire.models import ModelQuery
 from site_agent import errors
 from site_agent.pool import profiles, restrictions, signing, verification
 from site_agent.pool.cache import ModelCache
@@ -17,7 +18,7 @@ from site_agent.pool.connection import PoolConnection
 from site_agent.pool.receiving import Downloaded, receive_version
 from site_agent.pool.requests import build_request, parse_address, version_path
 from site_agent.pool.resources import administration, evaluations, merges, rounds
-from site_agent.pool.resources.models import ModelQuery, Models, Withdrawals
+from site_agent.pool.resources.models import Models, Withdrawals
 from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.sending import Uploaded, hash_file, send_version
 from site_agent.runs.progress import Progress, no_progress

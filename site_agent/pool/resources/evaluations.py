@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -49,26 +49,6 @@ class DatasetWords:
     @property
     def shown_name(self) -> str:
         return self.name or f"dataset-{self.digest[:_DIGEST_SHOWN]}"
-
-
-@dataclass(frozen=True)
-class MatrixQuery:
-    """The models and evaluations of a matrix; everything given has to hold.
-
-    `kind`, `site` and `name` are of the models, the last three of the evaluations.
-    """
-
-    score: str
-    kind: str = ""
-    site: str = ""
-    name: str = ""
-    measured_by: str = ""
-    dataset_digest: str = ""
-    protocol: str = ""
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the query as the pool's interface spells it."""
-        return {key: value for key, value in asdict(self).items() if value}
 
 
 class Evaluations(Resource):
@@ -112,9 +92,12 @@ class Evaluations(Resource):
         parameters = {"history": "true"} if history else None
         return self._connection.pages(path, evaluations.EvaluationPage, parameters)
 
-    def matrix(self, query: MatrixQuery, *, most_models: int = 100) -> evaluations.EvaluationMatrix:
+    def matrix(
+        self, query: evaluations.MatrixQuery, *, most_models: int = 100
+    ) -> evaluations.EvaluationMatrix:
         """Return models x sites for one score, newest models first; `next_cursor` says of more."""
-        parameters = query.parameters() | {"limit": min(most_models, 100)}
+        parameters: dict[str, Any] = query.model_dump(exclude_none=True)
+        parameters["limit"] = min(most_models, 100)
         whole = self._connection.get(_PATH, evaluations.EvaluationMatrix, parameters)
         while whole.next_cursor and len(whole.rows) < most_models:
             parameters["cursor"] = whole.next_cursor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -19,60 +18,24 @@ from site_agent.pool import connection, requests
 Address = str | ModelAddress
 
 
-@dataclass(frozen=True)
-class ModelQuery:
-    """A search; all conditions have to hold.
-
-    `kind` is ``hog-svm``, ``ert`` or ``network``. `labels` are ``KEY=VALUE``, ``KEY`` for models
-    that have the label, or a bound such as ``images>=500``; `metrics` bounds such as
-    ``mean_error<0.1`` (also ``<=``, ``>``, ``>=``, ``=``). `text` has words in name, site,
-    description or labels. `mergeable_with` is an address or ``sha256:DIGEST`` in the pool,
-    `mergeable_keys` are ``METHOD:KEY`` of a model that is not in it
-    (`aggregators.methods.merge_keys`). `state` is ``draft``, ``available``, ``quarantined``,
-    ``withdrawn`` or ``any``; by default available ones and own drafts. `sort` is ``created``,
-    ``name`` or ``metric.NAME``, with ``-`` before it for descending order; by default the newest
-    first.
-    """
-
-    kind: str = ""
-    site: str = ""
-    name: str = ""
-    labels: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    text: str = ""
-    mergeable_with: str = ""
-    mergeable_keys: tuple[str, ...] = ()
-    state: str = ""
-    latest: bool = False
-    sort: str = ""
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of the request."""
-        words = {key: value for key, value in asdict(self).items() if value}
-        for name in {"labels", "metrics", "mergeable_keys"} & set(words):
-            words[name.removesuffix("s")] = list(words.pop(name))
-        return words | ({"latest": "true"} if self.latest else {})
-
-
 class Models(connection.Resource):
     """The models of a pool and their versions."""
 
-    def find(self, query: ModelQuery | None = None) -> Iterator[models.ModelVersionResponse]:
+    def find(self, query: models.ModelQuery | None = None) -> Iterator[models.ModelVersionResponse]:
         """Yield the versions that match a query, in its order."""
-        wanted = query or ModelQuery()
-        for version in self._connection.pages(
-            "/api/v1/models", models.ModelPage, wanted.parameters()
-        ):
+        wanted = query or models.ModelQuery()
+        parameters = wanted.model_dump(exclude_defaults=True)
+        for version in self._connection.pages("/api/v1/models", models.ModelPage, parameters):
             for each in ("site", "name", "kind"):
-                requests.require_field(
-                    version, each, getattr(wanted, each) or getattr(version, each)
-                )
+                asked = getattr(wanted, each) or getattr(version, each)
+                requests.require_field(version, each, asked)
             yield version
 
-    def facets(self, query: ModelQuery | None = None) -> models.FacetsResponse:
+    def facets(self, query: models.ModelFilters | None = None) -> models.FacetsResponse:
         """Return counts of what the versions that match a query have in common."""
-        parameters = (query or ModelQuery()).parameters()
-        parameters.pop("sort", None)
+        parameters = (query or models.ModelFilters()).model_dump(
+            exclude_defaults=True, exclude={"sort"}
+        )
         return self._connection.get("/api/v1/models/facets", models.FacetsResponse, parameters)
 
     def lineage(self, address: Address, *, recipes: bool = False) -> models.LineageResponse:

@@ -13,6 +13,7 @@ from pool_server import evaluations
 from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
 from pool_server.http.identity import Caller
+from pool_server.wire.evaluations import MatrixQuery
 from tests.pool_server.model_files import detector_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
 
@@ -192,7 +193,7 @@ def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
             for limit in (1, 4):
                 statements.clear()
                 found = evaluations.matrix(
-                    caller, session, evaluations.MatrixQuery(score="recall", limit=limit)
+                    caller, session, MatrixQuery(score="recall", limit=limit)
                 )
                 assert len(found.rows) == limit
                 counts.append(len(statements))

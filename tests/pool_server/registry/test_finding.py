@@ -24,9 +24,10 @@ from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
 from pool_server.registry.access import listed_for
 from pool_server.registry.finder import Finder
-from pool_server.registry.query import MergeKey, ModelQuery, Order, Position, Range
+from pool_server.registry.query import MergeKey, Order, Position, Range, read_conditions, read_words
 from pool_server.registry.search import Found, plan_search
 from pool_server.settings import PoolSettings
+from pool_server.wire.models import ModelQuery
 from tests.benchmarks.large_pool import fill_pool
 
 VERSIONS = 200
@@ -149,8 +150,8 @@ def expected_ids(
                 query.kind in {None, version.kind},
                 query.site in {None, version.site},
                 query.name in {None, version.name},
-                all(_condition_holds(each, version) for each in query.conditions()),
-                all(_word_holds(word, version) for word in query.words()),
+                all(_condition_holds(each, version) for each in read_conditions(query)),
+                all(_word_holds(word, version) for word in read_words(query)),
                 all(
                     {(each.method, each.key) for each in group} & version.merge_keys
                     for group in groups

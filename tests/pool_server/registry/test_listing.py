@@ -14,7 +14,7 @@ from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
 from pool_server.http.identity import Caller
 from pool_server.registry.endpoints import list_models
-from pool_server.registry.query import ModelQuery
+from pool_server.wire.models import ModelQuery
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
