@@ -1,12 +1,16 @@
-"""Routes of uploads."""
+"""Routes of uploads, and the parts of files: where they go, and how the server writes them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
+from pool_server.database.records import UploadRecord
 from pool_server.errors import StorageFullError, TooLargeError
 from pool_server.http.audit import record_act
 from pool_server.http.error_responses import document_errors
@@ -18,17 +22,22 @@ from pool_server.http.parameters import (
     read_moment_cursor,
     write_moment_cursor,
 )
-from pool_server.http.session import Parts, ReadingSession
+from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.people.sites import get_site
+from pool_server.storage import PartWriter
+from pool_server.storage.contract import PartPlan
 from pool_server.transfers import repository, service
 from pool_server.transfers.check_slots import Checks
-from pool_server.transfers.parts import address_parts, receive_part
 from pool_server.transfers.receiving import announce_upload, complete_upload
 from pool_server.transfers.versions import Versions, with_canonical_recipe
 from pool_server.wire import uploads
 from pool_server.wire.names import DIGEST_PATTERN, Name
 
 router = APIRouter(prefix="/uploads", tags=["uploads"], dependencies=[needs("models:write")])
+
+SHA256_DIGITS = 64
+# The network's small pieces are handed on in larger ones: each change of thread costs.
+BATCH_BYTES = 256 * 1024
 
 UploadId = Annotated[
     str,
@@ -127,7 +136,12 @@ def address(
     Those of the storage are good for some minutes, for the part's size and checksum, and for
     nothing else. Whoever has one may use it: send no token along, and keep it secret.
     """
-    return address_parts(parts, caller, upload_id, request)
+    upload = service.get_receiving_upload(parts, caller, upload_id)
+    plan = PartPlan(upload.size_bytes, upload.part_bytes)
+    find = _address_in_storage if parts.storage.takes_parts else _address_at_server
+    return uploads.PartAddressList(
+        items=[find(parts, upload, part, plan.size_of(part.number)) for part in request.parts]
+    )
 
 
 @router.put(
@@ -203,3 +217,68 @@ def abort(caller: Uploader, parts: Parts, upload_id: UploadId) -> None:
             record_act(session, caller, "upload.abort", subject, digest=upload.digest)
         session.delete(upload)
     service.discard_quietly(parts, upload)
+
+
+def _address_in_storage(
+    parts: ServerParts, upload: UploadRecord, part: uploads.OfferedPart, size_bytes: int
+) -> uploads.PartAddressResponse:
+    address = parts.storage.part_address(
+        upload.storage_handle, part.number, size_bytes, part.checksum
+    )
+    return uploads.PartAddressResponse(
+        number=part.number,
+        url=address.url,
+        headers=dict(address.headers),
+        expires_at=address.expires_at,
+    )
+
+
+def _address_at_server(
+    _parts: ServerParts, upload: UploadRecord, part: uploads.OfferedPart, size_bytes: int
+) -> uploads.PartAddressResponse:
+    headers = {"Content-Length": str(size_bytes)}
+    if part.checksum is not None and len(part.checksum) == SHA256_DIGITS:
+        headers["X-Part-SHA256"] = part.checksum
+    return uploads.PartAddressResponse(
+        number=part.number, url=f"/api/v1/uploads/{upload.id}/parts/{part.number}", headers=headers
+    )
+
+
+async def receive_part(
+    pieces: AsyncIterator[bytes], writer: PartWriter, digest: str | None
+) -> None:
+    """Write all of `pieces` and make the part count.
+
+    While a thread hashes and writes one batch, the next is received; memory stays at two
+    batches. Whatever goes wrong, a client that vanishes included, leaves no part behind.
+    """
+    writing: asyncio.Task[None] | None = None
+    try:
+        async for batch in in_batches(pieces):
+            if writing is not None:
+                await asyncio.shield(writing)
+            writing = asyncio.create_task(asyncio.to_thread(writer.write, batch))
+        if writing is not None:
+            await asyncio.shield(writing)
+        writing = asyncio.create_task(asyncio.to_thread(writer.finish, digest))
+        await asyncio.shield(writing)
+    finally:
+        # A thread cannot be stopped; its file is closed only after it has ended.
+        if writing is not None and not writing.done():
+            with suppress(Exception):
+                await asyncio.shield(writing)
+        await asyncio.to_thread(writer.discard)
+
+
+async def in_batches(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Join small pieces to batches of about `BATCH_BYTES`."""
+    waiting: list[bytes] = []
+    waiting_bytes = 0
+    async for piece in pieces:
+        waiting.append(piece)
+        waiting_bytes += len(piece)
+        if waiting_bytes >= BATCH_BYTES:
+            yield b"".join(waiting)
+            waiting, waiting_bytes = [], 0
+    if waiting_bytes:
+        yield b"".join(waiting)

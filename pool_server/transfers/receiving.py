@@ -6,7 +6,7 @@ How an upload works, step by step:
    will come. The destination looks whether it may come at all; nothing is sent that the pool has
    already. A record with the parts to send is the answer; the same announcement again gives the
    same record, so that an interrupted client goes on, and a second uploader of the file joins in.
-2. `pool_server.transfers.parts`: the parts arrive, in any order, at the server or straight at its
+2. `transfers.endpoints.send_part`: the parts arrive, in any order, at the server or straight at its
    storage. Only the storage knows for certain which are there, and it alone is asked.
 3. `complete_upload` (`POST .../complete`): one process claims the upload; the storage joins the
    parts and computes the digest; the destination checks the file in a limited child process; the

@@ -91,11 +91,7 @@ def read_own_models(goal: MergeGoal) -> tuple[OwnModel, ...]:
 def list_versions(pool: PoolClient, goal: MergeGoal) -> list[ModelVersionResponse]:
     """Ask the pool for what a ``[[merge]]`` table subscribes to, newest first."""
     query = ModelQuery(
-        kind=goal.kind,
-        label=[*goal.labels],
-        metric=[*goal.metrics],
-        text=goal.text,
-        latest=True,
+        kind=goal.kind, label=[*goal.labels], metric=[*goal.metrics], text=goal.text, latest=True
     )
     # Those that are left out below must not use up what may be taken.
     return list(islice(pool.models.find(query), 10 * goal.most + 100))

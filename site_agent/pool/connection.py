@@ -134,7 +134,7 @@ class PoolConnection:
         self, path: str, answer: type[Answer], params: Mapping[str, Any] | None = None
     ) -> Answer:
         """Send a GET request; repeated when the pool does not answer."""
-        return self._read(self.send("GET", path, params=params), answer)
+        return self.read(self.send("GET", path, params=params), answer)
 
     def pages(
         self, path: str, page: type[Page[Item]], params: Mapping[str, Any] | None = None
@@ -173,7 +173,7 @@ class PoolConnection:
             repeatable=repeatable,
             timeout_s=timeout_s,
         )
-        return self._read(response, answer)
+        return self.read(response, answer)
 
     def write(
         self, method: Literal["PUT", "PATCH"], path: str, answer: type[Answer], body: BaseModel
@@ -188,7 +188,7 @@ class PoolConnection:
             content=body.model_dump_json(exclude_unset=True).encode(),
             headers={"Content-Type": "application/json"},
         )
-        return self._read(response, answer)
+        return self.read(response, answer)
 
     def send(
         self,
@@ -250,7 +250,8 @@ class PoolConnection:
         if (request.url.scheme, request.url.netloc) != (own.scheme, own.netloc):
             request.headers.pop("Authorization", None)
 
-    def _read(self, response: httpx.Response, answer: type[Answer]) -> Answer:
+    def read(self, response: httpx.Response, answer: type[Answer]) -> Answer:
+        """Return an answer as its type says, which is about what was asked for."""
         try:
             found = answer.model_validate_json(response.content)
         except ValidationError as error:
@@ -290,7 +291,7 @@ class Resource:
     """What a pool has of one noun; its methods take the fields of the requests that they send."""
 
     def __init__(self, connection: PoolConnection) -> None:
-        self._connection = connection
+        self._pool = connection
 
 
 def _error_type(status: int, code: str) -> type[errors.PoolClientError]:

@@ -1,9 +1,10 @@
 """The pools that the tests of the server share; each test uses names of its own.
 
-``embedded`` is one process on SQLite and a folder. ``consortium`` is two processes on PostgreSQL
-and a bucket of an S3 server; a client's requests alternate between them. Tests of the API run on
-the embedded pool; those marked ``both_shapes`` run on both: where the database or the storage
-matters, and one test of each noun.
+``embedded`` is one process on SQLite and a folder, ``postgresql`` one on PostgreSQL and a folder.
+``consortium`` is two processes on PostgreSQL and a bucket of an S3 server; a client's requests
+alternate between them. Tests of the API run on the embedded pool; those marked ``both_databases``
+on PostgreSQL as well: where the database matters, and one test of each noun. Those marked
+``both_shapes`` run on the consortium's pool, too: where the storage or several processes matter.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
 
 EMBEDDED = "embedded"
+POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.postgres)
 CONSORTIUM = pytest.param("consortium", marks=[pytest.mark.postgres, pytest.mark.s3])
 
 OpenPool = Callable[..., AbstractContextManager[PoolDriver]]
@@ -30,8 +32,9 @@ MakePlace = Callable[[], dict[str, Any]]
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "shape" in metafunc.fixturenames:
-        both = metafunc.definition.get_closest_marker("both_shapes") is not None
-        shapes = [EMBEDDED, CONSORTIUM] if both else [EMBEDDED]
+        marks = {"both_databases": POSTGRESQL, "both_shapes": CONSORTIUM}
+        marked = [each for each in marks if metafunc.definition.get_closest_marker(each)]
+        shapes = [EMBEDDED, *(marks[each] for each in marked)]
         metafunc.parametrize("shape", shapes, indirect=True, scope="module")
 
 
@@ -43,6 +46,9 @@ def shape(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def place_of_shape(request: pytest.FixtureRequest, shape: str) -> MakePlace:
     """Make a new place for a pool of the shape: a database and a bucket, named by settings."""
+    if shape == "postgresql":
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        return lambda: {"database_url": postgres.make_pool_database()}
     make: MakePlace = dict if shape == "embedded" else request.getfixturevalue("make_shared_place")
     return make
 
@@ -83,6 +89,15 @@ def consortium_pool(
     make_shared_place: MakePlace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PoolDriver]:
     with pool_of_processes(tmp_path_factory.mktemp("pool"), **make_shared_place()) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def postgresql_pool(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PoolDriver]:
+    folder, url = tmp_path_factory.mktemp("postgresql"), postgres.make_pool_database()
+    with pool_in_thread(folder, database_url=url) as driver:
         yield driver
 
 

@@ -50,8 +50,8 @@ from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.signatures.signers import register, signed, statement_of
 from tests.pool_server.transfers.test_recipes import recipe_for
 
-# Where the database and the storage matter.
-pytestmark = pytest.mark.both_shapes
+# Where the database matters.
+pytestmark = pytest.mark.both_databases
 
 SITE = "meet-a"
 MODELS = f"/api/v1/models/{SITE}"

@@ -24,23 +24,21 @@ class Sites(Resource):
 
     def list(self) -> list[sites.SiteResponse]:
         """List the sites of the pool."""
-        return self._connection.get(_SITES, sites.SiteList).items
+        return self._pool.get(_SITES, sites.SiteList).items
 
     def create(self, name: str, **fields: Any) -> sites.SiteResponse:
         """Create a site, as a `SiteRequest` says it (pool admins)."""
         request = build_request(sites.SiteRequest, name=name, **fields)
-        return self._connection.post(_SITES, sites.SiteResponse, request)
+        return self._pool.post(_SITES, sites.SiteResponse, request)
 
     def change(self, name: str, **changes: Any) -> sites.SiteResponse:
         """Change `display_name`, `contact`, `quota_bytes` (None: no limit) or `suspended`."""
         request = build_request(sites.SiteChangeRequest, **changes)
-        return self._connection.write(
-            "PATCH", f"{_SITES}/{_word(name)}", sites.SiteResponse, request
-        )
+        return self._pool.write("PATCH", f"{_SITES}/{_word(name)}", sites.SiteResponse, request)
 
     def usage(self) -> builtins.list[sites.SiteUsage]:
         """Return how much the sites that one administers store."""
-        return self._connection.get("/api/v1/usage", sites.UsageResponse).items
+        return self._pool.get("/api/v1/usage", sites.UsageResponse).items
 
 
 class Users(Resource):
@@ -48,13 +46,13 @@ class Users(Resource):
 
     def list(self) -> list[people.UserResponse]:
         """List the users of the sites that one administers."""
-        return self._connection.get(_USERS, people.UserList).items
+        return self._pool.get(_USERS, people.UserList).items
 
     def change(self, site: str, name: str, **changes: Any) -> people.UserResponse:
         """Change `role`, `pool_wide`, `disabled`, `display_name` or `email` of a user."""
         request = build_request(people.UserChangeRequest, **changes)
         path = f"{_USERS}/{_word(site)}/{_word(name)}"
-        return self._connection.write("PATCH", path, people.UserResponse, request)
+        return self._pool.write("PATCH", path, people.UserResponse, request)
 
 
 class Invitations(Resource):
@@ -62,16 +60,16 @@ class Invitations(Resource):
 
     def list(self) -> list[people.InvitationResponse]:
         """List invitations to the sites that one administers, without their secrets."""
-        return self._connection.get(_INVITATIONS, people.InvitationList).items
+        return self._pool.get(_INVITATIONS, people.InvitationList).items
 
     def create(self, site: str, **fields: Any) -> people.InvitationCreatedResponse:
         """Invite one person, as an `InvitationRequest` says; only the answer has the secret."""
         request = build_request(people.InvitationRequest, site=site, **fields)
-        return self._connection.post(_INVITATIONS, people.InvitationCreatedResponse, request)
+        return self._pool.post(_INVITATIONS, people.InvitationCreatedResponse, request)
 
     def revoke(self, invitation_id: str) -> None:
         """Revoke an invitation."""
-        self._connection.send("DELETE", f"{_INVITATIONS}/{_word(invitation_id)}")
+        self._pool.send("DELETE", f"{_INVITATIONS}/{_word(invitation_id)}")
 
 
 class Tokens(Resource):
@@ -79,7 +77,7 @@ class Tokens(Resource):
 
     def list(self) -> list[people.TokenResponse]:
         """List the tokens of the sites that one administers, without their secrets."""
-        return self._connection.get(_TOKENS, people.TokenList).items
+        return self._pool.get(_TOKENS, people.TokenList).items
 
     def create(self, site: str, name: str, **fields: Any) -> people.TokenCreatedResponse:
         """Create a token, as a `TokenRequest` says it; only the answer holds its secret.
@@ -87,11 +85,11 @@ class Tokens(Resource):
         A token of `kind` ``feed`` only reads the feed of the site's events (`Events.feed_address`).
         """
         request = build_request(people.TokenRequest, site=site, name=name, **fields)
-        return self._connection.post(_TOKENS, people.TokenCreatedResponse, request)
+        return self._pool.post(_TOKENS, people.TokenCreatedResponse, request)
 
     def revoke(self, token_id: str) -> None:
         """Revoke a token."""
-        self._connection.send("DELETE", f"{_TOKENS}/{_word(token_id)}")
+        self._pool.send("DELETE", f"{_TOKENS}/{_word(token_id)}")
 
 
 def accept_invitation(
@@ -129,7 +127,7 @@ class Events(Resource):
         parameters: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
         parameters |= {name: text for name, text in (("kind", kind), ("site", site)) if text}
         while True:
-            page = self._connection.get("/api/v1/events", activity.EventPage, parameters)
+            page = self._pool.get("/api/v1/events", activity.EventPage, parameters)
             yield from page.items
             parameters["after"] = page.last_id
             if not page.more:
@@ -139,7 +137,7 @@ class Events(Resource):
 
     def feed_address(self, token: str) -> str:
         """Return the address of the Atom feed of a site's events, for a feed token's secret."""
-        return f"{self._connection.endpoint}/api/v1/events/feed?{urlencode({'token': token})}"
+        return f"{self._pool.endpoint}/api/v1/events/feed?{urlencode({'token': token})}"
 
     def audit(
         self,
@@ -162,4 +160,4 @@ class Events(Resource):
         for name, moment in (("since", since), ("until", until)):
             if moment is not None:
                 parameters[name] = moment.isoformat()
-        return self._connection.pages("/api/v1/audit", activity.AuditPage, parameters)
+        return self._pool.pages("/api/v1/audit", activity.AuditPage, parameters)

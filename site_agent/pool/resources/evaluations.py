@@ -82,7 +82,7 @@ class Evaluations(Resource):
             faces=scores.faces,
             scores=scores_to_send(scores),
         )
-        return self._connection.post(_PATH, evaluations.EvaluationResponse, request)
+        return self._pool.post(_PATH, evaluations.EvaluationResponse, request)
 
     def list(
         self, address: str | ModelAddress, *, history: bool = False
@@ -90,7 +90,7 @@ class Evaluations(Resource):
         """Yield the evaluations of a version, newest first; with `history` superseded ones too."""
         path = f"{version_path(address)}/evaluations"
         parameters = {"history": "true"} if history else None
-        return self._connection.pages(path, evaluations.EvaluationPage, parameters)
+        return self._pool.pages(path, evaluations.EvaluationPage, parameters)
 
     def matrix(
         self, query: evaluations.MatrixQuery, *, most_models: int = 100
@@ -98,10 +98,10 @@ class Evaluations(Resource):
         """Return models x sites for one score, newest models first; `next_cursor` says of more."""
         parameters: dict[str, Any] = query.model_dump(exclude_none=True)
         parameters["limit"] = min(most_models, 100)
-        whole = self._connection.get(_PATH, evaluations.EvaluationMatrix, parameters)
+        whole = self._pool.get(_PATH, evaluations.EvaluationMatrix, parameters)
         while whole.next_cursor and len(whole.rows) < most_models:
             parameters["cursor"] = whole.next_cursor
-            page = self._connection.get(_PATH, evaluations.EvaluationMatrix, parameters)
+            page = self._pool.get(_PATH, evaluations.EvaluationMatrix, parameters)
             whole = page.model_copy(
                 update={
                     "rows": [*whole.rows, *page.rows],

@@ -37,21 +37,19 @@ class Merges(Resource):
         request = build_request(
             MergeRequest, site=address.site, name=address.name, recipe=dict(recipe), **fields
         )
-        return self._connection.post(_MERGES, MergeJobResponse, request)
+        return self._pool.post(_MERGES, MergeJobResponse, request)
 
     def list(self, state: str = "") -> Iterator[MergeJobResponse]:
         """Yield the merges that the site asked for, newest first."""
-        return self._connection.pages(_MERGES, MergeJobPage, {"state": state} if state else None)
+        return self._pool.pages(_MERGES, MergeJobPage, {"state": state} if state else None)
 
     def get(self, merge_id: str) -> MergeJobResponse:
         """Return one merge."""
-        return self._connection.get(f"{_MERGES}/{merge_id}", MergeJobResponse)
+        return self._pool.get(f"{_MERGES}/{merge_id}", MergeJobResponse)
 
     def cancel(self, merge_id: str) -> MergeJobResponse:
         """Cancel a merge; one that is over stays as it is."""
-        return self._connection.post(
-            f"{_MERGES}/{merge_id}/cancel", MergeJobResponse, repeatable=True
-        )
+        return self._pool.post(f"{_MERGES}/{merge_id}/cancel", MergeJobResponse, repeatable=True)
 
     def wait(self, merge_id: str, *, progress: Progress | None = None) -> MergeJobResponse:
         """Wait until a merge is over and return it."""
@@ -74,11 +72,11 @@ class Uploads(Resource):
 
     def list(self, site: str = "") -> Iterator[OpenUpload]:
         """Yield the open uploads to the site, newest first; to all sites for admins of the pool."""
-        return self._connection.pages(_UPLOADS, OpenUploadPage, {"site": site} if site else None)
+        return self._pool.pages(_UPLOADS, OpenUploadPage, {"site": site} if site else None)
 
     def abort(self, upload_id: str) -> None:
         """Abort an upload; the parts that arrived are deleted."""
-        self._connection.send("DELETE", f"{_UPLOADS}/{upload_id}")
+        self._pool.send("DELETE", f"{_UPLOADS}/{upload_id}")
 
 
 class Bundles(Resource):
@@ -95,7 +93,7 @@ class Bundles(Resource):
         from pool_server.wire.bundles import ExportRequest, ExportResponse
 
         request = build_request(ExportRequest, addresses=list(addresses), with_parents=with_parents)
-        granted = self._connection.post("/api/v1/exports", ExportResponse, request).items
+        granted = self._pool.post("/api/v1/exports", ExportResponse, request).items
         named = [each.address for each in granted]
         for address in addresses:
             require_same(address, address if address in named else ", ".join(named))
@@ -106,13 +104,13 @@ class Bundles(Resource):
         from pool_server.wire.bundles import PortableVersion
 
         parameters = {"evaluations": "true"} if evaluations else {}
-        return self._connection.get(f"{version_path(address)}/record", PortableVersion, parameters)
+        return self._pool.get(f"{version_path(address)}/record", PortableVersion, parameters)
 
     def upload_part(
         self, path: Path, start: int, request: UploadRequest, progress: Progress
     ) -> Uploaded:
         """Upload a model that lies at byte `start` of a file."""
-        return send_version(self._connection, path, request, progress, start=start)
+        return send_version(self._pool, path, request, progress, start=start)
 
     def repeat_evaluation(
         self, address: str, site: str, evaluation: PortableEvaluation
@@ -124,4 +122,4 @@ class Bundles(Resource):
             site=site,
             **evaluation.model_dump(exclude={"site", "created_at"}),
         )
-        return self._connection.post("/api/v1/evaluations", EvaluationResponse, request)
+        return self._pool.post("/api/v1/evaluations", EvaluationResponse, request)

@@ -12,7 +12,6 @@ from pool_server.wire.cards import CardRequest, CardResponse, PrivacyReceipt, Re
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.signatures import SignedStatement
-from site_agent.errors import PoolAnswerError
 from site_agent.pool import connection, requests
 
 Address = str | ModelAddress
@@ -25,7 +24,7 @@ class Models(connection.Resource):
         """Yield the versions that match a query, in its order."""
         wanted = query or models.ModelQuery()
         parameters = wanted.model_dump(exclude_defaults=True)
-        for version in self._connection.pages("/api/v1/models", models.ModelPage, parameters):
+        for version in self._pool.pages("/api/v1/models", models.ModelPage, parameters):
             for each in ("site", "name", "kind"):
                 asked = getattr(wanted, each) or getattr(version, each)
                 requests.require_field(version, each, asked)
@@ -36,23 +35,23 @@ class Models(connection.Resource):
         parameters = (query or models.ModelFilters()).model_dump(
             exclude_defaults=True, exclude={"sort"}
         )
-        return self._connection.get("/api/v1/models/facets", models.FacetsResponse, parameters)
+        return self._pool.get("/api/v1/models/facets", models.FacetsResponse, parameters)
 
     def lineage(self, address: Address, *, recipes: bool = False) -> models.LineageResponse:
         """Return ancestors and descendants of a version, with all recipes if asked."""
         parameters = {"recipes": "true"} if recipes else None
-        return self._connection.get(
+        return self._pool.get(
             f"{requests.version_path(address)}/lineage", models.LineageResponse, parameters
         )
 
     def lineage_of_digest(self, digest: str, *, recipes: bool = False) -> models.LineageResponse:
         """Return the lineage of a file, which need not be in the pool; its recipes if asked."""
         parameters = {"recipes": "true"} if recipes else None
-        return self._connection.get(f"/api/v1/lineage/{digest}", models.LineageResponse, parameters)
+        return self._pool.get(f"/api/v1/lineage/{digest}", models.LineageResponse, parameters)
 
     def vocabulary(self) -> VocabularyResponse:
         """Return the labels and terms that the pool knows."""
-        return self._connection.get("/api/v1/vocabulary", VocabularyResponse)
+        return self._pool.get("/api/v1/vocabulary", VocabularyResponse)
 
     def change(
         self, version: models.ModelVersionResponse, statement: SignedStatement | None = None
@@ -69,13 +68,13 @@ class Models(connection.Resource):
             statement=statement,
         )
         path = f"{requests.version_path(version.address)}/description"
-        return self._connection.write("PUT", path, models.ModelVersionResponse, request)
+        return self._pool.write("PUT", path, models.ModelVersionResponse, request)
 
     # -- states ---------------------------------------------------------------------------
 
     def queue(self) -> Iterator[models.ModelVersionResponse]:
         """Yield drafts and quarantined versions that wait for a curator, newest first."""
-        return self._connection.pages("/api/v1/queue", models.ModelPage)
+        return self._pool.pages("/api/v1/queue", models.ModelPage)
 
     def publish(self, address: Address) -> models.ModelVersionResponse:
         """Publish a draft."""
@@ -102,17 +101,13 @@ class Models(connection.Resource):
         self, address: Address, act: str, request: models.QuarantineRequest | None = None
     ) -> models.ModelVersionResponse:
         path = f"{requests.version_path(address)}/{act}"
-        return self._connection.post(path, models.ModelVersionResponse, request)
+        return self._pool.post(path, models.ModelVersionResponse, request)
 
     def _delete(self, path: str, *, force: bool) -> models.DeletionResponse:
         # Repeated, it would find nothing.
-        response = self._connection.send(
-            "DELETE", path, params={"force": "true"} if force else None, repeatable=False
-        )
-        try:
-            return models.DeletionResponse.model_validate_json(response.content)
-        except ValueError as error:
-            raise PoolAnswerError(f"{path}: the answer is not a deletion") from error
+        forced = {"force": "true"} if force else None
+        response = self._pool.send("DELETE", path, params=forced, repeatable=False)
+        return self._pool.read(response, models.DeletionResponse)
 
     # -- aliases --------------------------------------------------------------------------
 
@@ -121,18 +116,18 @@ class Models(connection.Resource):
         where = requests.parse_address(str(address))
         request = requests.build_request(models.AliasRequest, version=where.reference or "latest")
         path = f"{requests.model_path(where)}/aliases/{quote(alias, safe='')}"
-        return self._connection.write("PUT", path, models.ModelVersionResponse, request)
+        return self._pool.write("PUT", path, models.ModelVersionResponse, request)
 
     def remove_alias(self, address: Address, alias: str) -> None:
         """Remove an alias; its version stays."""
         path = f"{requests.model_path(address)}/aliases/{quote(alias, safe='')}"
-        self._connection.send("DELETE", path)
+        self._pool.send("DELETE", path)
 
     # -- cards ----------------------------------------------------------------------------
 
     def card(self, address: Address) -> CardResponse:
         """Return a version's card, unverified: as written, or generated by the pool."""
-        return self._connection.get(f"{requests.version_path(address)}/card", CardResponse)
+        return self._pool.get(f"{requests.version_path(address)}/card", CardResponse)
 
     def write_card(
         self, address: Address, text: str, statement: SignedStatement | None = None
@@ -142,24 +137,24 @@ class Models(connection.Resource):
         A signed version needs a `statement` with this card (`Signatures.statement_of`).
         """
         request = requests.build_request(CardRequest, text=text, statement=statement)
-        return self._connection.write(
+        return self._pool.write(
             "PUT", f"{requests.version_path(address)}/card", CardResponse, request
         )
 
     def receipts(self, address: Address) -> list[PrivacyReceipt]:
         """Return the privacy receipts of a version."""
-        return self._connection.get(f"{requests.version_path(address)}/receipts", ReceiptPage).items
+        return self._pool.get(f"{requests.version_path(address)}/receipts", ReceiptPage).items
 
     def write_receipt(self, address: Address, receipt: PrivacyReceipt) -> list[PrivacyReceipt]:
         """Keep a privacy receipt with a version; return all that it has."""
         path = f"{requests.version_path(address)}/receipts"
-        return self._connection.write("PUT", path, ReceiptPage, receipt).items
+        return self._pool.write("PUT", path, ReceiptPage, receipt).items
 
     # -- sharing --------------------------------------------------------------------------
 
     def sharing(self, address: Address) -> models.SharingResponse:
         """Return who sees a model and what each may do with it."""
-        return self._connection.get(_sharing_path(address), models.SharingResponse)
+        return self._pool.get(_sharing_path(address), models.SharingResponse)
 
     def share(
         self,
@@ -179,9 +174,7 @@ class Models(connection.Resource):
         request = requests.build_request(
             models.SharingRequest, visibility=visibility, rights=rights, sites=listed
         )
-        return self._connection.write(
-            "PUT", _sharing_path(address), models.SharingResponse, request
-        )
+        return self._pool.write("PUT", _sharing_path(address), models.SharingResponse, request)
 
 
 def _sharing_path(address: Address) -> str:
@@ -194,14 +187,14 @@ class Withdrawals(connection.Resource):
     def preview(self, address: str | ModelAddress) -> withdrawals.WithdrawalPreview:
         """Return what a withdrawal would flag and who would be notified; changes nothing."""
         path = f"{requests.version_path(address)}/withdrawal-preview"
-        return self._connection.get(path, withdrawals.WithdrawalPreview)
+        return self._pool.get(path, withdrawals.WithdrawalPreview)
 
     def withdraw(
         self, address: str | ModelAddress, reason: withdrawals.WithdrawalReason, **fields: Any
     ) -> withdrawals.WithdrawalResponse:
         """Withdraw a version, for good, as a `WithdrawalRequest` says it."""
         request = requests.build_request(withdrawals.WithdrawalRequest, reason=reason, **fields)
-        return self._connection.post(
+        return self._pool.post(
             f"{requests.version_path(address)}/withdraw", withdrawals.WithdrawalResponse, request
         )
 
@@ -211,11 +204,11 @@ class Withdrawals(connection.Resource):
         """Name the version that replaces another one of the site."""
         request = requests.build_request(withdrawals.SuccessorRequest, successor=str(successor))
         path = f"{requests.version_path(address)}/successors"
-        return self._connection.post(path, withdrawals.SuccessorResponse, request, repeatable=True)
+        return self._pool.post(path, withdrawals.SuccessorResponse, request, repeatable=True)
 
     def list(self, site: str = "") -> Iterator[withdrawals.Withdrawal]:
         """Yield the withdrawals of visible models, newest first."""
-        return self._connection.pages(
+        return self._pool.pages(
             "/api/v1/withdrawals", withdrawals.WithdrawalPage, {"site": site} if site else None
         )
 
@@ -223,6 +216,4 @@ class Withdrawals(connection.Resource):
         """Return those of these files that were withdrawn, or contain something that was."""
         request = requests.build_request(withdrawals.CheckRequest, digests=[*digests])
         path = "/api/v1/withdrawals/check"
-        return self._connection.post(
-            path, withdrawals.CheckResponse, request, repeatable=True
-        ).items
+        return self._pool.post(path, withdrawals.CheckResponse, request, repeatable=True).items

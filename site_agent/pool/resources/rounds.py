@@ -23,13 +23,13 @@ class Rounds(connection.Resource):
 
     def list(self, state: str = "") -> Iterator[rounds.RoundResponse]:
         """Yield the rounds that the site takes part in, newest first; of one state if given."""
-        return self._connection.pages(
+        return self._pool.pages(
             "/api/v1/rounds", rounds.RoundPage, {"state": state} if state else None
         )
 
     def get(self, round_id: str) -> rounds.RoundResponse:
         """Return one round."""
-        return self._connection.get(_round_path(round_id), rounds.RoundResponse)
+        return self._pool.get(_round_path(round_id), rounds.RoundResponse)
 
     def start(
         self, base: str | ModelAddress, sites: Sequence[str], deadline: datetime, **fields: Any
@@ -42,23 +42,23 @@ class Rounds(connection.Resource):
         request = requests.build_request(
             rounds.RoundRequest, base=str(base), sites=[*sites], deadline=deadline, **fields
         )
-        return self._connection.post("/api/v1/rounds", rounds.RoundResponse, request)
+        return self._pool.post("/api/v1/rounds", rounds.RoundResponse, request)
 
     def sign(self, round_id: str, terms: Envelope) -> rounds.RoundResponse:
         """Keep the terms of a new round with it, signed (who started it)."""
-        return self._connection.write(
+        return self._pool.write(
             "PUT", f"{_round_path(round_id)}/terms", rounds.RoundResponse, terms
         )
 
     def close(self, round_id: str) -> rounds.RoundResponse:
         """Stop waiting for missing contributions (who started it, and admins)."""
         path = f"{_round_path(round_id)}/close"
-        return self._connection.post(path, rounds.RoundResponse, repeatable=True)
+        return self._pool.post(path, rounds.RoundResponse, repeatable=True)
 
     def cancel(self, round_id: str) -> rounds.RoundResponse:
         """Cancel a round (who started it, and admins)."""
         path = f"{_round_path(round_id)}/cancel"
-        return self._connection.post(path, rounds.RoundResponse, repeatable=True)
+        return self._pool.post(path, rounds.RoundResponse, repeatable=True)
 
     def send_contribution(
         self,
@@ -77,7 +77,7 @@ class Rounds(connection.Resource):
         `PoolRefusedFileError` when it does not fit the round.
         """
         _, sent_bytes = sending.send_file(
-            self._connection,
+            self._pool,
             path,
             f"{_round_path(round_id)}/contributions",
             rounds.ContributionRequest,
@@ -91,14 +91,14 @@ class Rounds(connection.Resource):
 
     def reply(self, round_id: str) -> bytes:
         """Return what a finished round has made for one's own site, if its method makes any."""
-        return bytes(self._connection.send("GET", f"{_round_path(round_id)}/reply").content)
+        return bytes(self._pool.send("GET", f"{_round_path(round_id)}/reply").content)
 
     def take_back(self, round_id: str, site: str) -> rounds.RoundResponse:
         """Take the contribution of a site back; the pool deletes it."""
         if not re.fullmatch(NAME_PATTERN, site):
             raise PoolRefusedRequestError(f"{site!r} is not a site name")
-        response = self._connection.send("DELETE", f"{_round_path(round_id)}/contributions/{site}")
-        return rounds.RoundResponse.model_validate_json(response.content)
+        response = self._pool.send("DELETE", f"{_round_path(round_id)}/contributions/{site}")
+        return self._pool.read(response, rounds.RoundResponse)
 
     def finish(
         self, round_id: str, address: ModelAddress, *, despite_withdrawal: bool = False
@@ -115,7 +115,7 @@ class Rounds(connection.Resource):
             despite_withdrawal=despite_withdrawal,
         )
         path = f"{_round_path(round_id)}/finish"
-        return self._connection.post(path, MergeJobResponse, request, repeatable=True)
+        return self._pool.post(path, MergeJobResponse, request, repeatable=True)
 
 
 def _round_path(round_id: str) -> str:
@@ -145,19 +145,17 @@ class SecureSessions(connection.Resource):
             ends_at=ends_at,
             round_id=round_id,
         )
-        return self._connection.post(
-            _SESSIONS, secure.SecureSessionResponse, request, repeatable=True
-        )
+        return self._pool.post(_SESSIONS, secure.SecureSessionResponse, request, repeatable=True)
 
     def list(self, round_id: str = "") -> Iterator[secure.SecureSessionSummary]:
         """Yield the sessions that the site takes part in, newest first; of one round if given."""
-        return self._connection.pages(
+        return self._pool.pages(
             _SESSIONS, secure.SecureSessionPage, {"round": round_id} if round_id else None
         )
 
     def get(self, session: str) -> secure.SecureSessionResponse:
         """Return one session."""
-        return self._connection.get(_session_path(session), secure.SecureSessionResponse)
+        return self._pool.get(_session_path(session), secure.SecureSessionResponse)
 
     def post(
         self, session: str, phase: str, sender: str, envelope: str
@@ -166,14 +164,14 @@ class SecureSessions(connection.Resource):
         request = requests.build_request(
             secure.SecurePostRequest, sender=sender, phase=phase, envelope=envelope
         )
-        return self._connection.post(
+        return self._pool.post(
             f"{_session_path(session)}/posts", secure.SecurePostResponse, request, repeatable=True
         )
 
     def posts(self, session: str, after: int = 0) -> Iterator[secure.SecurePostResponse]:
         """Yield the messages after a number, in the order of their arrival."""
         while True:
-            page = self._connection.get(
+            page = self._pool.get(
                 f"{_session_path(session)}/posts", secure.SecurePostList, {"after": after}
             )
             yield from page.items
@@ -187,7 +185,7 @@ class SecureSessions(connection.Resource):
         """Send a file, going on where an earlier call stopped; return its SHA-256."""
         folder = f"{_session_path(session)}/files"
         digest, _ = sending.send_file(
-            self._connection, path, folder, secure.SecureFileRequest, progress, site=sender
+            self._pool, path, folder, secure.SecureFileRequest, progress, site=sender
         )
         return digest
 
@@ -204,7 +202,7 @@ class SecureSessions(connection.Resource):
         A file of more than `most_bytes` cannot be what was asked for, and is not fetched.
         """
         url = f"{_session_path(session)}/files/{_require_digest(digest)}"
-        asked = self._connection.send("HEAD", url)
+        asked = self._pool.send("HEAD", url)
         remote = receiving.RemoteFile(
             f"file {digest[:16]}", url, digest, int(asked.headers.get("Content-Length", "0"))
         )
@@ -214,7 +212,7 @@ class SecureSessions(connection.Resource):
             )
         part = target.with_name(f"{target.name}.{digest[:16]}.part")
         with part.open("a+b") as file:
-            receiving.receive_file(self._connection, remote, part, file, progress)
+            receiving.receive_file(self._pool, remote, part, file, progress)
         part.replace(target)
         sync_folder(target.parent)
 

@@ -32,7 +32,7 @@ class Signatures:
         policy: SignaturePolicy,
         key_folder: Path,
     ) -> None:
-        self._connection = connection
+        self._pool = connection
         self._cache = cache
         self.policy = policy
         self.key_folder = key_folder
@@ -41,12 +41,12 @@ class Signatures:
 
     def keys(self, site: str) -> list[signatures.KeyResponse]:
         """Return the keys of a site, revoked and imported ones too, oldest first."""
-        return self._connection.get(_keys_path(site), signatures.KeyList).items
+        return self._pool.get(_keys_path(site), signatures.KeyList).items
 
     def register_key(self, key: PrivateKey, site: str, name: str) -> signatures.KeyResponse:
         """Register a key of the site, with a proof that we hold it."""
         public = key.public
-        asked = self._connection.post(
+        asked = self._pool.post(
             f"{_keys_path(site)}/challenge",
             signatures.ChallengeResponse,
             signatures.ChallengeRequest(public_key=public.text),
@@ -56,7 +56,7 @@ class Signatures:
         expected = [signatures.CHALLENGE_START, site, public.key_id]
         if asked.challenge.split(" ")[:3] != expected:
             raise PoolAnswerError(
-                f"{self._connection.endpoint} wants {asked.challenge[:200]!r} signed; expected a "
+                f"{self._pool.endpoint} wants {asked.challenge[:200]!r} signed; expected a "
                 f"challenge that begins with {' '.join(expected)!r}"
             )
         signature = key.sign(pae(signatures.CHALLENGE_TYPE, asked.challenge.encode()))
@@ -67,9 +67,7 @@ class Signatures:
             challenge=asked.challenge,
             signature=base64.b64encode(signature).decode(),
         )
-        return self._connection.post(
-            _keys_path(site), signatures.KeyResponse, request, repeatable=True
-        )
+        return self._pool.post(_keys_path(site), signatures.KeyResponse, request, repeatable=True)
 
     def revoke_key(self, site: str, key_id: str, reason: Revocation) -> signatures.KeyResponse:
         """Revoke a key; what it signed before stays valid only if it is `superseded`."""
@@ -79,7 +77,7 @@ class Signatures:
             )
         request = signatures.KeyRevocationRequest(reason=reason)
         path = f"{_keys_path(site)}/{key_id}/revoke"
-        return self._connection.post(path, signatures.KeyResponse, request, repeatable=True)
+        return self._pool.post(path, signatures.KeyResponse, request, repeatable=True)
 
     def signing_key(self, site: str) -> signing.SigningKey | None:
         """Return the key with which this profile signs for a site; None if it has none."""
@@ -89,22 +87,22 @@ class Signatures:
 
     def statement(self, version: ModelVersionResponse) -> signatures.StatementResponse:
         """Return the signed statement of a version, unverified."""
-        return self._connection.get(_statement_path(version), signatures.StatementResponse)
+        return self._pool.get(_statement_path(version), signatures.StatementResponse)
 
     def card(self, version: ModelVersionResponse) -> str:
         """Return a version's card as its site wrote it, unverified; empty where it wrote none."""
         path = f"{version_path(version.address)}/card"
-        return self._connection.get(path, cards.CardResponse).source if version.has_card else ""
+        return self._pool.get(path, cards.CardResponse).source if version.has_card else ""
 
     def recipe(self, version: ModelVersionResponse) -> Mapping[str, Any] | None:
         """Return a version's recipe, unverified; None where it was not merged."""
         path = f"{version_path(version.address)}/lineage"
-        return self._connection.get(path, LineageResponse).recipe if version.has_recipe else None
+        return self._pool.get(path, LineageResponse).recipe if version.has_recipe else None
 
     def sign(self, address: str | names.ModelAddress) -> signatures.StatementResponse:
         """Sign an own version that has no signature, or one that no longer holds."""
-        version = self._connection.get(version_path(address), ModelVersionResponse)
-        return self._connection.write(
+        version = self._pool.get(version_path(address), ModelVersionResponse)
+        return self._pool.write(
             "PUT",
             _statement_path(version),
             signatures.StatementResponse,
@@ -150,7 +148,7 @@ class Signatures:
     ) -> Verification:
         """Check the signature of a version; see `site_agent.pool.verification`."""
         verifier = Verifier(
-            pool=profiles.host_of(self._connection.endpoint),
+            pool=profiles.host_of(self._pool.endpoint),
             policy=self.policy,
             cache=self._cache,
             source=None if profiles.is_offline() else self,

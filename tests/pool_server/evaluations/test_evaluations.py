@@ -87,7 +87,7 @@ def pages(client: httpx.Client, address: str, query: dict[str, Any]) -> list[dic
     return found
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     home, other = pool.member("eval-m"), pool.member("eval-n")
     upload(home, "eval-m/one", detector_bytes())

@@ -19,8 +19,8 @@ from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
-# Where the database and the storage matter.
-pytestmark = pytest.mark.both_shapes
+# Where the database matters.
+pytestmark = pytest.mark.both_databases
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def merge_of(
     return upload(pool.member(site), f"{site}/{name}", content, recipe=recipe, **fields)
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_merge_has_the_restrictions_of_all_its_inputs(pool: PoolDriver) -> None:
     lab, other = pool.member("terms-a"), pool.member("terms-b")
     first = upload(

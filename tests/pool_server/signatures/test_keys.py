@@ -14,7 +14,7 @@ def actions(pool: PoolDriver, site: str) -> list[str]:
     return [f"{each['name']} {each['revoked_as']}" for each in keys]
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_site_registers_lists_and_revokes_keys(pool: PoolDriver) -> None:
     client = pool.member("keys-a")
     first, second = PrivateKey.generate(), PrivateKey.generate()

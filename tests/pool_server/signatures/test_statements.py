@@ -41,7 +41,7 @@ def statement_path(version: dict[str, Any]) -> str:
     return f"/api/v1/models/{address}/statement"
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_signed_upload_can_be_checked_by_anybody(pool: PoolDriver, site: str) -> None:
     content = network_bytes()
     version = upload_signed(

@@ -23,7 +23,7 @@ def recipe_for(content: bytes, *parents: str, method: str = "fedavg") -> dict[st
     }
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_recipe_makes_parents(pool: PoolDriver) -> None:
     client, content = pool.member("recipes"), network_bytes()
     recipe = recipe_for(content, "a" * 64, "b" * 64)

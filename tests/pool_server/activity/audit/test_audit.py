@@ -74,7 +74,7 @@ def test_what_a_withdrawal_reaches_is_not_told_by_the_audit(pool: PoolDriver) ->
     assert flag["details"]["reason"] == "quality"
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_filters_and_pages(pool: PoolDriver) -> None:
     family = three_merges(pool, "pages")
     family.withdraw("a/bad", "quality")

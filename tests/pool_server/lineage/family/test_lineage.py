@@ -30,7 +30,7 @@ def lineage_of(pool: PoolDriver, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_family(pool: PoolDriver) -> None:
     client = pool.member("kin")
     files = {name: network_bytes() for name in ("a", "b", "merged", "again")}

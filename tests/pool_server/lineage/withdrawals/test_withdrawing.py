@@ -22,7 +22,7 @@ FLAGGED = ("a/first", "b/second", "c/third", "c/again")
 UNTOUCHED = ("b/good", "c/fine", "b/clean")
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_withdrawal_follows_every_merge_and_changes_nothing_else(pool: PoolDriver) -> None:
     family = three_merges(pool, "wide")
     before = {name: family.version(name) for name in (*FLAGGED, *UNTOUCHED)}
@@ -327,7 +327,7 @@ def test_what_holds_something_withdrawn_is_taken_only_when_asked_for(pool: PoolD
     assert family.version("c/merged")["flags"]
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_the_newest_is_one_that_holds_nothing_withdrawn(pool: PoolDriver) -> None:
     family = Family(pool, "newest")
     family.add("a/root")

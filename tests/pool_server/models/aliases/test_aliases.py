@@ -11,7 +11,7 @@ from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 MODEL = "/api/v1/models/alias-a"
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_an_alias_means_a_version_until_it_is_moved(pool: PoolDriver) -> None:
     home, foreign = pool.member("alias-a"), pool.member("alias-b")
     upload(home, "alias-a/face")

@@ -35,7 +35,7 @@ def found_by(pool: PoolDriver, **query: str) -> list[str]:
     return [each["name"] for each in items]
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_an_owner_corrects_a_version(pool: PoolDriver) -> None:
     owner, reader = pool.member("changes"), pool.member("changes-reader")
     labels = {"popluation": "infant", "parts": "68"}

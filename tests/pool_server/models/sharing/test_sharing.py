@@ -67,7 +67,7 @@ def test_a_model_is_for_all_to_fetch_and_merge_unless_said_otherwise(pool: PoolD
     ]  # fmt: skip
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_what_is_private_is_not_there_for_others(pool: PoolDriver) -> None:
     content = network_bytes()
     version = upload(pool.member(OWNER), f"{OWNER}/hidden", content, visibility="private")
@@ -95,7 +95,7 @@ def told(answer: httpx.Response) -> str:
     return str([error["message"], error["hint"], error["details"]])
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_listed_sites_see_it_and_only_they(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     upload(owner, f"{OWNER}/for-friends", visibility="sites")

@@ -33,7 +33,7 @@ def listed(client: httpx.Client, invitation_id: str) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_who_accepts_becomes_a_user_with_a_token(pool: PoolDriver) -> None:
     admin = pool.member("inv-1", "admin")
     made = invite(admin, "inv-1", role="curator", email="ada@lab.example")

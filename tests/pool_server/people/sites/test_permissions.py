@@ -30,8 +30,8 @@ from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.rounds.round_driver import base_model
 from tests.pool_server.transfers.test_recipes import recipe_for
 
-# Where the database and the storage matter.
-pytestmark = pytest.mark.both_shapes
+# Where the database matters.
+pytestmark = pytest.mark.both_databases
 
 
 def change(pool: PoolDriver, statement: Any) -> None:

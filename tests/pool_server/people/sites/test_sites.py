@@ -16,7 +16,7 @@ from tests.pool_server.pool_driver import (
 )
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_site_is_created_once_and_listed(pool: PoolDriver) -> None:
     request = {"name": "lab-1", "display_name": "Infant lab", "contact": "room 3"}
     created = pool.admin.post("/api/v1/sites", json=request)

@@ -15,7 +15,7 @@ def create(client: httpx.Client, site: str, name: str, **fields: Any) -> httpx.R
     return client.post("/api/v1/tokens", json={"site": site, "name": name, **fields})
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_token_identifies_its_site(pool: PoolDriver) -> None:
     answer = pool.member("lab-2", "viewer").get("/api/v1/whoami").json()
     assert (answer["site"], answer["token_name"], answer["role"]) == (
@@ -44,7 +44,7 @@ def test_a_secret_is_shown_once_and_kept_nowhere(embedded_pool: PoolDriver) -> N
     )
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_revoked_token_frees_its_name(pool: PoolDriver) -> None:
     pool.admin.post("/api/v1/sites", json={"name": "lab-4"})
     request = {"site": "lab-4", "name": "laptop"}

@@ -42,7 +42,7 @@ def test_a_token_is_held_to_its_user(pool: PoolDriver) -> None:
     assert role_of(ada) == ("curator", True), "nor does a token ever become more than it was"
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_databases
 def test_a_disabled_user_is_refused_with_all_tokens(pool: PoolDriver) -> None:
     ada = join(pool, "people-2", "ada")
     upload(ada, "people-2/gaze")
