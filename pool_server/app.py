@@ -197,10 +197,7 @@ def prepare_database(settings: PoolSettings) -> str | None:
 
 
 def create_first_admin(settings: PoolSettings) -> str | None:
-    """Give a fresh pool its site ``admin`` and the first admin token; see `set_up_database`.
-
-    The secret is returned, to be shown this once; None when the pool was set up before.
-    """
+    """Set a pool up as `set_up_database` does; return the secret of the first admin token, if new."""
     return set_up_database(settings)[1]
 
 

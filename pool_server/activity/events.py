@@ -52,14 +52,10 @@ class NewEvent:
 
 
 def write_event(session: Session, site_id: int, kind: str, subject: str, **details: Any) -> None:
-    """Write one event for a site.
+    """Write one event (``"version.quarantined"``) for a site.
 
-    Part of the caller's transaction: nobody hears of an act that did not happen. Best done
-    after the other writes of the act, for events are written one transaction at a time.
-
-    Examples
-    --------
-    >>> write_event(session, site.id, "version.quarantined", address, reason=why)  # doctest: +SKIP
+    Part of the caller's transaction: nobody hears of an act that did not happen. Best done after
+    the other writes of the act, for events are written one transaction at a time.
     """
     write_events(session, [NewEvent(site_id, kind, subject, details)])
 

@@ -88,17 +88,10 @@ def rank(role: str) -> int:
 class Caller:
     """The token behind a request, and where the request came from.
 
-    Attributes
-    ----------
-    role : Role
-        What the token may at its own site, and with `pool_wide` at every site: never more than
-        the user whose token it is.
-    scopes : frozenset of str, optional
-        What the token is narrowed to; None: everything that its role may.
-    user : str
-        Name of the user at `site` whose token it is; empty for a token of the site itself.
-    lent_site : str
-        Another site, to which this one act may publish: that of a round's starter.
+    `role` is what the token may at its own site, and with `pool_wide` at every site: never more
+    than the user whose token it is. `scopes` narrow it; None: everything that its role may. `user`
+    is that user's name at `site`; empty for a token of the site itself. `lent_site` is another
+    site, to which this one act may publish: that of a round's starter.
     """
 
     token_id: str

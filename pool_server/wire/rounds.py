@@ -159,20 +159,9 @@ TERMS_TYPE = "application/vnd.poolctl.round-terms.v1+json"
 class RoundTerms(BaseModel):
     """What sites agree to by contributing to a series of rounds; its starter signs it.
 
-    Attributes
-    ----------
-    first_round : str
-        Identifier of the first round; the others follow it.
-    base : str
-        SHA-256 of the model that the first round begins with.
-    options : dict
-        In full, of the first round. Later ones do not thin their base, and name another level.
-    sites : tuple of str
-        In the order of their names.
-    least_others : int
-        With how many other sites at least a contribution is combined.
-    deadline : datetime
-        Of the first round, at the latest.
+    `base` is the SHA-256 of the model that the first round begins with; `options` are in full those
+    of the first round: later ones do not thin their base, and name another level. `sites` are in
+    the order of their names; `deadline` is that of the first round, at the latest.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

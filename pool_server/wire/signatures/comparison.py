@@ -44,21 +44,11 @@ _SHOWN_CHARACTERS = 160
 class VersionFacts:
     """All that a statement speaks of, as it was found: in an upload, a version or a bundle.
 
-    Attributes
-    ----------
-    site : str
-        The site that must have signed: that of the version, or of an imported one where it came
-        from.
-    kind : str
-        Empty as long as nobody has read the file.
-    own_terms, inherited_terms : frozenset of (code, detail)
-        What the site itself attached, and what came from inputs and copies.
-    terms_are_settled : bool
-        A pool has worked out the terms. Before that, they are exactly what the uploader said.
-    is_import : bool
-        It comes from another pool; what it had inherited there may have become its own terms.
-    card_digest, recipe_digest : str or None
-        SHA-256 (`card_digest`, `recipe_digest`); None without card or recipe.
+    `site` must have signed: that of the version, or of an imported one where it came from. `kind`
+    is empty as long as nobody has read the file. `own_terms` are those that the site itself
+    attached, `inherited_terms` came from inputs and copies; `terms_are_settled` once a pool has
+    worked them out, before that they are exactly what the uploader said. Of an import, what it had
+    inherited elsewhere may have become its own terms.
     """
 
     site: str
