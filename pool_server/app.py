@@ -197,7 +197,7 @@ def prepare_database(settings: PoolSettings) -> str | None:
 
 
 def create_first_admin(settings: PoolSettings) -> str | None:
-    """Set a pool up as `set_up_database` does; return the secret of the first admin token, if new."""
+    """Set a pool up as `set_up_database`; return the secret of its first admin token, if new."""
     return set_up_database(settings)[1]
 
 
