@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from types import ModuleType
 
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
+from starlette.routing import BaseRoute
 
 import pool_server.lineage.family as lineage
 import pool_server.merges.service as merges
@@ -123,6 +125,18 @@ def open_parts(settings: PoolSettings) -> session.ServerParts:
     )
 
 
+@cache
+def list_routes() -> tuple[BaseRoute, ...]:
+    """Return the routes of the API and of the pages, made once: FastAPI takes long to read them."""
+    api = APIRouter(prefix=API_PREFIX)
+    for noun in NOUNS:
+        api.include_router(noun.router)
+    routes = FastAPI(openapi_url=None, responses=USUAL_RESPONSES)
+    for router in (api, pages.router, pages.pages):
+        routes.include_router(router)
+    return tuple(routes.router.routes)
+
+
 def create_app(settings: PoolSettings) -> FastAPI:
     """Return the server as an ASGI application.
 
@@ -139,19 +153,13 @@ def create_app(settings: PoolSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=serve_parts,
-        responses=USUAL_RESPONSES,
     )
     app.state.parts = parts
     app.state.rate_limits = rate_limits.RateLimits(settings.tries_per_minute)
     app.state.traffic = traffic.Traffic()
     app.state.check_slots = CheckSlots()
     app.state.readiness = traffic.Readiness(parts)
-    api = APIRouter(prefix=API_PREFIX)
-    for noun in NOUNS:
-        api.include_router(noun.router)
-    app.include_router(api)
-    app.include_router(pages.router)
-    app.include_router(pages.pages)
+    app.router.routes.extend(list_routes())
     install_error_handlers(app)
     app.add_middleware(
         middleware.RequestContext,

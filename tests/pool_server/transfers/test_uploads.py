@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import select
 
 from pool_server.database.engine import Database
 from pool_server.database.records import AuditRecord
+from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -265,11 +267,12 @@ def test_completing_twice_at_once_makes_one_version(pool: PoolDriver) -> None:
     assert len(versions(pool, "up-16/gaze")) == 1
 
 
-def test_a_site_has_a_limit_of_open_uploads(pool: PoolDriver) -> None:
-    client = pool.member("up-17")
-    for number in range(pool.settings.max_open_uploads_per_site):
-        assert announce(client, "up-17/gaze", b"x%d" % number).status_code == 201
-    assert error_of(announce(client, "up-17/gaze", b"one more")) == (409, "too_many_uploads")
+def test_a_site_has_a_limit_of_open_uploads(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path, max_open_uploads_per_site=3) as pool:
+        client = pool.member("up-17")
+        for number in range(3):
+            assert announce(client, "up-17/gaze", b"x%d" % number).status_code == 201
+        assert error_of(announce(client, "up-17/gaze", b"one more")) == (409, "too_many_uploads")
 
 
 def test_what_was_published_and_refused_is_in_the_audit(pool: PoolDriver) -> None:
