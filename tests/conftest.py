@@ -55,6 +55,16 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.fixture(scope="module")
+def small_lenet() -> Iterator[None]:
+    """``gaze-lenet`` is a smaller one in this module's tests."""
+    from tests.site_agent.small_lenet import use_small_lenet
+
+    with pytest.MonkeyPatch.context() as patch:
+        use_small_lenet(patch)
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres() -> PostgresServer:
     """A PostgreSQL that all tests share; each makes databases of its own in it."""

@@ -231,15 +231,15 @@ def _differences_of_rows(
     dense: Any = layer.module.get_submodule(layer.name)
     own = dense.weight.detach().double()
     sizes = own.norm(dim=1).clamp(min=1e-12)
-    cosines = (own / sizes[:, None]) @ (own / sizes[:, None]).T
-    thresholds = -dense.bias.detach().double() / sizes
+    cosines = ((own / sizes[:, None]) @ (own / sizes[:, None]).T).numpy()
+    thresholds = (-dense.bias.detach().double() / sizes).numpy()
     rows = []
-    left = set(range(len(own)))
-    while left:
-        first = min(left)
-        group = [unit for unit in left if abs(float(cosines[first, unit])) > _SAME_ROWS]
-        left -= {first, *group}
-        group.sort(key=lambda u: float(thresholds[u]) * (1 if cosines[first, u] > 0 else -1))
+    left = np.arange(len(own))
+    while len(left):
+        first = left[0]
+        alike = np.abs(cosines[first, left]) > _SAME_ROWS
+        group, left = left[alike], left[~alike]
+        group = group[np.argsort(thresholds[group] * np.sign(cosines[first, group]))]
         for apart in (1, 2, 3):
             for one, other in zip(group, group[apart:], strict=False):
                 for sign in (1, -1):

@@ -21,6 +21,8 @@ from tests.cli.merge.test_rounds import Site
 from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.live_pool import LivePool, live_pool
 
+pytestmark = pytest.mark.usefixtures("small_lenet")
+
 SITES = ("site-a", "site-b", "site-c")
 CONTRIBUTE = ("rounds", "contribute", "--least-others", "1")
 OPTIONS = {"eta": 0.001, "epochs": 2, "batch_size": 8}

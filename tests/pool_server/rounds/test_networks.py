@@ -173,6 +173,22 @@ def test_no_site_has_more_than_three_times_the_usual_weight(
     assert ended["result_digest"] == sha256(bytes(encode_model(fair.model)))  # type: ignore[arg-type]
 
 
+def test_a_result_that_is_not_finite_is_none_and_opens_no_next_round(
+    pool: PoolDriver, base: tuple[StateDict, str]
+) -> None:
+    options = {**TRAINING, "eta": 1e300}
+    started = start_round(pool, base[1], method="fedavgm", options=options, rounds=2)
+    key, client = started["round_id"], pool.member(SITES[0])
+    for seed, site in enumerate(SITES):
+        made = network_contribution(base[0], started["base_digest"], seed)
+        assert contribute(pool.member(site), key, site, encode_input(made)).is_success
+    failed = finish(client, key, f"{SITES[0]}/diverged").json()
+    assert failed["state"] == "failed"
+    assert "infinities or NaN" in failed["refusal"]["message"]
+    ended = show(client, key)
+    assert (ended["result_digest"], ended["successor"]) == (None, None)
+
+
 def test_the_state_goes_from_round_to_round_until_it_is_deleted(
     pool: PoolDriver, tmp_path: Path
 ) -> None:

@@ -22,6 +22,8 @@ from site_agent.attacks.dualview import (
 from site_agent.datasets.gaze import join_samples
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 
+pytestmark = pytest.mark.usefixtures("small_lenet")
+
 PUBLIC = [others for _, others in persons().values()]
 
 

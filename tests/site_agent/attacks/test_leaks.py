@@ -10,6 +10,8 @@ from site_agent.datasets.gaze import join_samples
 from site_agent.errors import InvalidInputError
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 
+pytestmark = pytest.mark.usefixtures("small_lenet")
+
 
 def test_each_leak_holds_what_it_is_called_after() -> None:
     rounds = recorded()

@@ -28,6 +28,8 @@ from site_agent.networks import new_network
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 from tests.site_agent.federated.small_sites import samples_at
 
+pytestmark = pytest.mark.usefixtures("small_lenet")
+
 SIGNALS = {"loss now", "loss at base", "change", "change in a round"}
 GRADIENTS = {"gradient alignment", "gradient regression"}
 ATTACKS = SIGNALS | GRADIENTS | {"shadow model", "public references"}

@@ -23,6 +23,8 @@ ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, learning_rate=0.01)
 FLOORS = LocalTraining(epochs=2, batch_size=16, learning_rate=0.01)
 SITES = 15
 
+pytestmark = pytest.mark.usefixtures("small_lenet")
+
 
 @pytest.fixture(scope="module")
 def persons() -> list[GazeSamples]:

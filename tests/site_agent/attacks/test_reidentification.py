@@ -9,6 +9,8 @@ from site_agent.attacks import Losses, UpdateComparison, leak_of, reidentify, sc
 from site_agent.datasets.gaze import join_samples
 from tests.site_agent.attacks.drawn_sites import PLAN, SITES, persons, recorded
 
+pytestmark = pytest.mark.usefixtures("small_lenet")
+
 
 def test_every_site_is_matched_by_its_update_and_none_by_the_sum() -> None:
     candidates = {name: others for name, (_, others) in persons().items()}

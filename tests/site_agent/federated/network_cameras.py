@@ -24,7 +24,7 @@ _UNITS, _HIDDEN = 500, 20
 
 
 def build_network_camera(
-    kind: Kind, public: GazeSamples, *, seed: int = 0, noise: float = 0.0
+    kind: Kind, public: GazeSamples, *, seed: int = 0, noise: float = 0.0, level: float = 0.995
 ) -> StateDict:
     """Make a camera whose thresholds suit public pictures.
 
@@ -37,6 +37,8 @@ def build_network_camera(
         each row has a threshold that few pictures pass (Boenisch et al. 2021).
     noise : float
         Added to equal rows, of their size, to make them look different.
+    level : float
+        Of ``convolutional``: the share of public pictures that do not pass a threshold.
     """
     module: Any = to_module(new_network("gaze-lenet", seed))
     draw = np.random.default_rng(seed)
@@ -54,7 +56,7 @@ def build_network_camera(
             for unit in range(_UNITS):
                 row = _measurement(draw, size)
                 module.fc1.weight[unit] = row
-                module.fc1.bias[unit] = -torch.quantile(features @ row, 0.995)
+                module.fc1.bias[unit] = -torch.quantile(features @ row, level)
         else:
             few = kind == "hidden"
             units = draw.choice(_UNITS, _HIDDEN, replace=False) if few else np.arange(_UNITS)
