@@ -81,10 +81,10 @@ def review(pool: PoolClient, folder: Path, session: str) -> Session:
     """Return a session as the board shows it, under a charter that was accepted here."""
     import json
 
-    from site_agent.secure.board import PoolBoard, read_session
+    from site_agent.secure.board import Board, read_session
     from site_agent.secure.charter import require_accepted
 
-    board = PoolBoard(pool.secure)
+    board = Board(pool.secure)
     charter = str(json.loads(board.descriptor(session)).get("charter", ""))
     return read_session(board, session, require_accepted(folder, charter))
 

@@ -181,7 +181,7 @@ def serve(
     started again. Its folder must not be copied or put back from a backup: the ledger in it keeps
     the server from opening a sum twice.
     """
-    from site_agent.secure.board import PoolBoard
+    from site_agent.secure.board import Board
     from site_agent.secure.server import Server
     from site_agent.secure.server import serve as serve_board
 
@@ -201,7 +201,7 @@ def serve(
     previous = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
         with invocation.pool() as pool:
-            server = Server(place, name, chosen.digest, PoolBoard(pool.secure))
+            server = Server(place, name, chosen.digest, Board(pool.secure))
             invocation.note(f"{name} serves the charter {chosen.terms.name} at {pool.endpoint}")
             serve_board(
                 server,
@@ -275,7 +275,7 @@ def verify(
     """
     import tempfile
 
-    from site_agent.secure.board import PoolBoard
+    from site_agent.secure.board import Board
     from site_agent.secure.verification import verify_result
 
     if output is not None:
@@ -285,7 +285,7 @@ def verify(
         target = output or Path(scratch) / "sum"
         mode = "full" if full else "servers"
         written = verify_result(
-            view, PoolBoard(pool.secure), target, mode="full" if full else "servers"
+            view, Board(pool.secure), target, mode="full" if full else "servers"
         )
     data = {
         "session": view.session,
@@ -319,7 +319,7 @@ def void(
     Once all servers have done so, the labs may begin anew, also without some of them.
     """
     from site_agent.errors import ConflictError
-    from site_agent.secure.board import PoolBoard
+    from site_agent.secure.board import Board
     from site_agent.secure.server import Server
 
     place = party_folder(folder)
@@ -327,7 +327,7 @@ def void(
     with invocation.pool() as pool:
         view = review(pool, place, whole_session(pool, session))
         invocation.confirm(f"Give up session {view.session[:16]} for good?", assume_yes=yes)
-        server = Server(place, name, view.charter.digest, PoolBoard(pool.secure))
+        server = Server(place, name, view.charter.digest, Board(pool.secure))
         if not server.declare_void(view.session, reason):
             raise ConflictError(f"{name} has opened session {view.session[:16]} already")
         view = server.review(view.session)

@@ -185,7 +185,7 @@ def visit_sums(
     SecureSumError
         The sum cannot go on; says who is at fault, where that is known.
     """
-    from site_agent.secure.board import PoolBoard
+    from site_agent.secure.board import Board
     from site_agent.secure.charter import require_accepted
     from site_agent.secure.lab import Lab, RosterPolicy
 
@@ -193,7 +193,7 @@ def visit_sums(
     folder = profiles.secure_folder()
     charter = require_accepted(folder, found.secure.charter)
     _require_members(found, found.secure, charter)
-    board = PoolBoard(pool.secure, charter=charter, round_id=found.round_id)
+    board = Board(pool.secure, charter=charter, round_id=found.round_id)
     lab = Lab(folder, site, charter.digest, board)
     purpose = f"round {found.round_id} with the terms {terms.digest}"
     sums = RoundSums(found, lab, purpose, policy or RosterPolicy(), mode, progress)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from site_agent.errors import InvalidInputError, PoolAnswerError
 from site_agent.pool.resources.rounds import SecureSessions
@@ -18,71 +17,11 @@ from site_agent.secure.messages import Post
 from site_agent.secure.session import Session, parse_descriptor
 
 
-class Board(Protocol):
-    """An append-only board with a store of large files.
+class Board:
+    """An append-only board with a store of large files, which a pool keeps.
 
     Laws: what was posted stays as it is; posting the same bytes again changes nothing and
     succeeds; all methods may be called again after the process was killed.
-    """
-
-    def open_session(self, descriptor: bytes) -> str:
-        """Keep a descriptor and return its SHA-256, the session; the same bytes again are fine."""
-        ...
-
-    def sessions(self) -> list[str]:
-        """Return all sessions, in the order in which they were opened."""
-        ...
-
-    def descriptor(self, session: str) -> bytes:
-        """Return a session's descriptor.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such session.
-        """
-        ...
-
-    def post(self, session: str, phase: str, sender: str, envelope: bytes) -> None:
-        """Append a message.
-
-        Raises
-        ------
-        ConflictError
-            The sender has posted other bytes in this phase of the session.
-        NotFoundError
-            There is no such session.
-        """
-        ...
-
-    def posts(self, session: str) -> list[Post]:
-        """Return all messages of a session, in order of arrival."""
-        ...
-
-    def put_blob(self, session: str, sender: str, path: Path) -> str:
-        """Keep a file and return its SHA-256; the same file again is fine."""
-        ...
-
-    def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
-        """Write a kept file to `target`, whole or not at all.
-
-        Parameters
-        ----------
-        most_bytes : int
-            A larger file is not fetched.
-
-        Raises
-        ------
-        DigestMismatchError
-            The file is larger than it can be.
-        NotFoundError
-            The session has no such file.
-        """
-        ...
-
-
-class PoolBoard:
-    """A board that a pool keeps.
 
     Parameters
     ----------
@@ -111,6 +50,7 @@ class PoolBoard:
         self._last: dict[str, int] = {}
 
     def open_session(self, descriptor: bytes) -> str:
+        """Keep a descriptor and return its SHA-256, the session."""
         if self._charter is None:
             raise InvalidInputError("a session can be opened only under a charter")
         found = parse_descriptor(descriptor, self._charter)
@@ -120,10 +60,12 @@ class PoolBoard:
         return _require_session(opened.session_id, descriptor)
 
     def sessions(self) -> list[str]:
+        """Return all sessions, in the order in which they were opened."""
         found = self._sessions.list(self._round_id or "")
         return [each.session_id for each in found][::-1]
 
     def descriptor(self, session: str) -> bytes:
+        """Return a session's descriptor, or raise `NotFoundError`."""
         if session not in self._descriptors:
             descriptor = self._sessions.get(session).descriptor.encode()
             _require_session(session, descriptor)
@@ -131,9 +73,11 @@ class PoolBoard:
         return self._descriptors[session]
 
     def post(self, session: str, phase: str, sender: str, envelope: bytes) -> None:
+        """Append a message; `ConflictError` if the sender has posted another one in this phase."""
         self._sessions.post(session, phase, sender, envelope.decode())
 
     def posts(self, session: str) -> list[Post]:
+        """Return all messages of a session, in order of arrival."""
         known = self._known.setdefault(session, [])
         for each in self._sessions.posts(session, self._last.get(session, 0)):
             known.append(Post(session, each.phase, each.sender, each.envelope.encode()))
@@ -141,9 +85,11 @@ class PoolBoard:
         return [*known]
 
     def put_blob(self, session: str, sender: str, path: Path) -> str:
+        """Keep a file and return its SHA-256."""
         return self._sessions.send_file(session, sender, path)
 
     def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
+        """Write a kept file to `target`, whole or not at all; one above `most_bytes` is refused."""
         self._sessions.receive_file(session, digest, target, most_bytes)
 
 

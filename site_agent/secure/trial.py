@@ -39,7 +39,7 @@ from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.runs.child_process import start, stop
 from site_agent.runs.progress import Progress, no_progress
-from site_agent.secure.board import PoolBoard
+from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.lab import Lab
 from site_agent.secure.session import new_descriptor
@@ -150,7 +150,7 @@ def run_trial(
         layout = trial_layout(settings.parameters)
         with PoolClient(endpoint, tokens[labs[0]]) as pool:
             descriptor = new_descriptor(charter, layout, time.time(), purpose="a trial")
-            session = PoolBoard(pool.secure, charter=charter).open_session(descriptor.to_bytes())
+            session = Board(pool.secure, charter=charter).open_session(descriptor.to_bytes())
         words = ["--poll-seconds", str(settings.poll_seconds), "--charter", charter.digest]
         commands = {
             name: [*server_command, *words, "--site", name, "--folder", str(folder / name)]
@@ -328,7 +328,7 @@ def run(path: Path) -> None:
     chosen = TrialLab.model_validate_json(path.read_bytes())
     folder = path.parent
     with PoolClient() as pool:
-        lab = Lab(folder, chosen.name, chosen.charter, PoolBoard(pool.secure))
+        lab = Lab(folder, chosen.name, chosen.charter, Board(pool.secure))
         numbers = encoded_vector(chosen.number, chosen.parameters, lab.charter.budget)
         layout = trial_layout(chosen.parameters)
         lab.approve_base(layout.base_digest)

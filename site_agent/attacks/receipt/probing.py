@@ -65,14 +65,6 @@ class ProbedReceipt:
     pictures: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class BothSides:
-    """The person of each sample, of either side."""
-
-    own: NDArray[np.str_]
-    others: NDArray[np.str_]
-
-
 def probe_faces(
     artifact: Path,
     sides: FaceSides,
@@ -108,9 +100,9 @@ def probe_faces(
             raise InvalidInputError("leaf sums are attacked with their base: --base FILE")
         findings = attack_leaf_sums(artifact, read_base(base), sides, seed)
     attacks = _gather(findings, progress)
-    counts = BothSides(sides.own.persons, sides.others.persons)
+    persons = sides.own.persons, sides.others.persons
     return ProbedReceipt(
-        make_receipt(artifact, mode, attacks, counts, seed=seed, started=started), pictures
+        make_receipt(artifact, mode, attacks, persons, seed=seed, started=started), pictures
     )
 
 
@@ -151,8 +143,8 @@ def probe_gaze(
     if contributions:
         samples = read_network_contribution(artifact).samples
         attacks += attack_roster(contributions, network, samples)
-    counts = BothSides(sides.own.person, sides.others.person)
-    receipt = make_receipt(artifact, mode, attacks, counts, seed=seed, started=started)
+    persons = sides.own.person, sides.others.person
+    receipt = make_receipt(artifact, mode, attacks, persons, seed=seed, started=started)
     training = training_of(read_network_contribution(artifact))
     if training.dp_epsilon is not None:
         receipt.protection = f"{training.protection.capitalize()}, as the contribution says."
@@ -192,11 +184,13 @@ def make_receipt(
     artifact: Path,
     mode: ReceiptMode,
     attacks: list[AttackFinding],
-    counts: BothSides,
+    persons: tuple[NDArray[np.str_], NDArray[np.str_]],
     *,
     seed: int,
     started: float,
 ) -> PrivacyReceipt:
+    """Return the receipt of attacks; `persons`: of each sample of the site, and of the others."""
+    own, others = persons
     compute = f"{os.cpu_count()} cores ({platform.machine()}), poolctl {version('poolctl')}"
     return PrivacyReceipt(
         mode=mode,
@@ -207,8 +201,8 @@ def make_receipt(
         seed=seed,
         seconds=round(time.monotonic() - started, 1),
         compute=compute,
-        persons=len(set(counts.own)),
-        samples=len(counts.own),
-        held_out_persons=len(set(counts.others)),
-        held_out_samples=len(counts.others),
+        persons=len(set(own)),
+        samples=len(own),
+        held_out_persons=len(set(others)),
+        held_out_samples=len(others),
     )

@@ -12,12 +12,7 @@ from pathlib import Path
 from pool_server.wire.cards import AttackFinding
 from site_agent.attacks.receipt.findings import mean_over_persons, share_of
 from site_agent.attacks.receipt.networks import GazeSides
-from site_agent.attacks.receipt.probing import (
-    BothSides,
-    ProbedReceipt,
-    make_receipt,
-    require_persons_apart,
-)
+from site_agent.attacks.receipt.probing import ProbedReceipt, make_receipt, require_persons_apart
 from site_agent.attacks.smashed import (
     ATTACKERS,
     AttackedPart,
@@ -61,7 +56,7 @@ def probe_smashed_data(
     control = attack_pictures(shadow, victims, settings)
     receipt = make_receipt(
         path, "smashed-data", list(_findings(found, control, victims, settings.seed)),
-        BothSides(victims.person, shadow.person), seed=settings.seed, started=started,
+        (victims.person, shadow.person), seed=settings.seed, started=started,
     )  # fmt: skip
     receipt.protection = f"{noise.words(settings.releases).capitalize()}."
     caption = "The eyes; what attackers A, B and C made of them; the mean eye of other persons"

@@ -87,6 +87,8 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
             done = site.be(name)(*contributing, "--json").data
             assert done["samples"] == len(samples[name])
             assert done["digest"] == held.update_digests[name], "as in one process"
+        weights = poolctl("rounds", "info", key).out
+        assert all(f" {share}% " in weights for share in (30, 33, 37)), "before it is finished"
         # The site that publishes a result has not to be trusted by those that go on with it.
         ended = poolctl("rounds", "finish", key, "--name", "site-c/stepped", "--json").data["round"]
         files = sorted((tmp_path / "home" / "cache" / "rounds").rglob(f"{key}/*.contribution"))

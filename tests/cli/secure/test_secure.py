@@ -14,7 +14,7 @@ import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
 from site_agent import PoolClient
-from site_agent.secure.board import PoolBoard
+from site_agent.secure.board import Board
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab
 from site_agent.secure.server import Server
@@ -48,12 +48,12 @@ class Parties:
         charter = require_accepted(self.folder / LABS[0], self.charter)
         descriptor = new_descriptor(charter, trial_layout(PARAMETERS), time.time())
         with self.client(LABS[0]) as client:
-            return PoolBoard(client.secure, charter=charter).open_session(descriptor.to_bytes())
+            return Board(client.secure, charter=charter).open_session(descriptor.to_bytes())
 
     def serve(self, session: str) -> None:
         with ExitStack() as stack:
             boards = {
-                name: PoolBoard(stack.enter_context(self.client(name)).secure) for name in SERVERS
+                name: Board(stack.enter_context(self.client(name)).secure) for name in SERVERS
             }
             for name in SERVERS * 3:
                 Server(self.folder / name, name, self.charter, boards[name]).act(session)
@@ -61,7 +61,7 @@ class Parties:
     def visit(self, session: str, *, share: bool = False) -> None:
         for number, name in enumerate(LABS):
             with self.client(name) as client:
-                lab = Lab(self.folder / name, name, self.charter, PoolBoard(client.secure))
+                lab = Lab(self.folder / name, name, self.charter, Board(client.secure))
                 if share:
                     lab.approve_base(trial_layout(PARAMETERS).base_digest)
                     numbers = encoded_vector(number, PARAMETERS, lab.charter.budget)
@@ -185,7 +185,7 @@ def test_a_server_serves_until_it_is_stopped(
     assert f"--charter {parties.charter} --site {SERVERS[0]}" in unit.out
     process = start_process("secure", "serve", "--poll-seconds", 0.1, *place)
     with parties.client(LABS[0]) as client:
-        board = PoolBoard(client.secure)
+        board = Board(client.secure)
         wait_until(lambda: bool(board.posts(session)))
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0

@@ -19,7 +19,7 @@ from aggregators.models import StateDict
 from pool_server.merges import running
 from site_agent import PoolClient
 from site_agent.datasets.gaze.generic_layout import write_samples
-from site_agent.secure.board import PoolBoard
+from site_agent.secure.board import Board
 from site_agent.secure.server import Server
 from tests.cli.conftest import Outcome, Run
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
@@ -73,7 +73,7 @@ class Institutions:
                 place = self.folder / name / "secure"
                 [charter] = (place / "charters").glob("*.toml")
                 client = PoolClient(self.pool.url, self.pool.secret(name, "contributor"))
-                board = PoolBoard(stack.enter_context(client).secure)
+                board = Board(stack.enter_context(client).secure)
                 servers.append(Server(place, name, charter.stem, board))
             for server in servers * 3:
                 for session in server.board.sessions():

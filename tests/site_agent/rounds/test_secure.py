@@ -16,7 +16,7 @@ from site_agent import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.rounds.kinds import LeafRefitPart
 from site_agent.rounds.secure import SumVisit, visit_sums
-from site_agent.secure.board import PoolBoard
+from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.server import Server
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
@@ -80,7 +80,7 @@ def test_leaves_that_three_labs_reach_get_their_plain_mean(
         (tmp_path / lab / "own").write_bytes(contribution_bytes(base, 70 + number))
 
     servers = [
-        Server(tmp_path / name / "secure", name, charter.digest, PoolBoard(clients[name].secure))
+        Server(tmp_path / name / "secure", name, charter.digest, Board(clients[name].secure))
         for name in SERVERS
     ]
 

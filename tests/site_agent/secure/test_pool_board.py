@@ -12,7 +12,7 @@ import pytest
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent import PoolClient
 from site_agent.errors import ConflictError, NotFoundError
-from site_agent.secure.board import Board, PoolBoard
+from site_agent.secure.board import Board
 from site_agent.secure.charter import create_charter
 from site_agent.secure.session import new_descriptor
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
@@ -35,7 +35,7 @@ def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Board]]:
     """Return the boards of a lab and of a server."""
     with pool_in_thread(tmp_path_factory.mktemp("board")) as pool:
         clients = [client_of(pool, site) for site in SITES]
-        yield [PoolBoard(clients[0].secure, charter=CHARTER), PoolBoard(clients[-1].secure)]
+        yield [Board(clients[0].secure, charter=CHARTER), Board(clients[-1].secure)]
         for client in clients:
             client.close()
 
