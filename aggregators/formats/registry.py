@@ -176,6 +176,13 @@ def decode_named(decode: Callable[[Buffer], Decoded], data: Buffer, path: Path) 
         raise error.about(str(path)) from error.__cause__
 
 
+def decode_file(decode: Callable[[Buffer], Decoded], path: Path | str) -> Decoded:
+    """Decode a file; large ones are mapped into memory, and a `FormatError` names the file."""
+    with Path(path).open("rb") as file:
+        data = load_bytes(file)
+    return decode_named(decode, data, Path(path))
+
+
 def load_bytes(file: IO[bytes]) -> Buffer:
     """Return the bytes of an open file; a large one is mapped into memory."""
     # Copying a large file costs more than decoding it.

@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from aggregators.errors import ContributionError, ConversionError, FormatError
 from aggregators.formats import write_model
 from aggregators.formats.dlib_stream import Buffer
-from aggregators.formats.registry import decode_named, load_bytes
+from aggregators.formats.registry import decode_file
 from aggregators.formats.safetensors_file import (
     TensorsFormat,
     digest_in_metadata,
@@ -91,10 +91,7 @@ def write_network_contribution(contribution: NetworkContribution, path: Path | s
 
 def read_network_contribution(path: Path | str) -> NetworkContribution:
     """Read a contribution file; tensors are loaded when used."""
-    path = Path(path)
-    with path.open("rb") as file:
-        data = load_bytes(file)
-    return decode_named(decode_network_contribution, data, path)
+    return decode_file(decode_network_contribution, path)
 
 
 def decode_network_contribution(data: Buffer) -> NetworkContribution:

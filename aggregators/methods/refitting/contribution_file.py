@@ -33,7 +33,7 @@ from pydantic import Field, ValidationError
 
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats.dlib_stream import Buffer, view_bytes
-from aggregators.formats.registry import decode_named, load_bytes
+from aggregators.formats.registry import decode_file
 from aggregators.formats.safetensors_file import (
     Contents,
     digest_in_metadata,
@@ -168,10 +168,7 @@ def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
 
 def read_contribution(path: Path | str) -> LeafContribution:
     """Read a contribution file; large arrays are mapped into memory."""
-    path = Path(path)
-    with path.open("rb") as file:
-        data = load_bytes(file)
-    return decode_named(decode_contribution, data, path)
+    return decode_file(decode_contribution, path)
 
 
 def decode_contribution(data: Buffer) -> LeafContribution:
