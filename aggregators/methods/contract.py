@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aggregators.errors import OptionError
+from aggregators.errors import ContributionError, OptionError
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Model, ModelKind, OptimiserState
 
@@ -75,6 +75,22 @@ def check_options(
         raise OptionError(
             f"option {name!r} of {method} is {problem['input']!r}: {problem['msg']}"
         ) from error
+
+
+def require_made_for(
+    base: tuple[str, str], settings: tuple[Mapping[str, Any], Mapping[str, Any]]
+) -> None:
+    """Raise `ContributionError` unless a contribution was made from its round's base, as asked.
+
+    Of base (digests) and settings, each as they are wanted and as they were found.
+    """
+    if base[0] != base[1]:
+        raise ContributionError(
+            f"was made from another base: found {base[1][:16]}..., expected {base[0][:16]}..."
+        )
+    for field, wanted in settings[0].items():
+        if (found := settings[1].get(field)) != wanted:
+            raise ContributionError(f"was made with {field} {found}, the round asks for {wanted}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +176,10 @@ class AggregationMethod(ABC, Generic[OptionsT]):
                 "be that site's own number"
             )
         return ""
+
+    def take_own(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those options of a round that the method takes; the others are for its sites."""
+        return {name: options[name] for name in self.options_type.model_fields if name in options}
 
     @abstractmethod
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:

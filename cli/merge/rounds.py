@@ -91,6 +91,7 @@ def start(
     the method and the training (epochs, batch_size, learning_rate ...). When all sites have
     contributed, or the deadline has passed, any site runs 'poolctl rounds finish'.
     """
+    from aggregators.methods.round_options import protection_of
     from site_agent.rounds.kinds import find_site_part
     from site_agent.rounds.terms import start_round
 
@@ -135,7 +136,7 @@ def start(
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
         f"each site: poolctl rounds contribute {started.round_id} --data "
         f"{find_site_part(started.method).data.upper()}\n"
-        f"{protection_words(started)}"
+        f"{protection_of(started.method, started.options)}"
     )
     return Reply(started, text, [started.round_id])
 
@@ -283,16 +284,6 @@ def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
     return SecureTerms(charter=charter.digest, servers=[*charter.servers])
 
 
-def protection_words(found: RoundResponse) -> str:
-    """Say what differential privacy a round has; rounds of landmark models have none."""
-    from aggregators.methods.round_options import split_options
-    from site_agent.rounds.kinds import find_site_part
-
-    if find_site_part(found.method).data != "gaze":
-        return "no differential privacy"
-    return split_options(found.method, found.options).training.protection
-
-
 def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
@@ -353,6 +344,8 @@ def _shares(found: RoundResponse) -> dict[str, str]:
 
 
 def _description(found: RoundResponse) -> list[str | TableText]:
+    from aggregators.methods.round_options import protection_of
+
     given = {key: value for key, value in found.options.items() if value is not None}
     options = " ".join(f"{key}={value}" for key, value in given.items())
     rows = [
@@ -367,7 +360,7 @@ def _description(found: RoundResponse) -> list[str | TableText]:
         ("description", found.description),
         ("terms", f"signed by {found.created_by.partition('/')[0]}" if found.terms else ""),
         ("combined with", f"{count_words(found.least_others, 'other site')} or more"),
-        ("protection", protection_words(found)),
+        ("protection", protection_of(found.method, found.options)),
         ("secure sum", found.secure and ", ".join(found.secure.servers)),
         ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),
         ("result", found.result),

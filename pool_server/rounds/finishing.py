@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from aggregators.methods import Recipe, RecipeInput, RecipeMethod
 from aggregators.methods.networks import state_path
+from aggregators.methods.round_options import protection_of
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import ModelVersionRecord, RoundRecord, UploadRecord, now_utc
 from pool_server.errors import ConflictError, MergeRefusedError, RoundClosedError
@@ -78,8 +79,8 @@ def request_finish(
 
 def recipe_of(found: RoundRecord) -> Recipe:
     """Return the recipe by which the contributions to a round are combined with its base."""
-    method, base, before = find_round_method(found.method), found.base_version, found.predecessor
-    aggregation = method.aggregation
+    aggregation = find_round_method(found.method).aggregation
+    base, before = found.base_version, found.predecessor
     inputs = [RecipeInput(digest=base.digest, address=address_of(base), file_name=base.file_name)]
     if before is not None and before.state_digest is not None:
         inputs.append(RecipeInput(digest=before.state_digest, file_name=f"{before.key}.state"))
@@ -89,7 +90,7 @@ def recipe_of(found: RoundRecord) -> Recipe:
     ]
     return Recipe(
         method=RecipeMethod(name=aggregation.name, version=aggregation.version),
-        options=method.merge_options(found.options),
+        options=aggregation.take_own(found.options),
         inputs=tuple(inputs),
     )
 
@@ -130,7 +131,7 @@ def finish_round(run: MergeRun) -> UploadRecord:
             digest=made["digest"],
             file_name=base.file_name,
             description=f"Round {found.number} of {found.rounds_total} ({found.key}), combined by "
-            f"the pool; {find_round_method(found.method).protection(found.options)}",
+            f"the pool; {protection_of(found.method, found.options)}",
             recipe=made["recipe"],
             despite_withdrawal=request.despite_withdrawal,
         )

@@ -66,28 +66,21 @@ class RoundMethod:
         """Return the options in full; raise `RoundRefusedError` for one that is unknown or bad."""
         raise NotImplementedError
 
-    def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Return those options of a round that `aggregators.merge` takes."""
-        return {}
-
     def require_sites(self, sites: int, options: Mapping[str, Any]) -> None:
         """Raise `RoundRefusedError` if so few sites cannot be combined with these options."""
         from aggregators.errors import OptionError
         from aggregators.methods.contract import check_options
 
-        own = check_options(self.aggregation.options_type, self.merge_options(options), self.name)
+        method = self.aggregation
+        own = check_options(method.options_type, method.take_own(options), self.name)
         try:
-            self.aggregation.require_sites(sites, own)
+            method.require_sites(sites, own)
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
     def require_base(self, base: ModelVersionRecord) -> None:
         """Raise `RoundRefusedError` unless rounds can be held with this base."""
         raise NotImplementedError
-
-    def protection(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
-        """Return what differential privacy the sites' training has, in a few words."""
-        return "no differential privacy"
 
     def cover_rounds(self, options: Mapping[str, Any], rounds: int) -> dict[str, Any]:
         """Return the options of a series of so many rounds, over which epsilon is counted."""
@@ -122,23 +115,6 @@ class RoundMethod:
         raise NotImplementedError
 
 
-def require_settings(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raise `RefusedError` for the first setting of a contribution that the round has otherwise."""
-    for field, wanted in expected.items():
-        if found.get(field) != wanted:
-            raise RefusedError(
-                f"was made with {field} {found.get(field)}, the round asks for {wanted}"
-            )
-
-
-def require_same_base(expected: str, found: str) -> None:
-    """Raise `RefusedError` for a contribution to another base."""
-    if found != expected:
-        raise RefusedError(
-            f"was made from another base: found {found[:16]}..., expected {expected[:16]}..."
-        )
-
-
 LEVEL_BY_LEVEL = "level-by-level"
 
 
@@ -165,15 +141,17 @@ class LeafRefitRounds(RoundMethod):
                 hint="Leave it out; --mode level-by-level holds one round for each level.",
             )
         first = {"level": 1} if mode == LEVEL_BY_LEVEL else {}
-        own, fit = _split_refit(options)
         try:
-            weighing = check_options(CappedOptions, own, self.name).model_dump()
-            return refit_settings(**{**fit, **first, "mode": mode}).shared() | weighing
+            own = check_options(CappedOptions, self.aggregation.take_own(options), self.name)
+            fit = {**self._fit(options), **first, "mode": mode}
+            return refit_settings(**fit).shared() | own.model_dump()
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
-    def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return _split_refit(options)[0]
+    def _fit(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the sites' fit."""
+        own = self.aggregation.take_own(options)
+        return {name: value for name, value in options.items() if name not in own}
 
     def require_base(self, base: ModelVersionRecord) -> None:
         members = base.fingerprint.get("members", 1)
@@ -205,6 +183,7 @@ class LeafRefitRounds(RoundMethod):
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
         from aggregators.formats import read_model
+        from aggregators.methods.contract import require_made_for
         from aggregators.methods.refitting import (
             RefitSettings,
             forest_digest,
@@ -217,10 +196,12 @@ class LeafRefitRounds(RoundMethod):
         model = read_model(base, max_bytes=base.stat().st_size)
         if not isinstance(model, ShapePredictor):
             raise RefusedError("the base is no single landmark model")
-        require_same_base(forest_digest(model), contribution.base_digest)
-        settings = RefitSettings.model_validate(_split_refit(options)[1])
+        settings = RefitSettings.model_validate(self._fit(options))
         forest = thin_base(model, settings.thin)
-        require_settings(settings.resolved(forest).shared(), contribution.settings)
+        require_made_for(
+            (forest_digest(model), contribution.base_digest),
+            (settings.resolved(forest).shared(), contribution.settings),
+        )
         if not contribution.counts.any() or not contribution.changes.any():
             # Whoever sends nothing takes no part, but makes the sum that of one site fewer.
             raise RefusedError("changes no leaf: too few faces reach any of them")
@@ -236,12 +217,6 @@ class LeafRefitRounds(RoundMethod):
             "samples": int(contribution.counts.sum(dtype="int64")),
             "settings": dict(contribution.settings),
         }
-
-
-def _split_refit(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of the mean, and those of the sites' fit."""
-    fit = dict(options)
-    return {name: fit.pop(name) for name in ("weight_cap",) if name in fit}, fit
 
 
 def _levels_of(base: ModelVersionRecord) -> int:
@@ -269,12 +244,6 @@ class NetworkRounds(RoundMethod):
             return self._split(options).together()
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
-
-    def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return self._split(options).own.model_dump(mode="json")
-
-    def protection(self, options: Mapping[str, Any]) -> str:
-        return self._split(options).training.protection
 
     def require_base(self, base: ModelVersionRecord) -> None:
         if base.kind != "network" or base.format != _FORMAT:

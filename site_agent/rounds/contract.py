@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -223,11 +222,6 @@ class SitePart(ABC):
     def same_origin(base: Path, result: Path) -> bool:
         """Return whether a file can be the result of a round with this base."""
         raise NotImplementedError
-
-    @staticmethod
-    @abstractmethod
-    def own_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those options of a round with which contributions are combined."""
 
     @abstractmethod
     def inputs(self, rules: ContributionRules) -> list[Any]:

@@ -57,13 +57,9 @@ class LeafRefitPart(SitePart):
 
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
         seed = choice.seed + _times_through(pool, found)
-        own = cls.own_options(found.method, found.options)
+        own = METHODS[found.method].take_own(found.options)
         fit = {name: value for name, value in found.options.items() if name not in own}
         return cls(found, faces, refit_settings(**{**fit, "seed": seed}), choice)
-
-    @staticmethod
-    def own_options(_method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: options[name] for name in ("weight_cap",) if name in options}
 
     @staticmethod
     def same_origin(base: Path, result: Path) -> bool:
@@ -213,12 +209,6 @@ class NetworkPart(SitePart):
         from site_agent.federated.local_training import count_honest
 
         return 1 if self.found.secure is None else count_honest(self.found.participants)
-
-    @staticmethod
-    def own_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        from aggregators.methods.round_options import split_options
-
-        return split_options(method, options).own.model_dump(mode="json")
 
     def inputs(self, rules: ContributionRules) -> list[Any]:
         from site_agent.datasets.network_data import digest_data

@@ -238,7 +238,6 @@ def require_own_result(pool: PoolClient, found: RoundResponse, site: str) -> Non
 def _make_result(pool: PoolClient, found: RoundResponse, site: str) -> Path:
     """Combine a round's base with the verified sum, as the pool has to; keep the file."""
     from aggregators.methods import merge
-    from site_agent.rounds.kinds import find_site_part
 
     folder = round_folder(pool, found.round_id)
     result = folder / "result"
@@ -268,7 +267,7 @@ def _make_result(pool: PoolClient, found: RoundResponse, site: str) -> Path:
     merge(
         found.method,
         [*inputs, total],
-        options=find_site_part(found.method).own_options(found.method, found.options),
+        options=METHODS[found.method].take_own(found.options),
         output=result,
         output_format=base.format if base.format in formats else formats[0],
     )

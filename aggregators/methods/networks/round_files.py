@@ -58,6 +58,7 @@ from aggregators.formats.safetensors_file import (
     require_metadata,
     require_metadata_keys,
 )
+from aggregators.methods.contract import require_made_for
 from aggregators.methods.networks.class_statistics import (
     STATISTICS,
     check_statistics,
@@ -312,15 +313,7 @@ def check_network_contribution(
     IncompatibleModelsError
         Its entries are not those of the base.
     """
-    if contribution.base_digest != base_digest:
-        raise ContributionError(
-            f"was made from another base: found {contribution.base_digest[:16]}..., "
-            f"expected {base_digest[:16]}..."
-        )
-    for field, wanted in settings.items():
-        if contribution.settings.get(field) != wanted:
-            found = contribution.settings.get(field)
-            raise ContributionError(f"was made with {field} {found}, the round asks for {wanted}")
+    require_made_for((base_digest, contribution.base_digest), (settings, contribution.settings))
     if contribution.holds != "differences":
         raise ContributionError(f"holds {contribution.holds}, expected differences from the base")
     infos = base.infos
