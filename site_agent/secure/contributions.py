@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,16 +26,8 @@ from aggregators.secure_sum.sharing import NUMBER_BYTES, UInt64
 from site_agent.errors import InvalidInputError
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedContribution:
-    """The vector that a lab shares.
-
-    Attributes
-    ----------
-    layout : SumLayout
-        The same at all labs of a round.
-    numbers : uint64, shape (size of the layout,)
-    """
+class EncodedContribution(NamedTuple):
+    """The vector that a lab shares: uint64, shape (size of the layout,)."""
 
     layout: SumLayout
     numbers: UInt64

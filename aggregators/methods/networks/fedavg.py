@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods.contract import CappedOptions, Combined, Progress
+from aggregators.methods.contract import CappedOptions, Combined, OptionsT, Progress
 from aggregators.methods.networks.updates import (
     NetworkMethod,
     Updates,
@@ -32,7 +33,36 @@ class MeanOptions(CappedOptions):
     )
 
 
-class FedAvg(NetworkMethod[MeanOptions]):
+Average = Callable[[str, slice, Float64], Float64]
+"""Takes an entry's name, a block and the updates (sites, numbers); returns (numbers,)."""
+
+
+class MeanMethod(NetworkMethod[OptionsT]):
+    """Base of the methods that average contributions, or networks, by the weights of sites."""
+
+    def averaging(self, updates: Updates, weights: Float64) -> Average:  # noqa: ARG002
+        """Return what averages a block."""
+        return lambda _name, _block, rows: weighted_mean(rows, weights)
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: OptionsT, _progress: Progress, /
+    ) -> Combined:
+        updates = collect_updates(sub_models, self.name)
+        if len(updates.sites) == 1 and updates.base is None:
+            return Combined(network_of(updates.sites[0]))
+        weights = site_weights(updates, options)  # type: ignore[arg-type]
+        average = self.averaging(updates, weights)
+
+        def combine(name: str, block: slice, rows: Float64) -> Float64:
+            require_numbers(updates, name, rows)
+            return average(name, block, rows)
+
+        network = stream_network(updates, combine, pick_first(updates))
+        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
+        return Combined(network, warnings)
+
+
+class FedAvg(MeanMethod[MeanOptions]):
     """``w = sum(n_k w_k) / sum(n_k)`` for every floating-point entry, in float64.
 
     The inputs are networks, with weights that are usually numbers of training samples; or a
@@ -50,22 +80,6 @@ class FedAvg(NetworkMethod[MeanOptions]):
     version = 2
     summary = "weighted mean of networks' parameters"
     options_type = MeanOptions
-
-    def combine(
-        self, sub_models: SubModels[MergeInput], options: MeanOptions, _progress: Progress, /
-    ) -> Combined:
-        updates = collect_updates(sub_models, self.name)
-        if len(updates.sites) == 1 and updates.base is None:
-            return Combined(network_of(updates.sites[0]))
-        weights = site_weights(updates, options)
-
-        def combine(name: str, _block: slice, rows: Float64) -> Float64:
-            require_numbers(updates, name, rows)
-            return weighted_mean(rows, weights)
-
-        network = stream_network(updates, combine, pick_first(updates))
-        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
-        return Combined(network, warnings)
 
 
 def site_weights(updates: Updates, options: MeanOptions) -> Float64:

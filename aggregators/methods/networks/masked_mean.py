@@ -17,27 +17,18 @@ from pydantic import Field
 
 from aggregators.methods.contract import Combined, OptionsT, Progress
 from aggregators.methods.networks.fedavg import (
+    Average,
     FedAvg,
+    MeanMethod,
     MeanOptions,
-    require_numbers,
-    site_weights,
     weighted_mean,
 )
-from aggregators.methods.networks.updates import (
-    NetworkMethod,
-    Updates,
-    collect_updates,
-    find_differing_counters,
-    pick_first,
-    require_base,
-    stream_network,
-    warn_of_lone_mover,
-)
+from aggregators.methods.networks.updates import Updates, require_base
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Float64, MergeInput, NetworkContribution
 
 
-class MaskedMean(NetworkMethod[OptionsT]):
+class MaskedMean(MeanMethod[OptionsT]):
     """``w = base + sum(n_k m_k d_k) / sum(n_k m_k)``, and the base where no site shares.
 
     ``d_k`` are the differences of a site, ``m_k`` is 1 where it shares a number. Without masks
@@ -51,25 +42,22 @@ class MaskedMean(NetworkMethod[OptionsT]):
         """Return None: networks without a base have no masks, and `fedavg` merges them."""
 
     def combine(
-        self, sub_models: SubModels[MergeInput], options: OptionsT, _progress: Progress, /
+        self, sub_models: SubModels[MergeInput], options: OptionsT, progress: Progress, /
     ) -> Combined:
         require_base(sub_models, self.name)
-        updates = collect_updates(sub_models, self.name)
-        weights = site_weights(updates, options)  # type: ignore[arg-type]
+        return super().combine(sub_models, options, progress)
 
+    def averaging(self, updates: Updates, weights: Float64) -> Average:
         # An entry is combined block by block, and its bits are unpacked as a whole.
         @lru_cache(maxsize=1)
         def entry_masks(name: str) -> list[NDArray[np.bool_] | None]:
             return _entry_masks(updates, name)
 
-        def combine(name: str, block: slice, rows: Float64) -> Float64:
-            require_numbers(updates, name, rows)
+        def average(name: str, block: slice, rows: Float64) -> Float64:
             masks = _block_masks(entry_masks(name), block)
             return weighted_mean(rows, weights) if masks is None else _mean(rows, masks, weights)
 
-        network = stream_network(updates, combine, pick_first(updates))
-        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
-        return Combined(network, warnings)
+        return average
 
 
 def _entry_masks(updates: Updates, name: str) -> list[NDArray[np.bool_] | None]:
