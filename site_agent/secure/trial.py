@@ -3,9 +3,9 @@
 Nothing is shared between them but the pool. Every party reaches it through a relay that counts the
 bytes at its sockets.
 
-A lab is ``python -m site_agent.secure.trial FILE``; the file is JSON of `TrialLab`. It draws a
-vector, takes part in the session, verifies the result and writes what it found beside the file. It
-can be killed and started again.
+A lab is ``python -m site_agent.secure.trial FILE``, with its task in the file. It draws a vector,
+takes part in the session, verifies the result and writes what it found beside the file. It can be
+killed and started again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from pydantic import BaseModel
 
 from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.models import Float32
@@ -157,17 +156,9 @@ def run_trial(
             for name in servers
         }
         for number, name in enumerate(labs):
-            chosen = TrialLab(
-                name=name,
-                number=number,
-                parameters=settings.parameters,
-                charter=charter.digest,
-                session=session,
-                full=settings.full,
-                poll_seconds=settings.poll_seconds,
-            )
+            task = [name, number, charter.digest, session, asdict(settings)]
             path = folder / name / "trial.json"
-            path.write_text(chosen.model_dump_json())
+            path.write_text(json.dumps(task))
             commands[name] = [sys.executable, "-m", "site_agent.secure.trial", str(path)]
         progress(0.1, f"{len(servers)} servers and {len(labs)} labs")
         started_s = time.monotonic()
@@ -292,18 +283,6 @@ _SPREAD = 0.01
 _MOST_WEIGHT = 1000
 
 
-class TrialLab(BaseModel):
-    """The task of one lab of a trial."""
-
-    name: str
-    number: int
-    parameters: int
-    charter: str
-    session: str
-    full: bool
-    poll_seconds: float
-
-
 def trial_layout(parameters: int) -> SumLayout:
     """Return the layout of one vector of float32."""
     entry = SumEntry(name="vector", dtype="F32", shape=(parameters,))
@@ -325,25 +304,25 @@ def encoded_vector(number: int, parameters: int, budget: BitBudget) -> UInt64:
 
 def run(path: Path) -> None:
     """Take part in the session that a file describes."""
-    chosen = TrialLab.model_validate_json(path.read_bytes())
-    folder = path.parent
+    name, number, charter, session, given = json.loads(path.read_bytes())
+    settings, folder = TrialSettings(**given), path.parent
     with PoolClient() as pool:
-        lab = Lab(folder, chosen.name, chosen.charter, Board(pool.secure))
-        numbers = encoded_vector(chosen.number, chosen.parameters, lab.charter.budget)
-        layout = trial_layout(chosen.parameters)
+        lab = Lab(folder, name, charter, Board(pool.secure))
+        numbers = encoded_vector(number, settings.parameters, lab.charter.budget)
+        layout = trial_layout(settings.parameters)
         lab.approve_base(layout.base_digest)
         started_s = time.monotonic()
-        while not lab.share(chosen.session, layout, numbers):
-            time.sleep(chosen.poll_seconds)
-        wanted = "opening" if chosen.full else "result"
-        while not lab.visit(chosen.session).has(wanted):
-            if lab.review(chosen.session).voids:
-                raise SecureSumError(lab.review(chosen.session).faults)
-            time.sleep(chosen.poll_seconds)
-        mode: Mode = "full" if chosen.full else "servers"
-        written = lab.finish(chosen.session, folder / "sum.contribution", mode)
+        while not lab.share(session, layout, numbers):
+            time.sleep(settings.poll_seconds)
+        wanted = "opening" if settings.full else "result"
+        while not lab.visit(session).has(wanted):
+            if lab.review(session).voids:
+                raise SecureSumError(lab.review(session).faults)
+            time.sleep(settings.poll_seconds)
+        mode: Mode = "full" if settings.full else "servers"
+        written = lab.finish(session, folder / "sum.contribution", mode)
     found = {
-        "name": chosen.name,
+        "name": name,
         "sum_digest": written.sum_digest,
         "file_digest": written.file_digest,
         "weight": written.weight,

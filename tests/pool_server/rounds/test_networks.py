@@ -32,7 +32,8 @@ from tests.pool_server.rounds.round_driver import (
     upload_base,
 )
 
-NETWORK_METHODS = [name for name, each in METHODS.items() if each.contribution == "network-update"]
+METHODS_OF_EACH_KIND = ("fedavg", "fedadam", "trimmed-mean", "krum", "fedcpf", "fedpac")
+"""A plain mean, with an optimiser's state, with votes of several sizes, masks, and replies."""
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +123,8 @@ def test_what_does_not_fit_is_refused(
     assert found in refused.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("method", NETWORK_METHODS)
-def test_every_method_combines_as_merge_does(
+@pytest.mark.parametrize("method", METHODS_OF_EACH_KIND)
+def test_the_pool_combines_as_merge_does(
     pool: PoolDriver, base: tuple[StateDict, str], method: str
 ) -> None:
     own = {"trim": 0.4} if method == "trimmed-mean" else {}  # of three, or it trims nobody
