@@ -39,7 +39,7 @@ ATTACKS = SIGNALS | GRADIENTS | {"shadow model", "public references"}
 def overfitted() -> tuple[Leak, Candidates]:
     """A network that knows samples by heart, and these samples with others."""
     samples = samples_at(1, 32)
-    training = make_plan("fedavg", {"epochs": 40, "batch_size": 8}, rounds=1).training
+    training = make_plan("fedavg", {"epochs": 70, "batch_size": 8}, rounds=1).training
     base = new_network("gaze-lenet", 2)
     made = train_contribution(
         base, "0" * 64, samples[:16], training, site="site-1", round_number=1, guarded=False

@@ -214,6 +214,7 @@ class TestLedger:
         """Kill it at moments all over: a file that was written has its line in the ledger."""
         settings = LocalTraining(batch_size=2, dp_epsilon=3.0)
         base, samples = new_network("gaze-lenet", 3), samples_at(1, 16)
+        assert plan_privacy(settings, 16).noise_multiplier > 0, "found once, for all copies"
 
         def release_for_ever(run: int) -> None:
             for number in itertools.count(1):
