@@ -24,7 +24,6 @@ from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.eyeblink.blinks.finding import Blink, find_blinks
-from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder, mean_of_valid_eyes
@@ -32,6 +31,7 @@ from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.faces.models import open_detector, open_landmarks
 from site_agent.training.ert import ErtSettings, train_ert
+from tests.site_agent.eyeblink.matching import match_blinks
 
 FOLDER = Path(tempfile.gettempdir()) / "poolctl-blink-speed"
 

@@ -34,7 +34,6 @@ from site_agent.datasets.synthetic.portraits import Portrait, background, draw_p
 from site_agent.datasets.synthetic.rendering import Light, paint_head
 from site_agent.evaluation import evaluate_model
 from site_agent.eyeblink.blinks.finding import find_blinks
-from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import eye_sample
 from site_agent.eyeblink.openness.signal import calibrate, without_unjudged
@@ -42,6 +41,7 @@ from site_agent.eyeblink.records import EyeTrace, Float64, TraceBuilder, UInt8
 from site_agent.eyeblink.video.frames import Frame
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.training.ert import train_ert
+from tests.site_agent.eyeblink.matching import match_blinks
 
 RATE_HZ = 30.0
 SIZE = (320, 240)

@@ -14,7 +14,6 @@ import pytest
 
 from site_agent.datasets.synthetic import write_blink_video
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceSettings
 from site_agent.eyeblink.pipeline import (
     BlinkAnalysisSettings,
@@ -23,6 +22,7 @@ from site_agent.eyeblink.pipeline import (
 )
 from site_agent.eyeblink.session import BlinkSession
 from site_agent.eyeblink.video.frames import VideoReader
+from tests.site_agent.eyeblink.matching import match_blinks
 
 Picture = np.typing.NDArray[np.uint8]
 TICKS_PER_S = 90_000

@@ -13,7 +13,6 @@ import pytest
 from aggregators.formats import read_model, write_model
 from aggregators.models import ShapePredictor
 from site_agent.errors import BlinkAnalysisError, FaceModelError
-from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.face.finding import FaceFollower, FaceSettings
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.openness.traces import read_trace
@@ -23,6 +22,7 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.faces.models import open_detector, open_landmarks
 from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.site_agent.eyeblink.matching import match_blinks
 from tests.site_agent.faces.test_detector import small_detector, small_predictor
 
 

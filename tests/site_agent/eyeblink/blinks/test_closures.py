@@ -9,10 +9,11 @@ import pytest
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.finding import BlinkSettings, doubts_of, find_blinks, judge_blinks
-from site_agent.eyeblink.blinks.statistics import blink_statistics, match_blinks
+from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.openness.signal import calibrate, fraction_eyelid_closure
 from tests.site_agent.eyeblink.drawn_lids import DrawnLids, LidDrawing, draw_lids
 from tests.site_agent.eyeblink.drawn_traces import Float64, trace_of
+from tests.site_agent.eyeblink.matching import match_blinks
 
 
 def found_of(drawn: DrawnLids) -> list[tuple[str, float, float]]:

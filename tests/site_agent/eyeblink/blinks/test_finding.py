@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
 from site_agent.eyeblink.blinks.finding import blink_of_frame, find_blinks
-from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.openness.traces import read_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
+from tests.site_agent.eyeblink.matching import match_blinks
 
 RECORDINGS = {
     "plain": Drawing(),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.eyeblink.blinks.statistics import match_blinks, match_blinks_to_points
+from tests.site_agent.eyeblink.matching import match_blinks, match_blinks_to_points
 
 
 def test_each_interval_is_used_once() -> None:

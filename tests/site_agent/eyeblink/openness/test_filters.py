@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.signal import savgol_filter
 
 from site_agent.eyeblink.blinks.finding import find_blinks
-from site_agent.eyeblink.blinks.statistics import match_blinks
 from site_agent.eyeblink.conditioning.cr_onset import local_parabolas
 from site_agent.eyeblink.openness.sampling import FilterSettings, filtered_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
+from tests.site_agent.eyeblink.matching import match_blinks
 
 FILTER = FilterSettings(filter="savgol", filter_ms=120.0)
 
