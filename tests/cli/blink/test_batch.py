@@ -77,7 +77,7 @@ def test_a_study_from_a_table(table: Path, study: tuple[Path, Outcome], poolctl:
     words = ("blink", "batch", table, "-o", folder, "--json")
     data = poolctl(*words, "--set", "cr_threshold=0.2").data
     assert [item["state"] for item in data["sessions"]] == ["skipped"] * 4
-    assert data["sessions"][0]["conditioning"]["n_trials"] == 12
+    assert data["sessions"][0]["conditioning"]["n_trials"] == 6
     assert data["learning"][""][0]["measure"] == "cr_percent"
     assert Path(data["files"]["learning_picture"]).is_file()
     planned = poolctl(*words, "--dry-run").data

@@ -76,7 +76,7 @@ def test_the_tables_of_a_study(table: Path, finished: Path) -> None:
     rows = rows_of(finished / "sessions.csv")
     assert [row["session"] for row in rows] == ["p0s1", "p0s2", "p1s1", "p1s2"]
     for row in rows:
-        assert 0 < int(row["n_cs_valid"]) <= int(row["n_trials"]) == 12
+        assert 0 < int(row["n_cs_valid"]) <= int(row["n_trials"]) == 6
         assert int(row["blinks"]) > 0
     first = [float(row["cr_percent"]) for row in rows if row["session_number"] == "1"]
     second = [float(row["cr_percent"]) for row in rows if row["session_number"] == "2"]
