@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sqlalchemy import ColumnElement, Row, Select, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, func, or_, select, tuple_
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.activity.events import write_event
@@ -18,12 +18,14 @@ from pool_server.database.records import (
     ModelVersionRecord,
     SiteRecord,
 )
+from pool_server.errors import QueryError
 from pool_server.http import parameters
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
-from pool_server.registry.access import listed_for, readable_by
+from pool_server.registry.access import ANY, listed_for, readable_by
+from pool_server.registry.query import read_address
 from pool_server.registry.service import VersionToName, find_named
 from pool_server.wire import evaluations
 from pool_server.wire.names import ModelAddress
@@ -116,8 +118,9 @@ def matrix(
     found = find_measured_models(session, caller, query)
     page, next_cursor = parameters.cut_page(found, query.limit)
     cells: dict[str, list[evaluations.MatrixCell]] = defaultdict(list)
-    for record, site, value, low, high in list_cells(
-        session, caller, {row[1] for row in page}, query
+    digests = {row[1] for row in page}
+    for record, site, value, low, high in (
+        list_cells(session, caller, digests, query) if digests else ()
     ):
         cell = parameters.describe(
             evaluations.MatrixCell, record, site=site, value=value, low=low, high=high
@@ -231,7 +234,14 @@ def find_measured_models(
         .join(EvaluationRecord.site)
         .where(*_measured_as(query), known_to(caller))
     )
-    conditions = [listed_for(caller), ModelVersionRecord.digest.in_(measured)]
+    named = [_read_exact(each) for each in query.model]
+    conditions = [
+        listed_for(caller, ANY if named else None),
+        ModelVersionRecord.digest.in_(measured),
+    ]
+    if named:
+        place = tuple_(SiteRecord.name, ModelRecord.name, ModelVersionRecord.number)
+        conditions.append(place.in_(named))
     if query.kind is not None:
         conditions.append(ModelVersionRecord.kind == query.kind)
     if query.site is not None:
@@ -255,6 +265,13 @@ def find_measured_models(
         .order_by(ModelVersionRecord.id.desc())
         .limit(query.limit + 1)
     ).all()
+
+
+def _read_exact(text: str) -> tuple[str, str, int]:
+    address = read_address(text)
+    if not address.reference.isdecimal():
+        raise QueryError(f"model={text!r} has no number of a version, expected SITE/NAME@NUMBER")
+    return address.site, address.name, int(address.reference)
 
 
 def list_cells(

@@ -30,11 +30,10 @@ from pool_server.database.records import (
 )
 from pool_server.errors import MissingError
 from pool_server.http.identity import Caller, SignedIn, needs
-from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession
 from pool_server.registry.access import curates_pool, readable, readable_by
-from pool_server.registry.repository import among, bare_versions, visible_addresses
-from pool_server.registry.service import resolve_version
+from pool_server.registry.repository import among, visible_addresses
+from pool_server.registry.service import VersionToName
 from pool_server.wire.merges import list_named_digests, strip_names
 from pool_server.wire.models import CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM, LineageResponse
 from pool_server.wire.names import Digest, ModelAddress
@@ -54,20 +53,14 @@ _NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
     summary="Show where a version comes from",
     response_model=LineageResponse,
 )
-def read_lineage(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: SignedIn,
-    session: ReadingSession,
-    site: SiteName,
-    name: ModelName,
-    reference: Reference,
-    recipes: WithRecipes = False,
+def read_lineage(
+    caller: SignedIn, session: ReadingSession, version: VersionToName, recipes: WithRecipes = False
 ) -> Response:
     """Return all ancestors and descendants, and the recipe.
 
     Ancestors that the pool does not have appear by their digest alone. Nodes say whether they
     were withdrawn, or flagged because of what they hold.
     """
-    version = resolve_version(session, caller, site, name, reference, versions=bare_versions)
     return _respond(
         trace_lineage(session, caller, version.digest, version_id=version.id, with_recipes=recipes)
     )
@@ -140,7 +133,8 @@ def trace_lineage(
     )
     foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
     named = {digest for document in foreign for digest in list_named_digests(document)} - placed
-    placed.update(visible_addresses(session, caller, named))
+    if named:
+        placed.update(visible_addresses(session, caller, named))
     for digest, document, knows_inputs in recipes:
         shown_recipe = document if knows_inputs else strip_names(document, placed)
         nodes[digest]["recipe"] = shown_recipe

@@ -22,8 +22,8 @@ from pool_server.database.records import (
 from pool_server.http.identity import Caller
 from pool_server.lineage.family import ancestors_of, descendants_of
 from pool_server.registry.access import DELETED, readable_by
-from pool_server.registry.repository import granted_versions
-from pool_server.registry.withdrawal_status import standing_options
+from pool_server.registry.repository import bare_versions, granted_versions
+from pool_server.registry.withdrawal_status import standing_options, successor_options
 
 
 def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:
@@ -139,13 +139,14 @@ def owns_data_in(session: Session, site_id: int, digests: Collection[str]) -> bo
 
 
 def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
-    """Return every version of a file and of all that was made from it, with its standing.
+    """Return every version of a file and of all that was made from it, with its successors.
 
     Versions of other models with the same bytes are among them; deleted ones are not.
     """
     tree = descendants_of(literal(digest))
     return session.scalars(
-        _standing_versions()
+        bare_versions()
+        .options(*successor_options())
         .where(
             ModelVersionRecord.digest.in_(select(tree.c.digest)),
             ModelVersionRecord.state != DELETED,

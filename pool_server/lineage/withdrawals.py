@@ -53,7 +53,7 @@ _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
     dependencies=[needs("withdrawals")],
 )
 def preview_withdrawal(
-    caller: Uploader, session: ReadingSession, version: service.VersionToRead
+    caller: Uploader, session: ReadingSession, version: service.VersionToName
 ) -> wire.WithdrawalPreview:
     """Return what would be flagged and which sites would be notified, without changing anything.
 

@@ -8,16 +8,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from sqlalchemy import Select
-from sqlalchemy.orm import Session, undefer
+from sqlalchemy.orm import undefer
 
 from aggregators.methods.registry import find_method, merge_keys
 from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import MergeRefusedError
-from pool_server.http.identity import Caller, SignedIn, needs
+from pool_server.http.identity import SignedIn, needs
 from pool_server.http.session import ReadingSession
+from pool_server.registry.access import viewing_site
 from pool_server.registry.query import read_address
 from pool_server.registry.repository import bare_versions
-from pool_server.registry.service import resolve_version
+from pool_server.registry.responses import describe_page
+from pool_server.registry.service import resolve_versions
 from pool_server.registry.withdrawal_status import address_of
 from pool_server.wire.merges import MOST_COMPARED, FitResponse
 
@@ -31,7 +33,7 @@ def show_fit(
     model: Annotated[
         list[str],
         Query(
-            min_length=2,
+            min_length=1,
             max_length=MOST_COMPARED,
             description="Addresses; repeat it for each model.",
             examples=[["pool://site-a/face-68@2", "pool://site-b/face-68@1"]],
@@ -39,14 +41,11 @@ def show_fit(
     ],
 ) -> FitResponse:
     """Return the methods that can merge all of these models, or what differs between them."""
-    return describe_fit([_find(session, caller, each) for each in model])
-
-
-def _find(session: Session, caller: Caller, text: str) -> ModelVersionRecord:
-    address = read_address(text)
-    return resolve_version(
-        session, caller, address.site, address.name, address.reference, versions=_with_fingerprints
-    )
+    addresses = [read_address(each) for each in model]
+    versions = resolve_versions(session, caller, addresses, versions=_with_fingerprints)
+    fit = describe_fit(versions)
+    fit.versions = describe_page(session, [each.id for each in versions], viewing_site(caller))
+    return fit
 
 
 def _with_fingerprints() -> Select[ModelVersionRecord]:

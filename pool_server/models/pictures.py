@@ -21,7 +21,7 @@ from pool_server.errors import FormatRefusedError, MissingError
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.session import Parts, ServerParts
 from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
-from pool_server.registry.repository import find_anywhere
+from pool_server.registry.repository import bare_versions, find_anywhere
 from pool_server.wire.names import Digest
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
@@ -87,7 +87,7 @@ def find_picture(
 ) -> PictureRecord | None:
     """Return a picture that was drawn before; None where it is still to be drawn."""
     with parts.database.read() as session:
-        if find_anywhere(session, caller, digest) is None:
+        if find_anywhere(session, caller, digest, bare_versions) is None:
             raise MissingError(
                 f"the pool has no model with digest {digest}",
                 code="version_not_found",

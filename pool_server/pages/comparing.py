@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -14,14 +13,13 @@ from starlette.responses import Response
 from pool_server.errors import RefusedError
 from pool_server.pages import words
 from pool_server.pages.forms import Form, read_form
-from pool_server.pages.matrix import build_matrix, row_of
-from pool_server.pages.model import exact_path, find_version
+from pool_server.pages.matrix import Matrix, build_matrix, row_of
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.data_use_rules import Purpose
-from pool_server.wire.evaluations import EvaluationPage
+from pool_server.wire.evaluations import EvaluationMatrix, MatrixRow
 from pool_server.wire.merges import MOST_COMPARED, FitResponse, MergeJobResponse
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
@@ -62,11 +60,11 @@ async def _show(
             f"{len(addresses)} models were chosen, expected 2 to {MOST_COMPARED}",
             hint="Go back, and tick fewer.",
         )
-    versions = await asyncio.gather(*(find_version(api, each) for each in addresses))
+    fit = FitResponse(methods=[])
+    if addresses:
+        fit = await _fit(api, addresses)
+    versions = fit.versions
     names = [words.short(each.address) for each in versions]
-    fit = None
-    if len(versions) > 1:
-        fit = await api.get(FitResponse, "/merges/fit", model=[each.address for each in versions])
     facts = _facts(versions)
     return await show(
         visitor,
@@ -86,6 +84,10 @@ async def _show(
         purposes=PURPOSES,
         form=form,
     )
+
+
+async def _fit(api: PoolApi, addresses: Sequence[ModelAddress]) -> FitResponse:
+    return await api.get(FitResponse, "/merges/fit", model=[str(each) for each in addresses])
 
 
 def _parse(text: str) -> ModelAddress:
@@ -125,18 +127,22 @@ def _terms(version: ModelVersionResponse) -> list[str]:
     return [f"{each.label or each.code} {each.detail}".strip() for each in version.terms]
 
 
-async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> object:
+async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> Matrix | None:
     if not versions:
         return None
     score = HEADLINES.get(versions[0].kind, "mean_error")
-    pages = await asyncio.gather(
-        *(api.get(EvaluationPage, f"{exact_path(each)}/evaluations") for each in versions)
-    )
+    found = await find_scores(api, score, [each.address for each in versions])
     rows = [
-        row_of(each.address, each.digest, each.kind, page.items, score)
-        for each, page in zip(versions, pages, strict=True)
+        found.get(each.address) or row_of(each.address, each.digest, each.kind, (), score)
+        for each in versions
     ]
     return build_matrix(score, rows, keep_empty=True)
+
+
+async def find_scores(api: PoolApi, score: str, addresses: Sequence[str]) -> dict[str, MatrixRow]:
+    """Return one score of these versions by all sites, by address, where anybody measured it."""
+    found = await api.get(EvaluationMatrix, "/evaluations", score=score, model=addresses)
+    return {each.address: each for each in found.rows}
 
 
 @router.post("/merges")
@@ -144,10 +150,9 @@ async def merge(request: Request, visitor: Anyone) -> Response:
     """Have the pool merge the models, and lead to the merge; or show what is wrong."""
     form = await read_form(request)
     try:
-        versions = await asyncio.gather(
-            *(find_version(visitor.api, _parse(each)) for each in form.all("model"))
-        )
-        answer = await visitor.api.send("POST", "/merges", _merge_request(visitor, form, versions))
+        fit = await _fit(visitor.api, [_parse(each) for each in form.all("model")])
+        wanted = _merge_request(visitor, form, fit.versions)
+        answer = await visitor.api.send("POST", "/merges", wanted)
     except RefusedByApiError as refusal:
         return await _show(visitor, refused_form(form, refusal), models=form.all("model"))
     except RefusedError as error:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from pool_server.http.identity import ADMITTED, Caller
+from pool_server.registry.service import NAMED
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 
 API_PREFIX = "/api/v1"
@@ -50,6 +51,8 @@ class PoolApi:
     def __init__(self, request: Request, caller: Caller | None) -> None:
         self._request = request
         self._caller = caller
+        named = {} if request.method != "GET" else request.scope.setdefault(NAMED, {})
+        self._named: dict[Any, Any] = named
 
     async def get(self, answer: type[T], path: str, **query: Any) -> T:
         """Return what the API has at a path below ``/api/v1``; None in `query` is left out.
@@ -125,6 +128,7 @@ class PoolApi:
             "headers": kept + own,
             "state": {},
             ADMITTED: self._caller,
+            NAMED: self._named,
         }
 
 

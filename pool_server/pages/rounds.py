@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -13,15 +13,13 @@ from starlette.responses import Response
 
 from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
+from pool_server.pages.comparing import find_scores
 from pool_server.pages.forms import read_form
-from pool_server.pages.matrix import Matrix, build_matrix, row_of
-from pool_server.pages.model import exact_path, find_version
+from pool_server.pages.matrix import Matrix, build_matrix
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, asking, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
-from pool_server.wire.evaluations import EvaluationPage
-from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import ROUND_KEY_PATTERN, RoundPage, RoundResponse
 from pool_server.wire.scores import HEADLINES
 from pool_server.wire.secure import SecurePostList, SecureSessionPage
@@ -132,7 +130,7 @@ async def _show_round(visitor: Visitor, round_id: str, form: FormState) -> Respo
     api = visitor.api
     found = await api.get(RoundResponse, f"/rounds/{round_id}")
     others = await _neighbours(api, found)
-    matrix = await _measured(api, [*(each.base for each in others), others[-1].result])
+    matrix = await _measured(api, found.method, others)
     mine = next((each for each in found.participants if each.site == visitor.member.site), None)
     starter = found.created_by.partition("/")[0]
     contributed = len(found.contributions())
@@ -175,18 +173,14 @@ def _steps(found: RoundResponse, line: list[RoundResponse]) -> Iterator[Step]:
         yield Step(last.number + 1, what, "")
 
 
-async def _measured(api: PoolApi, addresses: Sequence[str | None]) -> Matrix | None:
+async def _measured(api: PoolApi, method: str, line: list[RoundResponse]) -> Matrix:
     """Return what the sites measured of the bases and the result, as far as one may see it."""
-    rows, score = [], "mean_error"
-    for address in dict.fromkeys(filter(None, addresses)):
-        try:
-            version = await find_version(api, ModelAddress.parse(address))
-            page = await api.get(EvaluationPage, f"{exact_path(version)}/evaluations")
-        except (RefusedByApiError, ValueError):
-            continue
-        score = HEADLINES.get(version.kind, score)
-        rows.append(row_of(version.address, version.digest, version.kind, page.items, score))
-    return build_matrix(score, rows) if rows else None
+    score = HEADLINES["ert" if method == "leaf-refit" else "network"]
+    known = [*(each.base for each in line), line[-1].result or ""]
+    # Who may not see a base knows its digest.
+    named = [each for each in dict.fromkeys(known) if each.startswith("pool://")]
+    found = await find_scores(api, score, named) if named else {}
+    return build_matrix(score, [found[each] for each in named if each in found])
 
 
 async def _secure_phases(api: PoolApi, found: RoundResponse) -> list[SecurePhase]:

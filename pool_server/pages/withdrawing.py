@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from pool_server.pages import words
 from pool_server.pages.forms import read_form
-from pool_server.pages.model import api_path, find_version, read_address
+from pool_server.pages.model import api_path, read_address
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
@@ -33,13 +33,11 @@ async def withdrawal_page(visitor: Anyone, site: str, name: str) -> Response:
 
 async def _show(visitor: Visitor, site: str, name: str, form: FormState) -> Response:
     address = read_address(site, name)
-    version = await find_version(visitor.api, address)
     path = f"{api_path(address)}/withdrawal-preview"
     preview = await visitor.api.get(WithdrawalPreview, path)
     return await show(
         visitor,
         "withdraw.html",
-        version=version,
         address=words.short(preview.address),
         preview=preview,
         downloads=sum(each.downloaded for each in preview.sites),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
 
-from fastapi import Depends
+from fastapi import Depends, Request
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelRecord, ModelVersionRecord
@@ -16,7 +18,10 @@ from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry import query as queries
 from pool_server.registry import repository
 from pool_server.wire.models import ALIAS_PATTERN, LATEST
+from pool_server.wire.names import ModelAddress
 
+NAMED = "pool_named"
+"""Key in the scope of the requests that one page makes: the versions that they have named."""
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
 _ALIAS = re.compile(ALIAS_PATTERN)
 
@@ -51,29 +56,55 @@ def resolve_version(
     A number, ``latest`` or nothing (the newest that is available), ``sha256:DIGEST``, or an
     alias. What is deleted, or not for the caller to see, is answered for as if it were not there.
     """
-    conditions = []
+    conditions = _meant_by(reference)
+    version = repository.find_version(session, caller, site, name, *conditions, versions=versions)
+    return version or _refuse(session, caller, ModelAddress(site, name, reference))
+
+
+def resolve_versions(
+    session: Session,
+    caller: Caller,
+    addresses: Sequence[ModelAddress],
+    *,
+    versions: repository.Versions = repository.whole_versions,
+) -> list[ModelVersionRecord]:
+    """Return the versions that these addresses mean, as `resolve_version`, by one statement."""
+    wanted = [
+        repository.Wanted(each.site, each.name, _meant_by(each.reference)) for each in addresses
+    ]
+    found = repository.find_versions(session, caller, wanted, versions)
+    return [
+        version or _refuse(session, caller, address)
+        for version, address in zip(found, addresses, strict=True)
+    ]
+
+
+def _meant_by(reference: str) -> list[ColumnElement[bool]]:
+    """Return the conditions that a reference stands for."""
     if reference.startswith("sha256:"):
         digest = queries.read_digest(reference.removeprefix("sha256:"))
-        conditions = [ModelVersionRecord.digest == digest]
-    elif _NUMBER.fullmatch(reference):
-        conditions = [ModelVersionRecord.number == int(reference)]
-    elif reference not in {"", LATEST}:
-        if not _ALIAS.fullmatch(reference):
-            raise QueryError(
-                f"{reference[:80]!r} is not a version; expected a number, `latest`, an alias, or "
-                "sha256:DIGEST"
-            )
-        conditions = [repository.has_alias(reference)]
-    version = repository.find_version(session, caller, site, name, *conditions, versions=versions)
-    if version is None:
-        if repository.find_visible_model(session, caller, site, name) is None:
-            raise no_model(site, name)
-        raise MissingError(
-            f"{site}/{name} has no version {reference or LATEST}",
-            code="version_not_found",
-            hint=f"`poolctl models ls --name {name}` lists the versions there are.",
+        return [ModelVersionRecord.digest == digest]
+    if _NUMBER.fullmatch(reference):
+        return [ModelVersionRecord.number == int(reference)]
+    if reference in {"", LATEST}:
+        return []
+    if not _ALIAS.fullmatch(reference):
+        raise QueryError(
+            f"{reference[:80]!r} is not a version; expected a number, `latest`, an alias, or "
+            "sha256:DIGEST"
         )
-    return version
+    return [repository.has_alias(reference)]
+
+
+def _refuse(session: Session, caller: Caller, address: ModelAddress) -> NoReturn:
+    site, name = address.site, address.name
+    if repository.find_visible_model(session, caller, site, name) is None:
+        raise no_model(site, name)
+    raise MissingError(
+        f"{site}/{name} has no version {address.reference or LATEST}",
+        code="version_not_found",
+        hint=f"`poolctl models ls --name {name}` lists the versions there are.",
+    )
 
 
 def version_to_read(
@@ -82,11 +113,22 @@ def version_to_read(
     return resolve_version(session, caller, site, name, reference)
 
 
-def version_to_name(
-    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName, reference: Reference
+def version_to_name(  # noqa: PLR0917 - FastAPI gives them by name
+    request: Request,
+    caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
 ) -> ModelVersionRecord:
+    named: dict[tuple[str, str, str], ModelVersionRecord] = request.scope.get(NAMED, {})
+    known = named.get((site, name, reference))
+    if known is not None:
+        return session.merge(known, load=False)
     bare = repository.bare_versions
-    return resolve_version(session, caller, site, name, reference, versions=bare)
+    version = resolve_version(session, caller, site, name, reference, versions=bare)
+    named[site, name, reference] = named[site, name, str(version.number)] = version
+    return version
 
 
 def version_to_change(

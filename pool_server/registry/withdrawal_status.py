@@ -29,7 +29,7 @@ from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag
 
 def standing_options() -> tuple[Any, ...]:
     """Return what a query of versions has to load; costs nothing for versions in good standing."""
-    flag, successor = records.ModelVersionRecord.flags, records.ModelVersionRecord.successors
+    flag = records.ModelVersionRecord.flags
     return (
         selectinload(records.ModelVersionRecord.withdrawal),
         selectinload(flag)
@@ -37,7 +37,14 @@ def standing_options() -> tuple[Any, ...]:
         .joinedload(records.WithdrawalRecord.version)
         .joinedload(records.ModelVersionRecord.model)
         .options(joinedload(records.ModelRecord.site), selectinload(records.ModelRecord.grants)),
-        selectinload(successor)
+        *successor_options(),
+    )
+
+
+def successor_options() -> tuple[Any, ...]:
+    """Return what a query of versions has to load for `successors_of`."""
+    return (
+        selectinload(records.ModelVersionRecord.successors)
         .joinedload(records.SuccessorRecord.successor)
         .options(
             joinedload(records.ModelVersionRecord.model).joinedload(records.ModelRecord.site),

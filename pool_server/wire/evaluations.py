@@ -96,6 +96,12 @@ class MatrixQuery(BaseModel):
     name: names.Name | None = Field(
         default=None, description="Only models of this name.", examples=["face-68"]
     )
+    model: list[str] = Field(
+        default=[],
+        max_length=200,
+        description="Only these, by address with the number of the version; also withdrawn ones.",
+        examples=[["pool://site-a/face-68@2"]],
+    )
     measured_by: names.Name | None = Field(
         default=None, description="Only scores by this site.", examples=["site-b"]
     )

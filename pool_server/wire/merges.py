@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import FileName, Name, Page
 from pool_server.wire.signatures.statements import canonical_json
 from pool_server.wire.uploads import VersionDescription
@@ -75,6 +76,9 @@ class FitResponse(BaseModel):
 
     methods: list[str] = Field(description="Methods that can merge all of them.")
     problem: str = Field(default="", description="What differs, where no method can.")
+    versions: list[ModelVersionResponse] = Field(
+        default=[], description="The models, in the order in which they were named."
+    )
 
 
 MergeJobPage = Page[MergeJobResponse]
