@@ -48,6 +48,6 @@ async def catalogue(visitor: Anyone, cursor: str = "") -> Response:
         counted=facets,
         facets=[each for each in filters.facets(facets) if each.choices],
         chips=list(filters.chips()),
-        next_address=filters.address(cursor=page.next_cursor) if page.next_cursor else "",
+        next_address=visitor.next_page(page.next_cursor),
         is_first=not cursor,
     )

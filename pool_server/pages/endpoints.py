@@ -32,6 +32,7 @@ from pool_server.pages import (
 from pool_server.pages.admin import overview, people, queue, sites, tokens
 from pool_server.pages.page_route import page_router
 from pool_server.pages.rendering import operations_by_tag, page_response, render_page
+from pool_server.pages.visitor import Anyone
 
 router = APIRouter()
 pages = page_router()
@@ -78,6 +79,12 @@ def metrics(parts: Parts, caller: SignedIn) -> Response:
     """Return counters and gauges in Prometheus' text form; for a role that holds pool-wide."""
     caller.require_role("viewer")
     return Response(parts.metrics.text(), media_type=CONTENT_TYPE)
+
+
+@pages.get("/json/{path:path}")
+async def as_json(visitor: Anyone, path: str) -> Response:
+    """Send what the API answers at an address, to who is logged in here."""
+    return visitor.api.pass_on("GET", f"/{path}")
 
 
 @pages.get("/docs")

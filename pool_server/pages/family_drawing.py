@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from math import log2
 
 from pool_server.pages import words
-from pool_server.wire.models import ROUND_FILES, LineageEdge, LineageNode, LineageResponse
+from pool_server.wire.models import (
+    CONTRIBUTION,
+    ROUND_FILES,
+    LineageEdge,
+    LineageNode,
+    LineageResponse,
+)
 
 BOX_WIDTH, BOX_HEIGHT = 226, 54
 COLUMN_STEP, ROW_STEP, MARGIN_X, MARGIN_Y = 310, 72, 8, 12
@@ -75,7 +81,7 @@ def draw_family(family: LineageResponse, here: str) -> Drawing:
     here : str
         Address of the version that the page is about.
     """
-    boxes = _boxes(family, here)
+    boxes, edges = _boxes(family, here)
     total = len(boxes)
     columns = _columns(boxes, crowded=total > MOST_BOXES)
     shown = {box.node.digest for column in columns.values() for box in column}
@@ -88,7 +94,7 @@ def draw_family(family: LineageResponse, here: str) -> Drawing:
             box.y = top + number * ROW_STEP
     wires = [
         _wire(boxes[edge.parent], boxes[edge.child], edge)
-        for edge in family.edges
+        for edge in edges
         if edge.parent in shown and edge.child in shown
     ]
     width = MARGIN_X * 2 + (max(columns) - first) * COLUMN_STEP + BOX_WIDTH
@@ -98,9 +104,9 @@ def draw_family(family: LineageResponse, here: str) -> Drawing:
 
 def list_relatives(family: LineageResponse, here: str, *, descendants: bool) -> list[Relative]:
     """Return the ancestors or the descendants of the version as nested lists, each once."""
-    boxes = _boxes(family, here)
+    boxes, edges = _boxes(family, here)
     steps: dict[str, list[tuple[str, LineageEdge]]] = defaultdict(list)
-    for edge in family.edges:
+    for edge in edges:
         start, end = (edge.parent, edge.child) if descendants else (edge.child, edge.parent)
         steps[start].append((end, edge))
     seen = {family.root}
@@ -117,17 +123,30 @@ def list_relatives(family: LineageResponse, here: str, *, descendants: bool) -> 
     return walk(family.root)
 
 
-def _boxes(family: LineageResponse, here: str) -> dict[str, Box]:
+def _boxes(family: LineageResponse, here: str) -> tuple[dict[str, Box], list[LineageEdge]]:
+    """Return boxes by digest, and the edges between them: all contributions to a round are one."""
     made_by = {edge.child: f"by {edge.method}" for edge in family.edges}
     boxes = {
         node.digest: _box(node, made_by.get(node.digest, "trained"), here, family.root)
         for node in family.nodes
     }
+    contributions: dict[str, list[str]] = defaultdict(list)
+    edges = []
     for edge in family.edges:
+        if edge.parent in boxes and boxes[edge.parent].node.kind == CONTRIBUTION:
+            contributions[edge.child].append(edge.parent)
+            if len(contributions[edge.child]) > 1:
+                continue
+        edges.append(edge)
+    for first, *others in contributions.values():
+        boxes[first].title = words.count(1 + len(others), "contribution")
+        for each in others:
+            boxes.pop(each, None)
+    for edge in edges:
         if edge.parent in boxes and edge.child in boxes:
             boxes[edge.parent].children.append(edge.child)
             boxes[edge.child].parents.append(edge.parent)
-    return boxes
+    return boxes, edges
 
 
 def _box(node: LineageNode, made: str, here: str, root: str) -> Box:

@@ -64,9 +64,8 @@ class Filters:
             name: [value for key, value in self._given if key == name] for name in SEVERAL
         }
 
-    def address(self, *, path: str = "/models", **added: str) -> str:
-        query = urlencode([*self._given, *added.items()])
-        return f"{path}?{query}" if query else path
+    def address(self) -> str:
+        return f"/models?{urlencode(self._given)}" if self._given else "/models"
 
     def hidden(self, *without: str) -> list[tuple[str, str]]:
         """Return what a form sends along: all but its own fields."""

@@ -24,7 +24,7 @@ UNDER_WAY = frozenset({"queued", "running"})
 async def merges(visitor: Anyone, cursor: str = "") -> Response:
     """List the merges of one's site; an admin of the pool sees all."""
     found = await visitor.api.get(MergeJobPage, "/merges", cursor=cursor)
-    older = f"/merges?cursor={found.next_cursor}" if found.next_cursor else ""
+    older = visitor.next_page(found.next_cursor)
     return await show(visitor, "merges.html", jobs=found.items, next_address=older)
 
 
@@ -50,12 +50,11 @@ async def evaluations(
     found = await visitor.api.get(
         EvaluationMatrix, "/evaluations", score=score, kind=kind, cursor=cursor, limit=30
     )
-    older = f"/evaluations?score={score}&kind={kind}&cursor={found.next_cursor}"
     return await show(
         visitor,
         "evaluations.html",
         matrix=build_matrix(score, found.rows),
         score_choices=[(name, meaning.words) for name, meaning in SCORES.items()],
         score=score,
-        next_address=older if found.next_cursor else "",
+        next_address=visitor.next_page(found.next_cursor),
     )

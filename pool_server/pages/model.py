@@ -13,7 +13,7 @@ from pool_server.errors import MissingError
 from pool_server.pages import words
 from pool_server.pages.card_text import card_html
 from pool_server.pages.family_drawing import draw_family, list_relatives
-from pool_server.pages.matrix import build_matrix, row_of
+from pool_server.pages.matrix import Cell, Column, Matrix, build_matrix, row_of
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import PoolApi
 from pool_server.pages.showing import asking, go_to, show
@@ -120,6 +120,8 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         rights=sharing.your_rights if sharing else [],
         sharing=sharing,
         matrix=matrix,
+        json_path=path,
+        headline=_headline(matrix),
         lines=matrix.lines[:MOST_COMPARED],
         scores=sorted({name for each in evaluations.items for name in each.scores} & SCORES.keys()),
         score_words=SCORES,
@@ -133,6 +135,17 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         commands=list(_commands(version)),
         may_change=visitor.member.may_upload_to(version.site),
     )
+
+
+def _headline(matrix: Matrix) -> tuple[Column, Cell] | None:
+    """Return the version's score on faces of its own site, or else on any."""
+    row = next((line.cells for line in matrix.lines if line.is_here), [])
+    measured = [
+        (column, cell)
+        for column, cell in zip(matrix.columns, row, strict=False)
+        if cell is not None
+    ]
+    return min(measured, key=lambda each: not each[1].is_own, default=None)
 
 
 def _commands(version: ModelVersionResponse) -> Iterator[tuple[str, str]]:

@@ -81,8 +81,9 @@ class PoolApi:
         return await self._ask(method, path, content=content)
 
     def pass_on(self, method: str, path: str, **headers: str) -> Response:
-        """Return a response that is the API's own, with the body of the page's request."""
-        return _PassedOn(self._request, self._scope(method, path, {}, headers))
+        """Return a response that is the API's own, with query and body of the page's request."""
+        query = {"query_string": self._request.scope["query_string"]}
+        return _PassedOn(self._request, self._scope(method, path, {}, headers) | query)
 
     async def _ask(
         self,

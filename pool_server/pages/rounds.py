@@ -67,17 +67,17 @@ async def rounds(visitor: Anyone, cursor: str = "") -> Response:
         "rounds.html",
         waiting_here=waiting,
         others=[each for each in found.items if each.round_id not in keys],
-        next_address=f"/rounds?cursor={found.next_cursor}" if found.next_cursor else "",
+        next_address=visitor.next_page(found.next_cursor),
     )
 
 
 @router.get("/rounds/new")
-async def new_round(visitor: Anyone, base: str = "") -> Response:
+async def new_round(visitor: Anyone, base: str = "", method: str = "") -> Response:
     """Show the form that starts a round."""
-    return await _show_form(visitor, EMPTY_FORM, base)
+    return await _show_form(visitor, FormState({"base": base, "method": method}))
 
 
-async def _show_form(visitor: Visitor, form: FormState, base: str = "") -> Response:
+async def _show_form(visitor: Visitor, form: FormState) -> Response:
     sites = await visitor.api.get(SiteList, "/sites")
     deadline = (now_utc() + timedelta(days=LIFETIME_DAYS)).date().isoformat()
     return await show(
@@ -85,7 +85,6 @@ async def _show_form(visitor: Visitor, form: FormState, base: str = "") -> Respo
         "round_new.html",
         sites=[each.name for each in sites.items if not each.suspended],
         methods=METHODS,
-        base=base,
         deadline=deadline,
         form=form,
     )
@@ -106,7 +105,7 @@ async def start_round(request: Request, visitor: Anyone) -> Response:
         }
         answer = await visitor.api.send("POST", "/rounds", wanted)
     except (RefusedByApiError, RefusedError) as error:
-        return await _show_form(visitor, refused_form(form, error), form["base"])
+        return await _show_form(visitor, refused_form(form, error))
     return go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
 
 

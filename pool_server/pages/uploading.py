@@ -52,7 +52,7 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
 async def uploads(visitor: Anyone, cursor: str = "") -> Response:
     """List uploads that are under way."""
     found = await visitor.api.get(OpenUploadPage, "/uploads", cursor=cursor)
-    older = f"/uploads?cursor={found.next_cursor}" if found.next_cursor else ""
+    older = visitor.next_page(found.next_cursor)
     return await show(visitor, "uploads.html", uploads=found.items, next_address=older)
 
 

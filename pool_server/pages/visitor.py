@@ -8,7 +8,7 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from typing import Annotated, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import Depends, Request
 from starlette.responses import Response
@@ -94,6 +94,13 @@ class Visitor:
         """Path and query of the page, to come back to."""
         query = self.request.url.query
         return self.request.url.path + (f"?{query}" if query else "")
+
+    def next_page(self, cursor: str | None) -> str:
+        """Return the address of the page to which a cursor leads; empty where there is none."""
+        given = self.request.query_params.multi_items()
+        query = [each for each in given if each[0] != "cursor"]
+        path = self.request.url.path
+        return f"{path}?{urlencode([*query, ('cursor', cursor)])}" if cursor else ""
 
     @property
     def address(self) -> str:

@@ -13,6 +13,7 @@ import random
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -24,6 +25,7 @@ from tests.benchmarks.pool_search import large_pool
 
 LONGEST_MS = 100.0
 MOST_BYTES = 30_000
+DEEP_PAGES = 60
 PAGES = {
     "newest": "/models",
     "one kind": "/models?kind=ert",
@@ -33,6 +35,9 @@ PAGES = {
     "by name": "/models?sort=name",
     "latest": "/models?latest=true&kind=network",
     "one site": "/models?site={site}",
+    "rare camera": "/models?label=camera%3D{camera}",
+    "fits with": "/models?mergeable_with={address}",
+    "deep": "{deep}",
     "model": "/models/{address}",
     "lineage": "/models/{youngest}",
 }
@@ -47,17 +52,34 @@ def log_in(url: str, secret: str) -> httpx.Client:
     return client
 
 
+def follow(client: httpx.Client, pages: int) -> Iterator[str]:
+    """Yield the addresses of pages that are further and further down the catalogue."""
+    address = "/models"
+    for _ in range(pages):
+        found = re.search(r'href="([^"]+)" rel="next"', client.get(address).text)
+        assert found is not None
+        address = html.unescape(found[1])
+        yield address
+
+
 def time_pages(url: str, pool: LargePool, requests: int) -> bool:
     """Print a line for each kind of page; return whether all keep the limits."""
     site, secret = next((site, each) for site, each in pool.secrets.items() if site != "admin")
     client = log_in(url, secret)
-    listed = re.findall(r'name="model" value="([^"]+)"', client.get("/models").text)
+    first = client.get("/models").text
+    listed = re.findall(r'name="model" value="([^"]+)"', first)
+    cameras = re.findall(r"label=camera%3D([^&\"]+)", first)
+    deep = list(follow(client, DEEP_PAGES))
     chance, kept = random.Random(1), True
     for name, shape in PAGES.items():
         times, weight = [], 0
         for number in range(requests + 3):
             path = shape.format(
-                site=site, address=chance.choice(listed), youngest=pool.youngest.split("//")[-1]
+                site=site,
+                address=chance.choice(listed),
+                youngest=pool.youngest.split("//")[-1],
+                camera=chance.choice(cameras),
+                deep=chance.choice(deep),
             )
             started = perf_counter()
             with client.stream("GET", path) as answer:

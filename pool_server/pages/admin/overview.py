@@ -80,7 +80,7 @@ async def jobs(visitor: Anyone, cursor: str = "") -> Response:
         "admin/jobs.html",
         jobs=merges.items,
         uploads=uploads.items if uploads else [],
-        next_address=f"/admin/jobs?cursor={merges.next_cursor}" if merges.next_cursor else "",
+        next_address=visitor.next_page(merges.next_cursor),
     )
 
 
@@ -104,6 +104,7 @@ async def audit(  # noqa: PLR0917 - FastAPI gives them by name
     """Show who did what, newest first."""
     given = {"subject": subject, "action": action, "actor": actor, "site": site}
     found = await visitor.api.get(AuditPage, "/audit", **given, cursor=cursor)
+    older = visitor.next_page(found.next_cursor)
     return await show(
-        visitor, "admin/audit.html", given=given, entries=found.items, cursor=found.next_cursor
+        visitor, "admin/audit.html", given=given, entries=found.items, next_address=older
     )

@@ -21,7 +21,7 @@ ACTS = ("publish", "quarantine", "release", "delete")
 async def queue(visitor: Anyone, cursor: str = "") -> Response:
     """List drafts and quarantined versions, newest first."""
     found = await visitor.api.get(ModelPage, "/queue", cursor=cursor)
-    older = f"/admin/queue?cursor={found.next_cursor}" if found.next_cursor else ""
+    older = visitor.next_page(found.next_cursor)
     return await show(visitor, "admin/queue.html", versions=found.items, next_address=older)
 
 

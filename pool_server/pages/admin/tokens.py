@@ -9,7 +9,7 @@ from pool_server.pages.admin.people import sites_of
 from pool_server.pages.forms import Form, read_form
 from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
+from pool_server.pages.showing import FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor, own_address
 from pool_server.wire.people import TokenCreatedResponse, TokenList
 from pool_server.wire.sites import ROLES, SCOPES
@@ -18,9 +18,10 @@ router = page_router()
 
 
 @router.get("/admin/tokens")
-async def tokens(visitor: Anyone, revoked: bool = False) -> Response:
+async def tokens(visitor: Anyone, revoked: bool = False, site: str = "") -> Response:
     """List the tokens of the sites that one looks after."""
-    return await _show_tokens(visitor, EMPTY_FORM, with_revoked=revoked)
+    form = FormState({"site": site} if site else {})
+    return await _show_tokens(visitor, form, with_revoked=revoked)
 
 
 async def _show_tokens(

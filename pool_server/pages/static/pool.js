@@ -29,9 +29,16 @@ document.addEventListener("click", async (event) => {
 const tray = document.querySelector(".tray span");
 if (tray) {
   const hint = tray.textContent;
-  document.addEventListener("change", () => {
-    const chosen = document.querySelectorAll("[name=model]:checked").length;
-    tray.textContent = chosen ? `${chosen} chosen` : hint;
+  document.addEventListener("change", async () => {
+    const chosen = [...document.querySelectorAll("[name=model]:checked")].map((box) => ["model", box.value]);
+    const words = chosen.length ? `${chosen.length} chosen` : hint;
+    tray.textContent = words;
+    if (chosen.length < 2 || chosen.length > 6) return;
+    const answer = await fetch(`/json/merges/fit?${new URLSearchParams(chosen)}`);
+    if (!answer.ok || tray.textContent !== words) return;
+    const { methods, problem } = await answer.json();
+    tray.textContent = `${words}: ${methods.length ? `they fit together (${methods.slice(0, 3).join(", ")})` : `they do not fit together, ${problem}`}`;
+    say(tray.textContent);
   });
 }
 

@@ -35,7 +35,7 @@ function choose(chosen) {
     return;
   }
   file = chosen;
-  document.getElementById("chosen").textContent = `${file.name}, ${file.size.toLocaleString()} bytes`;
+  document.getElementById("chosen").textContent = `${file.size.toLocaleString()} bytes`;
   const name = document.getElementById("name");
   if (!name.value) {
     name.value = file.name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 64);
@@ -113,5 +113,6 @@ drop.addEventListener("dragleave", () => drop.classList.remove("over"));
 drop.addEventListener("drop", (event) => {
   event.preventDefault();
   drop.classList.remove("over");
-  choose(event.dataTransfer.files[0]);
+  input.files = event.dataTransfer.files;
+  choose(input.files[0]);
 });

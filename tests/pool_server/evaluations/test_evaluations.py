@@ -102,7 +102,7 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
         ("pool://eval-m/two@1", [("eval-n", "ward", 0.9)]),
         ("pool://eval-m/one@1", [("eval-m", "ward", 0.8), ("eval-n", "clinic", 0.6)]),
     ]
-    filters: list[tuple[dict[str, str], list[str]]] = [
+    filters: list[tuple[dict[str, Any], list[str]]] = [
         ({"kind": "hog-svm"}, ["one"]),
         ({"measured_by": "eval-n"}, ["two", "one"]),
         ({"measured_by": "eval-m"}, ["one"]),
@@ -110,10 +110,13 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
         ({"protocol": "strict"}, ["two"]),
         ({"score": "precision"}, []),
         ({"name": "two"}, ["two"]),
+        ({"model": ["eval-m/one@1", "pool://eval-m/unseen@1"]}, ["one"]),
     ]
     for query, expected in filters:
         rows = matrix(other, **({"site": "eval-m"} | query))["rows"]
         assert [row["address"].split("/")[-1] for row in rows] == [f"{n}@1" for n in expected]
+    refused = other.get("/api/v1/evaluations", params={"score": "recall", "model": "eval-m/one"})
+    assert error_of(refused)[0] == 422
     one_by_one = pages(
         other, "/api/v1/evaluations", {"score": "recall", "site": "eval-m", "limit": 1}
     )

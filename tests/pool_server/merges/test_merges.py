@@ -95,6 +95,26 @@ def test_a_promise_that_does_not_hold_publishes_nothing(
     assert member.get("/api/v1/models/merges/promised").status_code == 404
 
 
+@pytest.mark.both_shapes
+def test_the_fit_of_models_comes_with_their_descriptions(
+    member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    one, two = (each["address"] for each in sub_models)
+    member.put("/api/v1/models/merges/face-4/aliases/best", json={"version": "1"})
+
+    def ask_fit(*models: str) -> httpx.Response:
+        return member.get("/api/v1/merges/fit", params={"model": list(models)})
+
+    for chosen in ((two, "merges/face-1"), ("merges/face-4@best", one)):
+        found = ask_fit(*chosen).json()
+        assert "wba-cascade" in found["methods"]
+        assert [each["address"] for each in found["versions"]] == [two, one]
+    assert ask_fit(one).json()["versions"][0]["labels"]["camera"] == "1"
+    assert error_of(ask_fit(one, "merges/face-1@9")) == (404, "version_not_found")
+    assert error_of(ask_fit(one, "merges/never")) == (404, "model_not_found")
+    assert ask_fit(one, f"sha256:{sub_models[1]['digest']}").status_code == 422
+
+
 def test_models_that_do_not_fit_are_named(
     member: httpx.Client, sub_models: list[dict[str, Any]]
 ) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import product
+from pathlib import Path
 
 import pytest
 
+import pool_server.pages
 from tests.pool_server.pool_driver import PoolDriver
 
+SHEET = Path(pool_server.pages.__file__).parent / "static" / "pool.css"
+MEANINGS = ("accent", "good", "warn", "bad")
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 
 
@@ -76,3 +81,30 @@ def test_the_reference_shows_no_marks_of_markdown(pool: PoolDriver) -> None:
     )
     assert "<em>operations</em>" in page
     assert re.findall(r"`|\*\w", page) == []
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of ``#rrggbb`` (WCAG 2.2)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+    ]
+    return sum(share * each for share, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_colours_can_be_told_from_their_ground_in_both_themes() -> None:
+    token = r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)"
+    colours = {name: (light, dark) for name, light, dark in re.findall(token, SHEET.read_text())}
+    grounds = ("ground", "paper", "sunken")
+    text = [
+        *product(("ink", "quiet", "accent"), grounds),
+        *product(("ink",), [f"q{shade}" for shade in range(7)]),
+        *((front, f"{each}-soft") for each in MEANINGS for front in ("ink", each)),
+        *product(("accent-strong", *MEANINGS), ("paper",)),
+        *(("on-accent", "accent"), ("on-accent", "accent-strong"), ("on-bad", "bad")),
+    ]
+    for pairs, least in ((text, 4.5), (product(("edge", "focus"), grounds), 3.0)):
+        for front, back in pairs:
+            for one, two in zip(colours[front], colours[back], strict=True):
+                darker, lighter = sorted((luminance(one), luminance(two)))
+                assert (lighter + 0.05) / (darker + 0.05) >= least, (front, back, one, two)
