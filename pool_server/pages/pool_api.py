@@ -82,8 +82,9 @@ class PoolApi:
 
     def pass_on(self, method: str, path: str, **headers: str) -> Response:
         """Return a response that is the API's own, with query and body of the page's request."""
-        query = {"query_string": self._request.scope["query_string"]}
-        return _PassedOn(self._request, self._scope(method, path, {}, headers) | query)
+        scope = self._scope(method, path, {}, headers)
+        scope["query_string"] = self._request.scope["query_string"]
+        return _PassedOn(self._request, scope)
 
     async def _ask(
         self,

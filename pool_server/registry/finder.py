@@ -25,6 +25,8 @@ from pool_server.registry.search import Found, SearchPlan, number_of
 
 FIRST_WALKED = 1000
 MOST_WALKED = 10_000
+# SQLite takes 1 microsecond a version, and 30 ms and more to gather thousands.
+MOST_WALKED_SQLITE = 25_000
 MOST_COUNTED = 5000
 
 
@@ -56,6 +58,7 @@ class Finder:
         self._is_sqlite = session.get_bind().dialect.name == "sqlite"
         self._first = first_walked
         self._most_counted = most_counted
+        self._most_walked = MOST_WALKED_SQLITE if self._is_sqlite else MOST_WALKED
 
     def find(self, plan: SearchPlan) -> list[Found]:
         """Return the first versions of the plan's order."""
@@ -63,8 +66,8 @@ class Finder:
             most = max(self._first, 2 * plan.limit)
             found, is_all = self._walk(plan, most)
             if len(found) < plan.limit and not is_all:
-                further = math.ceil(1.5 * most * plan.limit / max(len(found), 1))
-                if further <= MOST_WALKED:
+                further = math.ceil(1.25 * most * plan.limit / max(len(found), 1))
+                if further <= self._most_walked:
                     found, is_all = self._walk(plan, further)
             if len(found) == plan.limit or is_all:
                 return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
@@ -32,7 +32,7 @@ from pool_server.registry import access
 from pool_server.registry.withdrawal_status import standing_options
 from pool_server.wire.names import ModelAddress
 
-T = TypeVar("T")
+AnySelect = sa.Select[*tuple[Any, ...]]
 Versions = Callable[[], sa.Select[ModelVersionRecord]]
 """A choice of what is loaded with versions: `whole_versions`, `brief_versions`, `bare_versions`."""
 
@@ -149,7 +149,7 @@ def find_versions(
     return [found.get(place) for place in range(len(wanted))]
 
 
-def _first_of(query: sa.Select[T], caller: Caller, wanted: Wanted) -> sa.Select[T]:
+def _first_of(query: AnySelect, caller: Caller, wanted: Wanted) -> AnySelect:
     return (
         query.where(
             SiteRecord.name == wanted.site,
