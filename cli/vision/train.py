@@ -190,7 +190,7 @@ def starter(
     require_free(output, force=force)
     with TemporaryDirectory() as folder:
         with invocation.progress("draw faces") as report:
-            # A model that has seen no glasses loses the lids behind rims and reflections.
+            # A model that has seen no glasses loses the lids behind thick rims and strong lenses.
             faces = write_face_dataset(
                 folder, image_count, image_count, glasses=GLASSES_SHARE, progress=report
             )
