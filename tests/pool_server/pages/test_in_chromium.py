@@ -104,7 +104,7 @@ def test_from_search_to_a_merged_model(filled: PoolDriver, open_page: Open) -> N
     assert "They fit together: wba-cascade" in page.inner_text("main")
     page.fill("#name", "Not A Name")
     page.click("text=Merge on the pool")
-    assert page.evaluate("document.activeElement.getAttribute('role')") == "alert"
+    page.wait_for_selector("[role=alert]:focus")
     assert page.input_value("#name") == "Not A Name"
     page.fill("#name", "in-browser")
     page.click("text=Merge on the pool")
