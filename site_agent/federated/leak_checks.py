@@ -58,10 +58,12 @@ FEWEST_PARALLEL = 5
 """Other rows that a row of a camera is parallel to: it reads as many samples as it has thresholds.
 In honest networks of which 0.1 % of the weights were left, a row had up to 3 by chance."""
 
-LEAST_SHARE = 0.06
-"""Of samples for which the median unit answers, of those that ever do. Honest networks: 0.074 and
-more. At a site of one person most units of a camera never answer, as its thresholds were set with
-other persons' pictures, and the others answer to more of the site's samples: up to 0.055."""
+LEAST_SHARE, FEWEST_ANSWERED = 0.03, 3
+"""Samples for which the median unit answers, of the units that ever do: a share, and at few samples
+a number. Honest networks: 4 % and more, and 3 of 23 samples. A camera whose thresholds were set
+with other persons' pictures can pass at a site of one person, where most units never answer and the
+others answer to 3 of its samples and more; the rows that it needs are then kept back (`DenseRows`),
+and none of 63 to 462 pictures was read."""
 
 FEWEST_STEPS, FEWEST_FOR_AN_UPDATE = 8, 32
 """Steps of a site's training, and samples below which it is warned."""
@@ -185,7 +187,7 @@ def audit_dense_layers(
                     "trained networks do not"
                 )
             share = _median_share(layer(inputs.of[name]))
-            if share < max(LEAST_SHARE, 1.5 / count):
+            if share < max(LEAST_SHARE, (FEWEST_ANSWERED - 0.5) / count):
                 found.append(
                     f"half of the units of {name} answer to at most {share:.1%} of your samples: "
                     "each would show one of them"
