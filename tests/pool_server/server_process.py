@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from pool_server.app import list_routes
 from pool_server.server import run_server
 from pool_server.settings import PoolSettings
 from tests.conftest import PROJECT_ROOT
@@ -26,9 +25,7 @@ from tests.conftest import PROJECT_ROOT
 START_TIMEOUT_S = 120.0
 
 _forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload([__name__])
-# Here as well, so that no server has to do it again.
-list_routes()
+_forking.set_forkserver_preload(["tests.pool_server.preloaded"])
 
 
 class ServerProcess:
