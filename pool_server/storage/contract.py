@@ -26,10 +26,9 @@ Checksum = Literal["md5", "sha256"]
 
 @dataclass(frozen=True)
 class PartAddress:
-    """An address to which a client sends one part without the server in between.
+    """An address to which a client sends one part, with these headers, past the server.
 
-    It is good for this part, this size and this checksum only, and to be kept secret. Sending has
-    to begin before it expires, with these headers.
+    It is good for this part, this size and this checksum only, until it expires; to be kept secret.
     """
 
     url: str
@@ -48,10 +47,7 @@ class PartWriter(Protocol):
         """Append bytes; `PartMismatchError` if they are more than the part has."""
 
     def finish(self, digest: str | None = None) -> None:
-        """Make the part count, after checking its size and, if given, its SHA-256.
-
-        Raises `PartMismatchError` where it has fewer bytes, or other ones than `digest` says.
-        """
+        """Make the part count, if it has its size and, where given, this SHA-256."""
 
     def discard(self) -> None:
         """Forget the bytes written; nothing happens after `finish`."""
@@ -61,6 +57,7 @@ class Storage(Protocol):
     """A place for model files.
 
     A *handle* is the storage's own word for one upload; the server keeps it and gives it back.
+    `takes_parts`: clients send parts straight to the storage (`part_address`).
 
     Laws
     ----
@@ -72,11 +69,6 @@ class Storage(Protocol):
     - Keys and paths are made here, from digests and identifiers that the server chose; nothing
       that a client says becomes a path.
     - Any number of processes may use one place at once.
-
-    Attributes
-    ----------
-    takes_parts : bool
-        Whether clients send parts straight to the storage (`part_address`).
     """
 
     @property
@@ -96,22 +88,15 @@ class Storage(Protocol):
     ) -> PartAddress:
         """Return where a client sends a part itself; only where `takes_parts`.
 
-        `checksum` is that of the part's bytes, by `part_checksum`, in hexadecimal. Raises
-        `PartMismatchError` where it is required and missing, or not of that kind.
+        `checksum` is that of the part's bytes, by `part_checksum`, in hexadecimal
+        (`PartMismatchError`).
         """
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> PartWriter:
-        """Open one part for writing: a client's, or one of a file that the server made.
-
-        Raises `UploadClosedError` where the upload was given up.
-        """
+        """Open one part for writing; `UploadClosedError` where the upload was given up."""
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
-        """Return the sizes of the parts that are there, by part number.
-
-        Raises `UploadClosedError` where the upload was given up, by the server or by the admin of
-        the storage.
-        """
+        """Return the sizes of the parts that are there, by number; `UploadClosedError` as above."""
 
     def assembled(self, handle: str, part_count: int, digest: str) -> AbstractContextManager[Path]:
         """Join the parts 1 to `part_count`, check the whole file's SHA-256, and give the file.
@@ -122,10 +107,7 @@ class Storage(Protocol):
         """
 
     def publish(self, handle: str, digest: str) -> None:
-        """Put the file that `assembled` verified where `open_content` finds it.
-
-        A file that is published under the digest already stays as it is.
-        """
+        """Put the file that `assembled` verified where `open_content` finds it, once."""
 
     def discard(self, handle: str) -> None:
         """Remove all that is left of an upload. A published file stays."""
@@ -136,7 +118,7 @@ class Storage(Protocol):
     def content_url(self, digest: str, file_name: str) -> str | None:
         """Return where a client fetches the file itself; None: through the server.
 
-        Raises `ContentMissingError` where no such file is published, as the two below.
+        `ContentMissingError` where no such file is published, as of the two below.
         """
 
     def open_content(self, digest: str) -> BinaryIO:
@@ -168,10 +150,7 @@ class Storage(Protocol):
         """
 
     def recover(self) -> None:
-        """Remove what a killed process left half-written.
-
-        Called before serving begins, where no other process uses the place.
-        """
+        """Before serving alone: remove what a killed process left half-written."""
 
     def check(self) -> None:
         """Raise `StorageFailedError` when files cannot be written at this moment."""

@@ -53,8 +53,8 @@ def key_folder(name: str, endpoint: str) -> Path:
     Keys belong to a stored profile, and where there is none for that address, to the pool's host
     and port, after which profiles are called anyway.
     """
-    stored = _table(read_toml(config_file()), "profiles")
-    if name not in stored or _table(stored, name).get("endpoint") != endpoint:
+    stored = table(read_toml(config_file()), "profiles")
+    if name not in stored or table(stored, name).get("endpoint") != endpoint:
         name = host_of(endpoint)
     # A profile is called as its owner likes; its folder must not lead anywhere else.
     folder = quote(name, safe="")
@@ -132,7 +132,7 @@ def host_of(endpoint: str) -> str:
 def load_profile(name: str | None = None) -> Profile:
     """Return the pool to talk to: of a stored profile, by default the active one."""
     config = read_toml(config_file())
-    stored = _table(config, "profiles")
+    stored = table(config, "profiles")
     if name is not None and name not in stored:
         known = ", ".join(sorted(stored)) or "none"
         raise InvalidInputError(
@@ -140,7 +140,7 @@ def load_profile(name: str | None = None) -> Profile:
             f"poolctl auth login URL --profile {name}"
         )
     chosen = name or str(config.get("active", ""))
-    endpoint = str(_table(stored, chosen).get("endpoint", ""))
+    endpoint = str(table(stored, chosen).get("endpoint", ""))
     if name is not None:
         return Profile(chosen, endpoint, _stored_token(chosen, endpoint))
     if os.environ.get("POOL_ENDPOINT"):
@@ -155,13 +155,13 @@ def load_profile(name: str | None = None) -> Profile:
 def profile_names() -> tuple[list[str], str]:
     """Return the stored profiles' names and which one is active (``""`` for none)."""
     config = read_toml(config_file())
-    return sorted(_table(config, "profiles")), str(config.get("active", ""))
+    return sorted(table(config, "profiles")), str(config.get("active", ""))
 
 
 def store_profile(profile: Profile) -> None:
     """Keep a login and make it the active one."""
     config = read_toml(config_file())
-    config["profiles"] = _table(config, "profiles") | {profile.name: {"endpoint": profile.endpoint}}
+    config["profiles"] = table(config, "profiles") | {profile.name: {"endpoint": profile.endpoint}}
     config["active"] = profile.name
     tokens = read_toml(_token_file())
     tokens[profile.name] = {"endpoint": profile.endpoint, "token": profile.token}
@@ -193,14 +193,17 @@ def _token_file() -> Path:
 
 
 def _stored_token(name: str, endpoint: str) -> str:
-    entry = _table(read_toml(_token_file()), name)
+    entry = table(read_toml(_token_file()), name)
     return str(entry.get("token", "")) if entry.get("endpoint") == endpoint else ""
 
 
-def _table(parent: dict[str, Any], key: str) -> dict[str, Any]:
+def table(parent: dict[str, Any], key: str, file: Path | None = None) -> dict[str, Any]:
+    """Return a table of a TOML file, by default of ``config.toml``; empty where it is absent."""
     value = parent.get(key, {})
     if not isinstance(value, dict):
-        raise InvalidInputError(f"{config_file()}: {key!r} should be a table, found {value!r}")
+        raise InvalidInputError(
+            f"{file or config_file()}: {key!r} should be a table, found {value!r}"
+        )
     return value
 
 

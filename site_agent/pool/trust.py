@@ -68,7 +68,7 @@ def all_trusted_keys() -> Iterator[tuple[str, str, TrustedKey]]:
     """Yield pool, site and key of everything that is pinned."""
     content = profiles.read_toml(trust_file())
     for pool in sorted(content):
-        for site in sorted(_table(content, pool)):
+        for site in sorted(profiles.table(content, pool, trust_file())):
             for key in _keys_in(content, pool, site).values():
                 yield pool, site, key
 
@@ -76,7 +76,7 @@ def all_trusted_keys() -> Iterator[tuple[str, str, TrustedKey]]:
 def trust_keys(pool: str, site: str, keys: Iterable[KeyResponse], how: How) -> list[TrustedKey]:
     """Pin keys of a site, beside those that are pinned; return the new ones."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with _changing() as content:
+    with _changing(trust_file()) as content:
         entries = content.setdefault(pool, {}).setdefault(site, {})
         added = []
         for key in keys:
@@ -99,7 +99,7 @@ def trust_keys(pool: str, site: str, keys: Iterable[KeyResponse], how: How) -> l
 
 def forget_keys(pool: str, site: str, key_ids: Iterable[str]) -> None:
     """Take pinned keys away."""
-    with _changing() as content:
+    with _changing(trust_file()) as content:
         entries = content.get(pool, {}).get(site, {})
         for key_id in key_ids:
             entries.pop(key_id, None)
@@ -110,8 +110,7 @@ def forget_keys(pool: str, site: str, key_ids: Iterable[str]) -> None:
 
 
 @contextmanager
-def _changing() -> Iterator[dict[str, Any]]:
-    file = trust_file()
+def _changing(file: Path) -> Iterator[dict[str, Any]]:
     file.parent.mkdir(parents=True, exist_ok=True)
     with locked(file.with_name(f".{file.name}.lock")):
         content = profiles.read_toml(file)
@@ -120,20 +119,13 @@ def _changing() -> Iterator[dict[str, Any]]:
 
 
 def _keys_in(content: dict[str, Any], pool: str, site: str) -> dict[str, TrustedKey]:
-    found = {}
-    for key_id, fields in _table(_table(content, pool), site).items():
+    found, pinned = {}, profiles.table(content, pool, trust_file())
+    for key_id, fields in profiles.table(pinned, site, trust_file()).items():
         try:
             found[key_id] = TrustedKey(key_id=key_id, **fields)
         except TypeError as error:
             raise InvalidInputError(f"{trust_file()}: key {key_id} of {site}: {error}") from error
     return found
-
-
-def _table(parent: dict[str, Any], name: str) -> dict[str, Any]:
-    value = parent.get(name, {})
-    if not isinstance(value, dict):
-        raise InvalidInputError(f"{trust_file()}: {name!r} should be a table, found {value!r}")
-    return value
 
 
 def trusted_sites(pool: str) -> frozenset[str]:
@@ -146,12 +138,8 @@ def trusted_sites(pool: str) -> frozenset[str]:
 
 def set_trusted_sites(pool: str, sites: Iterable[str]) -> None:
     """Replace the list of a pool."""
-    file = _sites_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with locked(file.with_name(f".{file.name}.lock")):
-        content = profiles.read_toml(file)
+    with _changing(_sites_file()) as content:
         content[pool] = sorted(set(sites))
-        profiles.write_private_toml(content, file)
 
 
 def _sites_file() -> Path:
