@@ -17,7 +17,7 @@ from pool_server.app import create_first_admin
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.server_process import ServerProcess, started_process
+from tests.pool_server.server_process import ServerProcess, put_empty_database, started_process
 
 SMALL_PART_BYTES = 64 * 1024
 # Tests come from one address and are many; those of the limits themselves set others. They wait
@@ -186,6 +186,7 @@ def pool_in_thread(folder: Path, **settings: Any) -> Iterator[PoolDriver]:
     chosen = PoolSettings(
         data_folder=folder, port=0, **{"part_bytes": SMALL_PART_BYTES, **UNHURRIED, **settings}
     )
+    put_empty_database(chosen)
     # On PostgreSQL a pool is set up by hand, by whoever looks after it.
     made = create_first_admin(chosen) if chosen.uses_postgresql else None
     with running_pool(chosen) as (url, first), ExitStack() as stack:

@@ -11,13 +11,18 @@ import logging
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from pydantic import SecretStr
+
+from pool_server.database.schema import upgrade_database
 from pool_server.server import run_server
 from pool_server.settings import PoolSettings
 from tests.conftest import PROJECT_ROOT
@@ -98,10 +103,26 @@ def _serve(
     os.chdir(PROJECT_ROOT)
     _write_to(log)
     logging.basicConfig(level=logging.INFO, force=True)
-    run_server(
-        PoolSettings(data_folder=folder, port=0),
-        on_ready=lambda url, secret: answering.send((url, secret)),
-    )
+    settings = PoolSettings(data_folder=folder, port=0)
+    put_empty_database(settings)
+    run_server(settings, on_ready=lambda url, secret: answering.send((url, secret)))
+
+
+@cache
+def empty_database() -> bytes:
+    """Return a database of the newest schema without any row, made once for all pools."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = PoolSettings(data_folder=Path(folder), database_url=SecretStr(""))
+        upgrade_database(settings)
+        return settings.database_file.read_bytes()
+
+
+def put_empty_database(settings: PoolSettings) -> None:
+    """Spare a pool on SQLite that is not there yet the making of its tables."""
+    if not settings.uses_postgresql and not settings.database_file.exists():
+        settings.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.database_file.touch(mode=0o600)
+        settings.database_file.write_bytes(empty_database())
 
 
 def _write_to(log: Path | None) -> None:

@@ -15,6 +15,7 @@ from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
+from tests.pool_server.server_process import put_empty_database
 
 _REQUEST_END = b" HTTP/1.1\r\n"
 
@@ -40,6 +41,7 @@ def live_pool(
         default_rights=rights,
         log_level="WARNING",
     )
+    put_empty_database(settings)
     with running_pool(settings) as (url, admin_token):
         assert admin_token is not None
         yield LivePool(url, admin_token, _make_tokens(url, admin_token, folder / "no-cache"))
