@@ -201,13 +201,21 @@ class PoolConnection:
         repeatable: bool = True,
         timeout_s: float | None = None,
     ) -> httpx.Response:
-        """Send one request, several times if need be, and return the answer."""
+        """Send one request, several times if need be, and return the answer.
+
+        Of `params`, what is None, empty or False is left out.
+        """
+        given = {
+            name: each
+            for name, each in (params or {}).items()
+            if each not in (None, "") and each is not False
+        }
         patience = self.patience() if repeatable else Patience(1, 0.0)
         while True:
             request = self._client.build_request(
                 method,
                 url,
-                params=params,
+                params=given or None,
                 content=content if isinstance(content, bytes) else content(),
                 headers=headers,
                 timeout=httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s,

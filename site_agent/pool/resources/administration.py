@@ -125,7 +125,7 @@ class Events(Resource):
     ) -> Iterator[activity.EventResponse]:
         """Yield the events of the site after one already seen (`event_id`), oldest first."""
         parameters: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
-        parameters |= {name: text for name, text in (("kind", kind), ("site", site)) if text}
+        parameters |= {"kind": kind, "site": site}
         while True:
             page = self._pool.get("/api/v1/events", activity.EventPage, parameters)
             yield from page.items
@@ -155,9 +155,7 @@ class Events(Resource):
         `action` ``version.withdraw``, or ``version`` for all of that noun; `actor` a site, or site
         and token; `since` and `until` have time zones.
         """
-        words = {"subject": subject, "action": action, "actor": actor, "site": site}
-        parameters = {name: text for name, text in words.items() if text}
+        parameters = {"subject": subject, "action": action, "actor": actor, "site": site}
         for name, moment in (("since", since), ("until", until)):
-            if moment is not None:
-                parameters[name] = moment.isoformat()
+            parameters[name] = "" if moment is None else moment.isoformat()
         return self._pool.pages("/api/v1/audit", activity.AuditPage, parameters)

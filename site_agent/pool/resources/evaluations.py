@@ -89,8 +89,7 @@ class Evaluations(Resource):
     ) -> Iterator[evaluations.EvaluationResponse]:
         """Yield the evaluations of a version, newest first; with `history` superseded ones too."""
         path = f"{version_path(address)}/evaluations"
-        parameters = {"history": "true"} if history else None
-        return self._pool.pages(path, evaluations.EvaluationPage, parameters)
+        return self._pool.pages(path, evaluations.EvaluationPage, {"history": history})
 
     def matrix(
         self, query: evaluations.MatrixQuery, *, most_models: int = 100

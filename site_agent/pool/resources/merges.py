@@ -41,7 +41,7 @@ class Merges(Resource):
 
     def list(self, state: str = "") -> Iterator[MergeJobResponse]:
         """Yield the merges that the site asked for, newest first."""
-        return self._pool.pages(_MERGES, MergeJobPage, {"state": state} if state else None)
+        return self._pool.pages(_MERGES, MergeJobPage, {"state": state})
 
     def get(self, merge_id: str) -> MergeJobResponse:
         """Return one merge."""
@@ -72,7 +72,7 @@ class Uploads(Resource):
 
     def list(self, site: str = "") -> Iterator[OpenUpload]:
         """Yield the open uploads to the site, newest first; to all sites for admins of the pool."""
-        return self._pool.pages(_UPLOADS, OpenUploadPage, {"site": site} if site else None)
+        return self._pool.pages(_UPLOADS, OpenUploadPage, {"site": site})
 
     def abort(self, upload_id: str) -> None:
         """Abort an upload; the parts that arrived are deleted."""
@@ -103,7 +103,7 @@ class Bundles(Resource):
         """Return all that goes with a version when it leaves the pool."""
         from pool_server.wire.bundles import PortableVersion
 
-        parameters = {"evaluations": "true"} if evaluations else {}
+        parameters = {"evaluations": evaluations}
         return self._pool.get(f"{version_path(address)}/record", PortableVersion, parameters)
 
     def upload_part(

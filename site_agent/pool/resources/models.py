@@ -39,15 +39,13 @@ class Models(connection.Resource):
 
     def lineage(self, address: Address, *, recipes: bool = False) -> models.LineageResponse:
         """Return ancestors and descendants of a version, with all recipes if asked."""
-        parameters = {"recipes": "true"} if recipes else None
-        return self._pool.get(
-            f"{requests.version_path(address)}/lineage", models.LineageResponse, parameters
-        )
+        path = f"{requests.version_path(address)}/lineage"
+        return self._pool.get(path, models.LineageResponse, {"recipes": recipes})
 
     def lineage_of_digest(self, digest: str, *, recipes: bool = False) -> models.LineageResponse:
         """Return the lineage of a file, which need not be in the pool; its recipes if asked."""
-        parameters = {"recipes": "true"} if recipes else None
-        return self._pool.get(f"/api/v1/lineage/{digest}", models.LineageResponse, parameters)
+        path = f"/api/v1/lineage/{digest}"
+        return self._pool.get(path, models.LineageResponse, {"recipes": recipes})
 
     def vocabulary(self) -> VocabularyResponse:
         """Return the labels and terms that the pool knows."""
@@ -105,8 +103,7 @@ class Models(connection.Resource):
 
     def _delete(self, path: str, *, force: bool) -> models.DeletionResponse:
         # Repeated, it would find nothing.
-        forced = {"force": "true"} if force else None
-        response = self._pool.send("DELETE", path, params=forced, repeatable=False)
+        response = self._pool.send("DELETE", path, params={"force": force}, repeatable=False)
         return self._pool.read(response, models.DeletionResponse)
 
     # -- aliases --------------------------------------------------------------------------
@@ -208,9 +205,7 @@ class Withdrawals(connection.Resource):
 
     def list(self, site: str = "") -> Iterator[withdrawals.Withdrawal]:
         """Yield the withdrawals of visible models, newest first."""
-        return self._pool.pages(
-            "/api/v1/withdrawals", withdrawals.WithdrawalPage, {"site": site} if site else None
-        )
+        return self._pool.pages("/api/v1/withdrawals", withdrawals.WithdrawalPage, {"site": site})
 
     def check_digests(self, digests: Iterable[str]) -> builtins.list[withdrawals.CheckedFile]:
         """Return those of these files that were withdrawn, or contain something that was."""

@@ -23,9 +23,7 @@ class Rounds(connection.Resource):
 
     def list(self, state: str = "") -> Iterator[rounds.RoundResponse]:
         """Yield the rounds that the site takes part in, newest first; of one state if given."""
-        return self._pool.pages(
-            "/api/v1/rounds", rounds.RoundPage, {"state": state} if state else None
-        )
+        return self._pool.pages("/api/v1/rounds", rounds.RoundPage, {"state": state})
 
     def get(self, round_id: str) -> rounds.RoundResponse:
         """Return one round."""
@@ -149,9 +147,7 @@ class SecureSessions(connection.Resource):
 
     def list(self, round_id: str = "") -> Iterator[secure.SecureSessionSummary]:
         """Yield the sessions that the site takes part in, newest first; of one round if given."""
-        return self._pool.pages(
-            _SESSIONS, secure.SecureSessionPage, {"round": round_id} if round_id else None
-        )
+        return self._pool.pages(_SESSIONS, secure.SecureSessionPage, {"round": round_id})
 
     def get(self, session: str) -> secure.SecureSessionResponse:
         """Return one session."""
