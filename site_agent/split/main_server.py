@@ -154,7 +154,7 @@ class MainServer:
                     code="step",
                 )
             arrays = decode_arrays(body, self.shapes[kind])
-            session.answer = encode_arrays(_take_step(session, kind, step, arrays))
+            session.answer = encode_arrays(self._take_step(session, kind, step, arrays))
             session.last = kind, step, digest
             session.waits_for = "backward" if kind == "forward" else ""
             session.next_step += kind != "forward"
@@ -321,19 +321,18 @@ class MainServer:
         self._turns.restore(half)
         return half.trained()
 
-
-def _take_step(
-    session: _Session, kind: str, step: int, arrays: dict[str, Float32]
-) -> dict[str, Float32]:
-    half = session.half
-    if kind == "forward":
-        return {"features": half.forward(step, arrays["smashed"])}
-    if kind == "backward":
-        return {"gradient": half.backward(step, arrays["gradient"])}
-    answer = half.step(step, arrays["smashed"], arrays["head"], arrays["gaze"])
-    if not math.isfinite(answer.loss) or not np.isfinite(answer.gradient).all():
-        raise InvalidInputError(
-            f"the loss is {answer.loss} in step {step}: lower the learning rate"
-        )
-    rows = len(arrays["smashed"])
-    return {"gradient": answer.gradient, "loss": np.full(rows, answer.loss, np.float32)}
+    def _take_step(
+        self, session: _Session, kind: str, step: int, arrays: dict[str, Float32]
+    ) -> dict[str, Float32]:
+        half = session.half
+        if kind == "forward":
+            return {"features": half.forward(step, arrays["smashed"])}
+        if kind == "backward":
+            return {"gradient": half.backward(step, arrays["gradient"])}
+        answer = half.step(step, arrays["smashed"], arrays["head"], arrays["gaze"])
+        if not math.isfinite(answer.loss) or not np.isfinite(answer.gradient).all():
+            raise InvalidInputError(
+                f"the loss is {answer.loss} in step {step}: {self.plan.way_out}"
+            )
+        rows = len(arrays["smashed"])
+        return {"gradient": answer.gradient, "loss": np.full(rows, answer.loss, np.float32)}

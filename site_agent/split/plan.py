@@ -108,6 +108,15 @@ class SplitPlan(BaseModel):
         return self.variant in ("mean-smashed", "frozen-client")
 
     @property
+    def way_out(self) -> str:
+        """What helps where the loss is not finite."""
+        lower = f"lower the learning rate ({self.training.learning_rate:g})"
+        if self.noise_level and self.optimiser == "sgd":
+            # Gradients of the first layer after the noise grow with it.
+            return f"take --optimiser adam, whose steps do not grow with the noise, or {lower}"
+        return lower
+
+    @property
     def averaging(self) -> FederationPlan:
         """How parts are averaged: as whole networks are by FedAvg."""
         options = {**self.training.model_dump(mode="json"), "mean": self.mean}

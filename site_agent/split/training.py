@@ -341,10 +341,7 @@ def _require_usable(
     gradient: Float32, loss: float, smashed: torch.Tensor, round_number: int, plan: SplitPlan
 ) -> None:
     if not np.isfinite(loss) or not np.isfinite(gradient).all():
-        raise TrainingFailedError(
-            f"the loss is {loss} in round {round_number}: lower the learning rate "
-            f"({plan.training.learning_rate:g})"
-        )
+        raise TrainingFailedError(f"the loss is {loss} in round {round_number}: {plan.way_out}")
     if gradient.shape != tuple(smashed.shape):
         raise TrainingFailedError(
             f"the gradient has shape {list(gradient.shape)}, expected {list(smashed.shape)}"

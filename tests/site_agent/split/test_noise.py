@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from site_agent.errors import InvalidInputError
+from aggregators.methods.round_options import LocalTraining
+from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.networks import new_network
 from site_agent.split.cuts import find_cut, split_network, to_part_module
 from site_agent.split.in_process import run_split_rounds, smash
@@ -123,6 +124,14 @@ def test_studies_draw_the_same_noise_again(variant: str) -> None:
     assert next(iter(run_split_rounds(base, small_sites(), plain))).server.digest != (
         found[0].server.digest
     )
+
+
+def test_where_noise_makes_sgd_diverge_adam_is_named() -> None:
+    plan = SplitPlan.model_validate(
+        {"rounds": 3, "noise_level": 2.0, "training": LocalTraining(learning_rate=0.5)}
+    )
+    with pytest.raises(TrainingFailedError, match="take --optimiser adam"):
+        list(run_split_rounds(new_network("gaze-lenet", 1), small_sites(), plan))
 
 
 def test_predictions_send_noise_as_training_does(

@@ -19,7 +19,7 @@ from tests.site_agent.federated.small_sites import samples_at
 def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
     data = tmp_path / "gaze"
     data.mkdir()
-    write_samples(data, [samples_at(number, 16) for number in range(6)])
+    write_samples(data, [samples_at(number, 10) for number in range(6)])
     methods = tuple(name for name in METHODS if not name.startswith("dp-"))
     settings = replace(
         QUICK, methods=methods, rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
