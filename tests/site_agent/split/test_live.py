@@ -58,5 +58,5 @@ def test_processes_learn_what_one_process_learns(
         epochs = {site: steps_of(plan, count)[1] for site, count in samples.items()}
         moved = traffic_of(plan.found_cut, samples, rounds=2, epochs=epochs)
         steps = sum(report.server_bytes for report in reports.values())
-        # Two samples a step are few: headers weigh more than in real trainings.
-        assert moved.steps < steps < (1.1 if cut == "fc1" else 1.02) * moved.steps
+        # Two samples a step are few: headers, and questions while others train, weigh more there.
+        assert moved.steps < steps < (1.3 if cut == "fc1" else 1.02) * moved.steps
