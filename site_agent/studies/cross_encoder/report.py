@@ -192,12 +192,14 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
     left, right = figure.subplots(1, 2)
     for number, method in enumerate(METHODS):
         own = [each for each in scores if each.method == method]
+        if not own:
+            continue
         look = {**line_style(number), "markersize": 4}
         if method == "mean-gaze":
             look["color"] = REFERENCE
         shots = np.array([each.shots for each in own])
         left.plot(shots, [each.error.mean for each in own], label=METHODS[method], **look)
-        if method != FEDERATED and own:
+        if method != FEDERATED:
             found = [each.difference for each in own]
             ends = [(each.mean - each.low, each.high - each.mean) for each in found]
             right.errorbar(
