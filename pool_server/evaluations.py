@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sqlalchemy import ColumnElement, Row, Select, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, func, or_, select, union_all
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.activity.events import write_event
@@ -240,10 +240,22 @@ def find_measured_models(
         ModelVersionRecord.digest.in_(measured),
     ]
     if named:
-        place = tuple_(SiteRecord.name, ModelRecord.name, ModelVersionRecord.number)
-        conditions.append(place.in_(named))
+        # One look-up a version: SQLite would compare a list of addresses with every version.
+        look_ups = [
+            select(ModelVersionRecord.id)
+            .join(ModelVersionRecord.model)
+            .join(ModelRecord.site)
+            .where(
+                SiteRecord.name == site,
+                ModelRecord.name == name,
+                ModelVersionRecord.number == number,
+            )
+            for site, name, number in named
+        ]
+        conditions.append(ModelVersionRecord.id.in_(union_all(*look_ups)))
+    # Of kind and order no index is used, as few versions of many are measured.
     if query.kind is not None:
-        conditions.append(ModelVersionRecord.kind == query.kind)
+        conditions.append(func.coalesce(ModelVersionRecord.kind, "") == query.kind)
     if query.site is not None:
         conditions.append(SiteRecord.name == query.site)
     if query.name is not None:
@@ -262,7 +274,7 @@ def find_measured_models(
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .where(*conditions)
-        .order_by(ModelVersionRecord.id.desc())
+        .order_by((ModelVersionRecord.id + 0).desc())
         .limit(query.limit + 1)
     ).all()
 

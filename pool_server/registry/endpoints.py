@@ -95,12 +95,12 @@ def list_facets(
         limit=MOST_COUNTED + 1,  # one more, to see whether those are all
         with_facets=True,
     )
-    found = Finder(session).find(plan)
+    found, is_all = Finder(session).find_sample(plan)
     counted = found[:MOST_COUNTED]
     facets = _by_facet(Counter(" ".join(each.facets for each in counted).split()))
     return FacetsResponse(
         counted=len(counted),
-        complete=len(found) <= MOST_COUNTED,
+        complete=is_all,
         kinds=_most_frequent(facets["k"]),
         sites=_most_frequent(facets["s"]),
         states=_most_frequent(facets["x"]),

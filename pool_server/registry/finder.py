@@ -28,6 +28,8 @@ MOST_WALKED = 10_000
 # SQLite takes 1 microsecond a version, and 30 ms and more to gather thousands.
 MOST_WALKED_SQLITE = 25_000
 MOST_COUNTED = 5000
+# Of what versions have in common, so many say as much as a thousand.
+ENOUGH = 50
 
 
 class Values(dict[str, Any]):
@@ -72,6 +74,18 @@ class Finder:
             if len(found) == plan.limit or is_all:
                 return found
         return self._gather_sqlite(plan) if self._is_sqlite else self._gather_postgresql(plan)
+
+    def find_sample(self, plan: SearchPlan) -> tuple[list[Found], bool]:
+        """Return some of the first versions of the plan's order, and whether those are all.
+
+        Where one walk meets at least `ENOUGH` of them, it returns those, and else what `find` does.
+        """
+        if not plan.names_model:
+            found, is_all = self._walk(plan, max(self._first, 2 * plan.limit))
+            if is_all or len(found) >= ENOUGH:
+                return found, is_all and len(found) < plan.limit
+        found = self.find(plan)
+        return found, len(found) < plan.limit
 
     def _walk(self, plan: SearchPlan, most: int) -> tuple[list[Found], bool]:
         """Look at the first `most` versions of the order; return also whether those are all."""
