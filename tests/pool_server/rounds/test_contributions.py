@@ -307,7 +307,7 @@ def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str
         ({"base": "round-a/none"}, 404, "model_not_found"),
         ({"base": "round-a/base@9"}, 404, "version_not_found"),
         ({"base": "nonsense"}, 422, "invalid_query"),
-        ({"base": "sha256:" + "0" * 64}, 422, "round_refused"),
+        ({"base": "sha256:" + "0" * 64}, 422, "invalid_query"),
         ({"base": "round-a/gaze"}, 422, "round_refused"),
         ({"sites": ["round-a", "no-such-site"]}, 404, "site_not_found"),
         ({"sites": ["round-b"]}, 403, "not_allowed"),
