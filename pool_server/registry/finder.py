@@ -64,27 +64,27 @@ class Finder:
 
     def find(self, plan: SearchPlan) -> list[Found]:
         """Return the first versions of the plan's order."""
-        if not plan.names_model:
-            most = max(self._first, 2 * plan.limit)
-            found, is_all = self._walk(plan, most)
-            if len(found) < plan.limit and not is_all:
-                further = math.ceil(1.25 * most * plan.limit / max(len(found), 1))
-                if further <= self._most_walked:
-                    found, is_all = self._walk(plan, further)
-            if len(found) == plan.limit or is_all:
-                return found
-        return self._gather_sqlite(plan) if self._is_sqlite else self._gather_postgresql(plan)
+        return self._find(plan, plan.limit)[0]
 
     def find_sample(self, plan: SearchPlan) -> tuple[list[Found], bool]:
         """Return some of the first versions of the plan's order, and whether those are all.
 
         Where one walk meets at least `ENOUGH` of them, it returns those, and else what `find` does.
         """
+        return self._find(plan, ENOUGH)
+
+    def _find(self, plan: SearchPlan, enough: int) -> tuple[list[Found], bool]:
         if not plan.names_model:
-            found, is_all = self._walk(plan, max(self._first, 2 * plan.limit))
-            if is_all or len(found) >= ENOUGH:
+            most = max(self._first, 2 * plan.limit)
+            found, is_all = self._walk(plan, most)
+            if len(found) < enough and not is_all:
+                enough = plan.limit
+                further = math.ceil(1.25 * most * plan.limit / max(len(found), 1))
+                if further <= self._most_walked:
+                    found, is_all = self._walk(plan, further)
+            if len(found) >= enough or is_all:
                 return found, is_all and len(found) < plan.limit
-        found = self.find(plan)
+        found = self._gather_sqlite(plan) if self._is_sqlite else self._gather_postgresql(plan)
         return found, len(found) < plan.limit
 
     def _walk(self, plan: SearchPlan, most: int) -> tuple[list[Found], bool]:
