@@ -13,16 +13,16 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelVersionRecord, RecipeRecord
-from pool_server.errors import ConflictError, RefusedError
+from pool_server.errors import RefusedError
 from pool_server.evaluations import read_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.models.default_card import front_matter, make_card, receipt_section
 from pool_server.registry import repository as registry
-from pool_server.registry.access import WITHDRAWN, viewing_site
+from pool_server.registry.access import viewing_site
 from pool_server.registry.responses import describe_version
-from pool_server.registry.service import VersionToChange, VersionToName
+from pool_server.registry.service import VersionToChange, VersionToName, lock_to_correct
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
@@ -55,13 +55,7 @@ def replace_card(
     """
     caller.require_upload_to(version.model.site.name)
     require_card(request.text)
-    registry.lock_state(session, version)
-    if version.state == WITHDRAWN:
-        raise ConflictError(
-            "the version is withdrawn; its card stays as it is",
-            code="wrong_state",
-            details={"found": WITHDRAWN},
-        )
+    lock_to_correct(session, version, "card")
     if request.text != read_text(session, version):
         require_resigned(version, request.statement)
         version.card = request.text

@@ -14,15 +14,15 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import LabelRecord, MetricRecord, ModelVersionRecord
-from pool_server.errors import ConflictError, RefusedError
+from pool_server.errors import RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
 from pool_server.registry import repository as registry
-from pool_server.registry.access import PUBLIC, WITHDRAWN, rights_of_site, viewing_site
+from pool_server.registry.access import PUBLIC, rights_of_site, viewing_site
 from pool_server.registry.responses import describe_version
-from pool_server.registry.service import VersionToChange
+from pool_server.registry.service import VersionToChange, lock_to_correct
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire.labels import VOCABULARY, VocabularyResponse
@@ -58,13 +58,7 @@ def change_description(
     """
     caller.require_upload_to(version.model.site.name)
     require_labels(request.labels)
-    registry.lock_state(session, version)
-    if version.state == WITHDRAWN:
-        raise ConflictError(
-            "the version is withdrawn; its description stays as it is",
-            code="wrong_state",
-            details={"found": WITHDRAWN},
-        )
+    lock_to_correct(session, version, "description")
     require_resigned(version, request.statement)
     before = _list_fields(
         version.description,

@@ -11,12 +11,13 @@ from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelRecord, ModelVersionRecord
-from pool_server.errors import MissingError, QueryError
+from pool_server.errors import ConflictError, MissingError, QueryError
 from pool_server.http.identity import Caller, SignedIn
 from pool_server.http.parameters import ModelName, Reference, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry import query as queries
 from pool_server.registry import repository
+from pool_server.registry.access import WITHDRAWN
 from pool_server.wire.models import ALIAS_PATTERN, LATEST
 from pool_server.wire.names import ModelAddress
 
@@ -135,6 +136,17 @@ def version_to_change(
     caller: SignedIn, session: WritingSession, site: SiteName, name: ModelName, reference: Reference
 ) -> ModelVersionRecord:
     return resolve_version(session, caller, site, name, reference)
+
+
+def lock_to_correct(session: Session, version: ModelVersionRecord, what: str) -> None:
+    """Lock a version's state; `ConflictError` where it is withdrawn, so that `what` stays."""
+    repository.lock_state(session, version)
+    if version.state == WITHDRAWN:
+        raise ConflictError(
+            f"the version is withdrawn; its {what} stays as it is",
+            code="wrong_state",
+            details={"found": WITHDRAWN},
+        )
 
 
 VersionToRead = Annotated[ModelVersionRecord, Depends(version_to_read)]
