@@ -148,14 +148,13 @@ def audit_base(base: StateDict, samples: Any) -> list[str]:
     """
     task = task_of_network(base)
     module = to_module(base, "the base").eval()
-    found = []
+    inputs, found = _LayerInputs(module), []
     with torch.no_grad():
-        data = task.to_tensors(samples)
-        output = module(*_some(data))
+        output = inputs.run(module, _some(task.to_tensors(samples)))
         largest = float(output.abs().max())
         if not bool(torch.isfinite(output).all()) or largest > task.most_output:
             found.append(f"it answers with {largest:.3g}, expected at most {task.most_output:g}")
-    return found + audit_dense_layers(module, data, task.drawing_layers)
+    return found + _objections_to_layers(inputs, len(output), task.drawing_layers)
 
 
 def audit_dense_layers(
@@ -173,10 +172,19 @@ def audit_dense_layers(
     """
     if not dense_layers(module):
         return []
-    inputs, found = _LayerInputs(module), []
+    inputs = _LayerInputs(module)
     with torch.no_grad():
         count = len(inputs.run(module.eval(), _some(data)))
-        for name, layer in dense_layers(module):
+    return _objections_to_layers(inputs, count, drawing_layers)
+
+
+def _objections_to_layers(
+    inputs: _LayerInputs, count: int, drawing_layers: Collection[str]
+) -> list[str]:
+    """Return what training does not make, judged by what the layers get from `count` samples."""
+    found = []
+    with torch.no_grad():
+        for name, layer in inputs.layers:
             most = _most_cosine(layer.in_features)
             if name in drawing_layers:
                 most = max(most, MOST_COSINE_DRAWING)
@@ -278,7 +286,7 @@ class _LayerInputs:
 
     def __init__(self, module: nn.Module) -> None:
         self.of: dict[str, torch.Tensor] = {}
-        self._layers = dense_layers(module)
+        self.layers = dense_layers(module)
 
     def run(self, module: nn.Module, data: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Run a module, and return its output; `of` has the inputs afterwards."""
@@ -289,7 +297,7 @@ class _LayerInputs:
 
             return hook
 
-        hooks = [layer.register_forward_pre_hook(keep(name)) for name, layer in self._layers]
+        hooks = [layer.register_forward_pre_hook(keep(name)) for name, layer in self.layers]
         try:
             output: torch.Tensor = module(*data)
         finally:
