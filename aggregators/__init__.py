@@ -7,8 +7,6 @@
 Importing this package is cheap: each name is imported at its first use.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

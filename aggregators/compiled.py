@@ -1,7 +1,5 @@
 """Compilation of numeric functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Landmarks and networks are SVG in middle tones; detectors are PNG in 16 greys on black.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from math import log2, prod

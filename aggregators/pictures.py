@@ -1,7 +1,5 @@
 """What drawings of models show: HOG weights, and how far trees move landmarks."""
 
-from __future__ import annotations
-
 import io
 from functools import lru_cache
 

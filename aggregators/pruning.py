@@ -1,7 +1,5 @@
 """Pruning of networks: the weights of least magnitude become zero; the size that remains."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

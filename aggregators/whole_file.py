@@ -1,7 +1,5 @@
 """Atomic writes of files."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

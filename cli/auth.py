@@ -1,7 +1,5 @@
 """``poolctl auth``: logging in to pools."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``poolctl env``: what is installed here, where things are kept, and which pool is used."""
 
-from __future__ import annotations
-
 from cli.frame.app import installed_version
 from cli.frame.errors import EXTRA_OF_LIBRARY
 from cli.frame.options import command, single

@@ -9,8 +9,6 @@ and the lab finds blinks. `cli.frame.shell` shows and runs the lines, and reads 
 ``--json`` gives.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import time

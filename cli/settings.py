@@ -1,7 +1,5 @@
 """``poolctl settings``: every setting of a command, as a file that the command reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated

@@ -10,8 +10,6 @@ needed, so that it works from an installed wheel. To write the next revision::
         command.revision(migration_settings(connection), "what it does", autogenerate=True)
 """
 
-from __future__ import annotations
-
 from alembic import context
 
 from pool_server.database.records import Record, is_index_of_search

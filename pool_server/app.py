@@ -1,7 +1,5 @@
 """The server as an ASGI application: the only place where its parts are wired together."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

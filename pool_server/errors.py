@@ -5,8 +5,6 @@ places raise it; other cases are instances of their parent with a `code` of thei
 the caller as they are, so functions of the server do not list what they raise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

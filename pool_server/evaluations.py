@@ -1,7 +1,5 @@
 """Evaluations: scores of models on the private data of sites; never the data."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Annotated

@@ -5,8 +5,6 @@ threads that serve it: `request_id` is set around the request, and a thread that
 behalf begins with `in_this_context`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable

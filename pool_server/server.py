@@ -3,8 +3,6 @@
 On SQLite one process serves a data folder; on PostgreSQL any number of processes serve a pool.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import gc

@@ -4,8 +4,6 @@ The file is TOML, one ``field = value`` a line; ``POOL_SERVER_CONFIG`` names it.
 counts for more than the file, and code for more than both.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import tomllib

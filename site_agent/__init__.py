@@ -1,7 +1,5 @@
 """What a site does at home: train, evaluate, talk to the pool, analyse blinks."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -3,8 +3,6 @@
 None of them knows of exit codes; `cli/frame/errors.py` maps the types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON that every reader takes: no NaN, sets in order, times as ISO 8601."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import fields, is_dataclass

@@ -5,8 +5,6 @@ and explanation, or further settings. A setting's full name is its path
 (``blinks.calibration.closed_from``); the last part is enough where no other setting has it.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import json

@@ -5,8 +5,6 @@ call, a value a column; ``None`` and NaN are missing values and become empty cel
 a table to programs (data packages, sidecars) reads the same columns.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -5,8 +5,6 @@ versions and duration. `poolctl upload` takes labels from it, and `evaluate` war
 that were trained on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

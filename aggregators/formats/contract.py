@@ -1,7 +1,5 @@
 """The contract of model file formats."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic, TypeVar

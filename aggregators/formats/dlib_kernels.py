@@ -24,8 +24,6 @@ load.
 # numba infers the types and does not check annotations.
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -14,8 +14,6 @@ Readers accept integers that are longer than necessary, as dlib does, and nothin
 would not write. Exponents of 32000 and more mean infinities and NaN, which are refused.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NoReturn

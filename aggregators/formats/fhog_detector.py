@@ -18,8 +18,6 @@ upsampling            only from Python's ``simple_object_detector.save``: intege
 ====================  ===================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Descriptions of models in plain values, to compare models before exchanging files."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

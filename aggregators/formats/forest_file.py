@@ -14,8 +14,6 @@ metadata ``leaves``     ``F32`` or ``F16``
 ======================  ================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import ClassVar, cast

@@ -1,7 +1,5 @@
 """The table of formats; recognising, reading, writing and converting model files."""
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

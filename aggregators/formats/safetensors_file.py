@@ -15,8 +15,6 @@ and large ones must be read entry by entry, hence this module. It orders tensors
 does (large item types first, then by name).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

@@ -18,8 +18,6 @@ A tree with L leaves, L a power of two, has L - 1 splits in heap order.
 format.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any

@@ -20,8 +20,6 @@ to, indices are not used where the dense entry has over 1024 times their bytes; 
 least 1/64 of them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

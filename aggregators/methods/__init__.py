@@ -1,7 +1,5 @@
 """Aggregation methods, one per module, and their table."""
 
-from __future__ import annotations
-
 from aggregators.methods.contract import AggregationMethod, Combined, MethodOptions, NoOptions
 from aggregators.methods.merging import Merged, merge
 from aggregators.methods.recipe import (

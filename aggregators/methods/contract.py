@@ -6,8 +6,6 @@ round needs to know of a method is declared with it, and pool and sites have one
 for each `ContributionKind`. ``tests/conformance/aggregation_methods.py`` tests the laws.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

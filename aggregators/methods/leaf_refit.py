@@ -1,7 +1,5 @@
 """Leaf refinement: the sites' changes of a merged forest's leaves, averaged and added."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@
 rounds, and states of optimisers.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """MWMA: the mean weight matrix of HOG-SVM detectors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

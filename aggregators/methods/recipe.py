@@ -22,8 +22,6 @@ out::
                       "without": [{"digest": "9f86...", "address": null, "file_name": "a.dat"}]}}
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Repeating a merge from its recipe, exactly or without some of its inputs."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

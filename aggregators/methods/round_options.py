@@ -1,7 +1,5 @@
 """The options of rounds of networks: the method's own, and how sites train, given together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

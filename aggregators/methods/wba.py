@@ -5,8 +5,6 @@ them level by level into one ordinary shape predictor; the final form, `WbaFinal
 and averages the landmarks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

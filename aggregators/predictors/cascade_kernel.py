@@ -5,8 +5,6 @@ then rounded to single; pixel offsets, shapes and split comparisons in single; t
 image coordinates in double.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Running landmark models on grey images: one cascade, or a WBA ensemble."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

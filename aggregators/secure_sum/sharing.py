@@ -13,8 +13,6 @@ servers' sums of shares, unless one of them is altered: then they agree with pro
 challenge follows from a hash of all that was fixed before.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

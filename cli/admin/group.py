@@ -1,7 +1,5 @@
 """``poolctl admin``: manage a pool, its sites and its people."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from cli import server

@@ -1,7 +1,5 @@
 """``poolctl admin backup|restore|gc|fsck``: run on the pool's own machine, without a token."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``poolctl dataset``: synthetic faces and videos, and whatever is done to annotations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -5,8 +5,6 @@ new file and one line in `_PANELS`. Modules load when their command is called, s
 ``poolctl --help`` stays quick whatever the commands need.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

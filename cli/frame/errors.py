@@ -4,8 +4,6 @@ The packages below know nothing of exit codes; `ERROR_TABLE` names every error t
 purpose, and a test proves that none is missing.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

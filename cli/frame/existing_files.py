@@ -4,8 +4,6 @@ One rule for all commands: a file is replaced only with ``--force``, or by the s
 a command reads is not replaced even so.
 """
 
-from __future__ import annotations
-
 import filecmp
 import tempfile
 from collections.abc import Iterable, Iterator

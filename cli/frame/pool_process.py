@@ -4,8 +4,6 @@ The pool process runs this module, not `cli`: it has to end with its parent, als
 SIGKILL leaves the parent no time to stop it.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

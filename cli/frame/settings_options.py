@@ -1,7 +1,5 @@
 """``--set``, ``--settings``, and options of their own for the settings that people use most."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

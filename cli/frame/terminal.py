@@ -1,7 +1,5 @@
 """Text on the standard streams: safe to print, coloured, fitted to their width, or JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

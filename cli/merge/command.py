@@ -1,7 +1,5 @@
 """``poolctl merge``: merge models on this machine, or replay a merge from its recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

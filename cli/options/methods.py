@@ -1,7 +1,5 @@
 """The method of a merge or of rounds, and its options."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``poolctl split attack``: what the main server of a split training could see."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``poolctl study egocentric``: personalised rounds of saliency and gaze networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

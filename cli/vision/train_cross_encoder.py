@@ -1,7 +1,5 @@
 """``poolctl train cross-encoder`` and ``gaze-head``: gaze from few labels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """``poolctl train saliency``: networks that say where in a clip a person looks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -14,8 +14,6 @@ does both; parts of words need the extension pg_trgm, which the owner of a datab
 where it is installed. Without it, text search works but is slow.
 """
 
-from __future__ import annotations
-
 from alembic import op
 
 from pool_server.database.records import Record

@@ -1,7 +1,5 @@
 """The Atom feed (RFC 4287) of a site's events."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Reading the audit: who did what in the pool, and when. Nothing here writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

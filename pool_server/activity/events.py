@@ -6,8 +6,6 @@ newest first: `pool_server.activity.atom` makes the document, and a feed token i
 lets the reader in (`pool_server.http.identity.feed_reader`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The files that the records refer to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import CompoundSelect, select, union

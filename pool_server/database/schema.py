@@ -5,8 +5,6 @@ which several processes share, an admin does it once, by ``poolctl db upgrade``;
 looks, and refuses what it does not know.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

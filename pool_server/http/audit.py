@@ -4,8 +4,6 @@ An act is recorded in its own transaction. A refused one leaves nothing else beh
 is written in a transaction of its own before the answer goes out.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from http import HTTPStatus

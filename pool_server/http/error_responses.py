@@ -1,7 +1,5 @@
 """Refusals: every answer with a status of 400 or more is an `ErrorResponse`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from http import HTTPStatus

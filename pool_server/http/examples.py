@@ -1,7 +1,5 @@
 """Examples of requests and answers in the description of the API, made from the schemas."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -8,8 +8,6 @@ files in ranges, several at once, goes on with `Range` and `If-Range` after an i
 compares the SHA-256 of the whole file in the end: nobody on the way has to be believed.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ route itself is made::
 A route that declares nothing is closed to tokens with scopes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -6,8 +6,6 @@ asked for, and methods that no route has as one: names of sites and models stay 
 can make an endless number of series.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

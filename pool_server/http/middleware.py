@@ -1,7 +1,5 @@
 """Around every request: an identifier, a limit, security headers, and one line in the log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

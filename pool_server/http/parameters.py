@@ -4,8 +4,6 @@ A cursor holds the key of the last row, not its place: no row is skipped or show
 others are added.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

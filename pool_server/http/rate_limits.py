@@ -8,8 +8,6 @@ into the reverse proxy.
 The holder of a valid token is never refused because others at the same address guessed.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import math
 import threading

@@ -4,8 +4,6 @@ Dependencies that wait for nothing are ``async``, here and elsewhere: for every 
 asks a thread, which takes longer than most of them do.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Annotated, cast

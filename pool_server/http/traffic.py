@@ -1,7 +1,5 @@
 """Requests under way in a server process, its readiness for more, and its graceful end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

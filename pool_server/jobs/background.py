@@ -1,7 +1,5 @@
 """Background work of server processes: threads, and leases that share work among processes."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

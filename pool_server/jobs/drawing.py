@@ -1,7 +1,5 @@
 """The program that draws a model, in a limited child process; see `pool_server.models.pictures`."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from pathlib import Path

@@ -13,8 +13,6 @@ any number with ``progress`` and ``activity``, then the answer. When the server 
 long idling, this process ends with all its children.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import importlib

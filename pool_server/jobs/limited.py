@@ -4,8 +4,6 @@
 program; `Helper` is the server's side of that process.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

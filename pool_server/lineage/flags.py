@@ -5,8 +5,6 @@ or after the file itself. So flags are set at two moments: when something is wit
 that was made of it; and when something is published, for all that its recipe now connects.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Withdrawals, flags and successors in the database."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import Label, Row, Select, and_, bindparam, exists, func, literal, not_, or_, select

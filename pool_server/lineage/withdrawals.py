@@ -19,8 +19,6 @@ the sites with models made from it, and the sites that downloaded it or one of t
    (`successors.link_published`); for a model of another site it is only offered.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Whether models can be merged with each other: by which methods, or what differs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any

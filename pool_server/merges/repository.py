@@ -1,7 +1,5 @@
 """Merge jobs in the database."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime

@@ -15,8 +15,6 @@ bytes, and what has been stored of it already is gone on with. Rounds have worke
 that they do not wait behind merges that take hours.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 import threading

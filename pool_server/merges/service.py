@@ -1,7 +1,5 @@
 """Merges on the pool: request, show and cancel them (`merges.running` carries them out)."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from typing import Annotated, Any

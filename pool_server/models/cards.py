@@ -3,8 +3,6 @@
 A card that nobody wrote is made from what the pool knows (`pool_server.models.default_card`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

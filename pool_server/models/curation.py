@@ -1,7 +1,5 @@
 """Publishing, quarantining, releasing and deleting versions: the work of curators and owners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

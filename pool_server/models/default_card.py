@@ -5,8 +5,6 @@ huggingface/hub-docs). A model that was evaluated has a ``model-index`` with one
 evaluation; its data sets are named by what their site calls them and by their digests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The audit keeps what was there before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A file never changes, so each is drawn once, in a limited child process as at it
 picture is kept by the file's digest. A backup leaves pictures out: they are drawn again.
 """
 
-from __future__ import annotations
-
 import base64
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Sharing of models with other sites."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, cast
 

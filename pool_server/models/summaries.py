@@ -1,7 +1,5 @@
 """The evaluations of the models of a listing, each in one number."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from statistics import median
 from typing import Annotated

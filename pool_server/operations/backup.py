@@ -12,8 +12,6 @@ run meanwhile. The database is read first, in one transaction; files never chang
 it speaks of can be copied afterwards; one that `poolctl admin gc` removes meanwhile is missing.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Check that database and storage agree, and each with itself."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Set
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check whether a pool can run with its settings; list all problems at once."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import shutil

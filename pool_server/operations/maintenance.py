@@ -1,7 +1,5 @@
 """Work on a pool without a server: open it, remove unused files, recover an admin's token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

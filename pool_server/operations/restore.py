@@ -4,8 +4,6 @@ A backup of a pool on SQLite and a folder can be put back into one on PostgreSQL
 other way round: so an embedded pool grows into a consortium's.
 """
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 from pathlib import Path

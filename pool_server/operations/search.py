@@ -5,8 +5,6 @@ writes.
 They are found to differ only where somebody switched the triggers off, or a file was damaged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

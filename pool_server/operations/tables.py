@@ -8,8 +8,6 @@ Moments are ISO 8601 in UTC, JSON columns are nested as they are. Only tables of
 records are written; what a database derives from them, such as an index of words, it makes again.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -4,8 +4,6 @@ A session may what its token may. It is looked up by the rule that holds for tok
 ends with its token, and with the person and the site behind that.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Invitations: how people become users of a site."""
 
-from __future__ import annotations
-
 import secrets
 from datetime import datetime, timedelta
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Sites, the identity behind a token, and the rule that a pool never loses its last admin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache

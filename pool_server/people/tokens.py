@@ -3,8 +3,6 @@
 The audit says who made a token or an invitation (`find_creators`), because nobody can change it.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass

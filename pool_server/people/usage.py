@@ -5,8 +5,6 @@ another site has it, too. Messages and descriptors of secure sessions count as w
 way count from their announcement on. Usage takes a few queries, however many sites there are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, String, Subquery, cast, func, or_, select, true, union

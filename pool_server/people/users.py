@@ -1,7 +1,5 @@
 """Users: the people of a site."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path

@@ -36,8 +36,6 @@ Three forms of the same rule stand here side by side: conditions for queries (`v
 search index looks for (`access_terms`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast

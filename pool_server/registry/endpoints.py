@@ -1,7 +1,5 @@
 """Routes that list, describe and download models, and the record of who downloaded what."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

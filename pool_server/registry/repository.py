@@ -1,7 +1,5 @@
 """Models and versions in the database."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence

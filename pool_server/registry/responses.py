@@ -1,7 +1,5 @@
 """Versions as clients see them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Models and versions: look them up, list them, count what they have in common."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Annotated, NoReturn

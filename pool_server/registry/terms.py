@@ -8,8 +8,6 @@ The same file may stand in the pool at several sites. The terms count that the s
 published it first, of those that are known; what others lay on their copies binds themselves alone.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime

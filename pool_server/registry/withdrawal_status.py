@@ -13,8 +13,6 @@ flagged                   they work, with a warning: the version holds, directly
 All of it is read from what `pool_server.registry.repository.whole_versions` has loaded.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy.orm import joinedload, selectinload

@@ -1,7 +1,5 @@
 """Contributions to a round: received as all files are, and checked against the base."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

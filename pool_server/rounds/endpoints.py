@@ -1,7 +1,5 @@
 """Routes of rounds."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated, Any
 

@@ -11,8 +11,6 @@ and its job, and opens the next round; the others find its result. So a server k
 leaves a round that is open as before, or finished as a whole.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass

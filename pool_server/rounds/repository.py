@@ -1,7 +1,5 @@
 """Rounds in the database, and as their participants see them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, cast
 

@@ -15,8 +15,6 @@ same file to the round: the sum that the servers signed. The pool finds it among
 board (`rounds.contributing`), so it is sent once and counts for each site.
 """
 
-from __future__ import annotations
-
 import secrets
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Routes of the board: sessions, their messages, their files."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response

@@ -1,7 +1,5 @@
 """Files of a session: received as all files are, given to its sites, deleted after its end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -6,8 +6,6 @@ files of the session (`secure.files`). The parties check signatures and keys the
 only sees to it that a site posts in its own name, once in each phase, and not without end.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -5,8 +5,6 @@ nowhere: it carries a code made with the hash of the caller's own token, so that
 the pool can verify that the pool issued it to this caller, for this site and key.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

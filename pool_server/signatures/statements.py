@@ -6,8 +6,6 @@ meanwhile. It must be signed with a key of the site and say what the upload says
 and why, stands in `pool_server.wire.signatures.comparison`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

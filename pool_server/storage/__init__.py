@@ -1,7 +1,5 @@
 """Storages for model files: a folder, or a bucket of an S3 server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pool_server.settings import PoolSettings

@@ -20,8 +20,6 @@ is ever given another content but the one that names the published file, and tha
 file is lost: an S3 server may take its time until all see a change.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping

@@ -3,8 +3,6 @@
 The differences between S3 servers are handled here. Only the ``s3`` modules know boto3.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterator, Mapping

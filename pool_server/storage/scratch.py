@@ -1,7 +1,5 @@
 """Temporary files and folders that are removed even if their process is killed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

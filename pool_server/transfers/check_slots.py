@@ -1,7 +1,5 @@
 """Slots for checking files in a server process, shared fairly among the sites."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Routes of uploads, and the parts of files: where they go, and how the server writes them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress

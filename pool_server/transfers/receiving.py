@@ -30,8 +30,6 @@ Who may lie, or die, and which step finds it:
   and that transaction happens wholly or not at all. The claim is a lease and runs out.
 """
 
-from __future__ import annotations
-
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable

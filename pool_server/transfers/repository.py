@@ -1,7 +1,5 @@
 """Uploads in the database."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Uploads under way: show, list and abort them, and clear away stale ones."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping

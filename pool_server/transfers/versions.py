@@ -3,8 +3,6 @@
 What an accepted file becomes is written by `pool_server.transfers.publishing`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack

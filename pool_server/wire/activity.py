@@ -1,7 +1,5 @@
 """Events that concern a site, and entries of the audit."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Bundles: models on their way from one pool to another, without a line between the two."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

@@ -3,8 +3,6 @@
 Pydantic describes a pattern as a regular expression; people get a sentence (`PATTERN_WORDS`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Any other key is free. A pool sends its vocabulary (`GET /api/v1/vocabulary`), s
 judges labels as that pool does, whatever version it is of.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches

@@ -4,8 +4,6 @@ A reader of a merged model may not see all that it was made of. What a site sign
 the recipe without names, so that the signature can be checked by readers who see none of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Container, Iterator, Mapping
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Models and their versions, the sharing of models, and what curators and owners ask for."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Scores of models that the pool knows: which way is better, and in what they are measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The board of the secure sum: sessions, signed messages, and files that the pool cannot read."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Sites, roles and scopes, and the identity behind a token."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Withdrawals: versions that were withdrawn and why, what holds them, and what replaces them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Literal
 

@@ -17,8 +17,6 @@ Then it contributes to the rounds that wait for the site, and finishes those tha
 in the journal (`journal`), so that the agent may be killed at any moment and started again.
 """
 
-from __future__ import annotations
-
 from site_agent.agent.agent import AgentPlan, CycleReport, Stopped, plan_cycle, run_agent
 from site_agent.agent.config import (
     EXAMPLE_CONFIG,

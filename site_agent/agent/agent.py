@@ -3,8 +3,6 @@
 `plan_cycle` describes what a cycle would do: nothing is downloaded, written or sent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import time

@@ -1,7 +1,5 @@
 """Choosing sub-models of the pool for a merge; each one that is left out has a reason."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rounds that a site is invited to: contributed to once, with data that stay at home."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from aggregators.errors import AggregatorError

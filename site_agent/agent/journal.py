@@ -4,8 +4,6 @@ Every line of JSON has ``time`` (UTC, ISO 8601), ``level`` (``info``, ``warning`
 ``event`` and ``cycle`` (0 before the first one). What else it has depends on the event.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field

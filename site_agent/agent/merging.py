@@ -1,7 +1,5 @@
 """One ``[[merge]]`` table in one cycle: pull, merge, evaluate, and push what is better."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Each model is measured once. A merged model lies in ``outgoing/`` before anythin
 the best one in ``best/``, for the site's own use.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

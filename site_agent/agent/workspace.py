@@ -10,8 +10,6 @@
     lock
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import shutil

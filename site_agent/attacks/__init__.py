@@ -4,8 +4,6 @@ All run at home, on one's own or on drawn data. Each is a function of plain data
 that leaked, samples with gaze, and what an attacker may know besides.
 """
 
-from __future__ import annotations
-
 from site_agent.attacks.leaks import (
     ALL_SITES,
     LEAKS,

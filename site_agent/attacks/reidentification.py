@@ -9,8 +9,6 @@ attacks give a score to each pair of a site and a candidate:
   the same base with the pictures of p. It is the stronger one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

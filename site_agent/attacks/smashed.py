@@ -14,8 +14,6 @@ Each result stands beside the mean shadow picture, which needs no smashed data a
 is as good as that, 1 is the picture itself.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence

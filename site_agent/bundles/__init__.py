@@ -1,7 +1,5 @@
 """Bundles: models travel in one file between pools that no network connects."""
 
-from __future__ import annotations
-
 from site_agent.bundles.exporting import Exported, export_bundle
 from site_agent.bundles.importing import ImportedVersion, ImportOutcome, import_bundle
 from site_agent.bundles.inspecting import BundleReport, inspect_bundle

@@ -1,7 +1,5 @@
 """Inspecting a bundle: its content is listed and verified, without any pool."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

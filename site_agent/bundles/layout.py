@@ -19,8 +19,6 @@ decompressed, no path of the file is ever opened, and memory holds one record at
 Source of the headers: POSIX ustar (IEEE Std 1003.1), with GNU's base-256 sizes from 8 GiB on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

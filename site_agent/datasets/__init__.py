@@ -1,7 +1,5 @@
 """Annotated faces: reading and writing them, checks, changes, and faces that are drawn here."""
 
-from __future__ import annotations
-
 from site_agent.datasets.check import Finding, check_datasets
 from site_agent.datasets.conversion import (
     ANNOTATION_FORMATS,

@@ -1,7 +1,5 @@
 """Finding everything that is wrong with a data set before training starts."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import warnings

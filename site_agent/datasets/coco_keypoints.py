@@ -15,8 +15,6 @@ and ``face_kpts`` (COCO-WholeBody), the face is taken from these. dlib orders la
 names, which may be another order than that of the category.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

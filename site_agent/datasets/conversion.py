@@ -1,7 +1,5 @@
 """The formats of annotated faces, in one table, and conversions between and within them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

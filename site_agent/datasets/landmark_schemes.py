@@ -4,8 +4,6 @@ Landmarks are counted from 0 here. Right and left are the person's: the right ey
 on the left of an upright picture.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What sites train networks with: eye patches with gaze, or egocentric clips."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -9,8 +9,6 @@ A misfit is the part of a shape's extent that turning, scaling and shifting cann
 0 to 1. Real faces differ from the mean face by up to 0.1, in a wrong order by 0.25 and more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

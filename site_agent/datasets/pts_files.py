@@ -15,8 +15,6 @@ calls it (0, 0); so 1 is taken off when a file is read. Files that count from 0 
 ``origin=0``. A landmark of ``nan nan`` is not marked.
 """
 
-from __future__ import annotations
-
 import glob
 import math
 import re

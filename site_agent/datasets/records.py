@@ -4,8 +4,6 @@ Pixel coordinates have their origin at the centre of the upper left pixel, x to 
 down. A box covers whole pixels: its right and bottom edges are *inside* it, as in dlib.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

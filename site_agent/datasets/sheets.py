@@ -1,7 +1,5 @@
 """Contact sheets: many faces of a data set on one picture, to be looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path

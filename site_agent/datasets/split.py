@@ -4,8 +4,6 @@ What belongs together - the pictures of a person, of a folder, copies of the sam
 one part as a whole.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Statistics of a data set: how many faces, how large, how far the eyes are open."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Trials of eyeblink conditioning: what was presented, and when."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum

@@ -9,8 +9,6 @@ means of that, and intervals by resampling images. `report` writes them as JSON,
 by `plots`, pictures. With ``--post`` the command sends the scores to the pool, images never.
 """
 
-from __future__ import annotations
-
 from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.gaze import GazeScores, evaluate_networks
 from site_agent.evaluation.landmark_scores import LandmarkScores, Normaliser, normaliser_for

@@ -1,7 +1,5 @@
 """Intervals of scores by resampling: other images would have given other scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

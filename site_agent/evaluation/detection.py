@@ -11,8 +11,6 @@ which dlib maps its detections back in whole pixels; a face on the very edge of 
 out differently.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

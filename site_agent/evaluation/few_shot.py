@@ -5,8 +5,6 @@ compared and not the luck of a training. The penalty is that of the smallest lea
 which needs no samples but the shots.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

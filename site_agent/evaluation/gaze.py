@@ -1,7 +1,5 @@
 """Scores of a gaze network: angles between the gaze that it finds and the true one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

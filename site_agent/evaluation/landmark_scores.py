@@ -4,8 +4,6 @@ Errors in pixels are divided by a measure of the face (`Normaliser`), so that la
 faces count alike.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields

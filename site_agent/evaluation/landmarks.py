@@ -5,8 +5,6 @@ of a landmark is its distance from the truth in pixels, divided by a length in t
 `site_agent.evaluation.landmark_scores`). Landmarks are not rounded to whole pixels, as dlib's are.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many models on one data set, in parallel processes where that pays."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of several models as files: JSON, CSV, a Markdown table, plots."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

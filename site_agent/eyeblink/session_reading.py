@@ -5,8 +5,6 @@ to the last bit, and the analysis worked on just these numbers (`records.as_writ
 computed from them anew is therefore the analysis' own, to the last bit.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

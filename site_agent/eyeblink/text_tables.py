@@ -1,7 +1,5 @@
 """Tables in text files: trials, pulses, traces, times of frames, sessions of a batch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

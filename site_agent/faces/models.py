@@ -1,7 +1,5 @@
 """Detectors and landmark models, opened from whatever file: the one door to dlib's detectors."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 import time

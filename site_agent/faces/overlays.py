@@ -4,8 +4,6 @@ Small pictures are enlarged until the landmarks of a face are easy to see; strok
 face. Everything is light on a dark rim, so that it shows on any skin and background.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path

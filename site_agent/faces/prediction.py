@@ -4,8 +4,6 @@ A detector finds the boxes, a landmark model places landmarks in them; each can 
 the other. Without a detector the boxes of an annotated data set are used.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

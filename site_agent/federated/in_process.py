@@ -1,7 +1,5 @@
 """Rounds in one process and without files, for studies that hold thousands of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ One entry a kind of network. The halves of the methods (`personal`, `local_train
 of a site and all engines of rounds work with any.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

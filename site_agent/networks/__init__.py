@@ -5,8 +5,6 @@ Gaze networks take grey eye patches and head angles, and return yaw and pitch in
 each frame. Representation networks describe eye patches by features, learned without labels.
 """
 
-from __future__ import annotations
-
 from site_agent.networks.architectures import find_architecture
 from site_agent.networks.files import (
     encode_gaze,

@@ -7,8 +7,6 @@ then holds the gaze. `GazeHead` is the gaze network that is made of a trained en
 Source: Sun et al. 2021, "Cross-Encoder for Unsupervised Gaze Representation Learning".
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

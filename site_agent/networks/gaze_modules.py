@@ -4,8 +4,6 @@ A network is a sequence of stages, so that it can be run as a whole or, cut betw
 parts (`site_agent.split.cuts`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -10,8 +10,6 @@ Source: Lai et al. 2024, "In the Eye of Transformer: Global-Local Correlation fo
 Estimation and Beyond"; parameters have the names of its published networks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

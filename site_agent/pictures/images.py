@@ -1,7 +1,5 @@
 """Still images as arrays: the one door to OpenCV's decoders."""
 
-from __future__ import annotations
-
 import io
 import logging
 from pathlib import Path

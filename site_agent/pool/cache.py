@@ -12,8 +12,6 @@ No links are needed, and any number of processes may use one cache. What is made
 owner only, for a model may be one that its site shares with few.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

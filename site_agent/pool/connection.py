@@ -3,8 +3,6 @@
 This module and `storage_connection` are the only ones that know httpx.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,8 +8,6 @@ Environment, read when used: ``POOL_ENDPOINT`` and ``POOL_TOKEN`` go before the 
 forbids the network.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ A download of a version goes these steps:
 5. A file with another digest is deleted; the right one is moved into place as a whole.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import queue

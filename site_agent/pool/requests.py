@@ -5,8 +5,6 @@ another model: every signature would hold. So each answer that names its subject
 the path of the request.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, TypeVar
 

@@ -12,8 +12,6 @@ An upload of a model goes these steps, each of which may be repeated after an in
 Contributions and files of the secure sum go the same way under other addresses (`send_file`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

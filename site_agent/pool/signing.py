@@ -8,8 +8,6 @@ Keys lie beside the profiles, one file for each pool and site, readable by their
 A file is never overwritten: a key that is lost cannot be had again from anywhere.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

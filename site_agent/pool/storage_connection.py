@@ -4,8 +4,6 @@ An address there carries its own permission, for some minutes. Nothing of the po
 along, least of all the token. `connection` opens and reads its requests by the same functions.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import ssl

@@ -7,8 +7,6 @@ it is to be trusted. ``trusted_sites.toml`` has, for each pool, the sites whose 
 a model that one's own faces are fitted to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass

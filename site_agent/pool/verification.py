@@ -13,8 +13,6 @@ for the site; open the statement with it; fetch the card and the recipe that wer
 everything (`pool_server.wire.signatures.comparison`); pin keys that are new; keep the statement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Python child processes: started alone, stopped for certain, gone when their parent is gone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Files of long work: read in pieces, recognised under any name, locked."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ others. Ctrl-C ends the workers; the same call again goes on. The folder is held
 time (`hold_folder`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

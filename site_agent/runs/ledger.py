@@ -1,7 +1,5 @@
 """A ledger: what a party has said or spent, on disk before anybody else can know it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Progress of long work: the share that is done, and a text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 Progress = Callable[[float | None, str], None]

@@ -5,8 +5,6 @@ any number of ``{"progress": share, "text": text}``, then ``{"done": ...}`` or `
 What one task has imported or read stays for the next.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

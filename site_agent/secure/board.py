@@ -4,8 +4,6 @@ The board is not trusted. It can withhold, repeat or reorder what it keeps; whoe
 every signature against the keys in the charter.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Encoding the file of a contribution to a round as the vector that a lab shares."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple

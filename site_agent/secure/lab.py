@@ -5,8 +5,6 @@ numbers and the same roster, unless all servers signed that the first one is voi
 difference of two sums would show what one lab gave.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -5,8 +5,6 @@ messages of the phases before; ``seen``, the digests of the messages of the phas
 by sender; and the ``body`` of the phase.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

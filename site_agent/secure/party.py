@@ -12,8 +12,6 @@ suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20Poly1305. Servers make
 session and delete it afterwards.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Every step is decided from the board and the server's own ledger. A server that 
 where it was, and nothing that a board shows makes it open a sum twice.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import time

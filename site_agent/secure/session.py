@@ -5,8 +5,6 @@ says who is waited for and who is at fault, and computes the digests that each p
 believes nothing but signatures, so labs, servers and auditors use it alike.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

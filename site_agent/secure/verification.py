@@ -10,8 +10,6 @@ the lab is at fault; else it differs from what some server posted, and one of th
 is never decrypted to settle it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path

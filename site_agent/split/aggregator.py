@@ -5,8 +5,6 @@ server compares the samples); the main server, about who is done. The aggregator
 round, over at least 3 sites, so that two rosters that differ by one site cannot be compared.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable

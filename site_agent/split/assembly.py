@@ -1,7 +1,5 @@
 """Joining what both services have made to one network, with a statement of how it came about."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

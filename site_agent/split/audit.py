@@ -5,8 +5,6 @@ filters show much of an image, too (`site_agent.attacks`); these checks refuse p
 training makes, and that would show it without any attack.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -4,8 +4,6 @@ All sizes follow from the cut and the numbers of images and rounds. Real message
 besides.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

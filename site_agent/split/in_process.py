@@ -1,7 +1,5 @@
 """Rounds of split training in one process: for studies, and what the real processes must equal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

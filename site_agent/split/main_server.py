@@ -9,8 +9,6 @@ Who may lie here: a site, about everything that it sends. Bodies are bounded and
 (`messages`), a step cannot be taken twice, and finished parts are checked as those of rounds are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import threading

@@ -1,7 +1,5 @@
 """The main server as a process: its HTTP interface, and the thread that closes rounds."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable

@@ -15,8 +15,6 @@ Whoever receives a body may not trust it: it is read only up to the size that it
 and every number must be finite.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

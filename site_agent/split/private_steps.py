@@ -12,8 +12,6 @@ Three ways, by what the noise covers; the accountant and its arithmetic are thos
   a round (`in_process`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

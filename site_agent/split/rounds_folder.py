@@ -4,8 +4,6 @@ A round's part is written before ``rounds.json`` names it; putting that file in 
 point. A service that is killed at any moment goes on from what the file says.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What both services share: HTTP over mutual TLS, who calls, and bodies of bounded size."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

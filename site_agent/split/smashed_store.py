@@ -1,7 +1,5 @@
 """Smashed data that sites send once, for training a server part alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

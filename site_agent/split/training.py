@@ -5,8 +5,6 @@ a server part for each (V1), averaging both parts is FedAvg of whole networks. T
 halves are laid out in memory as those of whole networks, so that even the roundings agree.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

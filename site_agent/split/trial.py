@@ -1,7 +1,5 @@
 """A split training on one machine: both services and all clients, each a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -4,8 +4,6 @@ The part and its optimiser are on disk after each turn, in one file with the sit
 over. A turn that takes too long is given up, and the part stays as it was before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any

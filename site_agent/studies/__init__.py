@@ -1,7 +1,5 @@
 """Studies of models: what sub-models of several sites give, alone, merged and refined."""
 
-from __future__ import annotations
-
 from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
 from site_agent.studies.model_study import StepOutcome
 from site_agent.studies.outcome import table_data

@@ -6,8 +6,6 @@ How it works. `protocol` plans the steps (train, merge, contribute, score) of al
 `step_jobs.run_job`. `outcome` then writes table, pictures and what is needed to repeat the study.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

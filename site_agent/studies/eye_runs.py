@@ -1,7 +1,5 @@
 """What studies on eyes have in common: drawn persons, and a method with its persons and seed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pydantic import Field

@@ -3,8 +3,6 @@
 The samples of all persons are read or drawn once, and kept in a file for the workers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The kinds of studies on eyes: which runs, which samples, what a worker does, which tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any

@@ -4,8 +4,6 @@
 study's folder; `site_agent.studies.outcome` makes the table of it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

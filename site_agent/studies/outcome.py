@@ -1,7 +1,5 @@
 """The outcome of a study: a table in the paper's form, and everything needed to repeat it."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The parts of a study: a data set that is split, or several; written beside its results."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Pictures of a study: scores against the number of parts, and curves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

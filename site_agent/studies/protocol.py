@@ -6,8 +6,6 @@ for detectors, WBA for landmark models). Beyond the paper: ``CASCADE`` is WBA in
 program using dlib runs, ``REFINED`` that with leaves fitted again by all parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal

@@ -11,8 +11,6 @@ keeps the results that an earlier call left and does the other runs in worker pr
     STUDY/.study/          samples for the workers, and the lock
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Doing one step of a study into a folder of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -12,8 +12,6 @@ interruption, or after a setting was changed, repeats no more than it must. The 
     STUDY/.study/lock
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

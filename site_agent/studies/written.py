@@ -1,7 +1,5 @@
 """The tables of a study of networks as its folder has them: the verdict first."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """Training of sub-models through dlib."""
 
-from __future__ import annotations
-
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training.hog_svm import train_hog_svm

@@ -4,8 +4,6 @@ Window, doublings of the images and usable boxes are worked out here, before dli
 a person learns which box is in the way and what to do about it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

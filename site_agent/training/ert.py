@@ -1,7 +1,5 @@
 """Training of landmark models (ensembles of regression trees) through dlib."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace

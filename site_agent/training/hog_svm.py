@@ -1,7 +1,5 @@
 """Training of face detectors (HOG features, linear SVM) through dlib."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace

@@ -5,8 +5,6 @@ side, or are tilted. Each learns the faces of its label; the faces of the others
 nor background to it. A face counts as found whichever detector finds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

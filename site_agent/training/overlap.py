@@ -1,7 +1,5 @@
 """Whether a model is scored on the pictures that it was trained on, which flatters it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ overwriting its line. Detector training prints a block after each iteration, of 
 (how far the solution may still be from the best one) and the iteration count are of use.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time

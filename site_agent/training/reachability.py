@@ -1,7 +1,5 @@
 """Which boxes of a data set detector training could not use, as findings of a check."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from site_agent.datasets import FaceDataset, Finding

@@ -7,8 +7,6 @@ or why; here the same arithmetic (whole pixels, rounding towards zero included) 
 box. Boxes are (left, top, right, bottom), all four inside the box.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ else along. What this process itself has to say are lines that begin with `EVENT
 JSON: ``{"reading": done, "of": total}``, ``{"error": text}``, ``{"done": facts}``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import resource

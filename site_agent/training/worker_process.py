@@ -1,7 +1,5 @@
 """The parent's side of a training: start the worker, follow what it prints, stop it cleanly."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

@@ -1,7 +1,5 @@
 """Methods for networks, and the files of contributions and optimiser states."""
 
-from __future__ import annotations
-
 from aggregators.methods.networks.round_files import (
     NETWORK_CONTRIBUTION,
     OPTIMISER_STATE,

@@ -11,8 +11,6 @@ entry                      content
 The site that sends them may lie, so that shapes and ranges are checked when they are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedAvg: the weighted mean of networks' parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Literal

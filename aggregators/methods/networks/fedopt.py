@@ -1,7 +1,5 @@
 """FedOpt: a server optimiser that takes the mean update of a round as its gradient."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

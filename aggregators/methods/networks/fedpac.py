@@ -5,8 +5,6 @@ of each class it has and their mean features. From these follows how well the he
 would do at another, and so which mixture of heads is best for each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The geometric median of networks: the point with the smallest sum of distances to all."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

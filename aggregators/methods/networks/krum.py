@@ -1,7 +1,5 @@
 """Krum: the one network that is closest to most of the others."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

@@ -5,8 +5,6 @@ it, and the base's number where no site does. The methods differ in what a site 
 half decides (`site_agent.federated.personal`); the options of both halves are declared here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """The mean of networks' updates, none larger than most."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

@@ -24,8 +24,6 @@ metadata ``version``    ``1``
 ======================  ================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

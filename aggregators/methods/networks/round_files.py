@@ -36,8 +36,6 @@ metadata ``tau``        degree of adaptivity in units of the parameters, decimal
 ======================  ================================================================
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

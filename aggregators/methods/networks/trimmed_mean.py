@@ -1,7 +1,5 @@
 """The trimmed mean and the median of networks, for each parameter by itself."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ networks it does for FedOpt, which keeps the mean update). The files of the inpu
 place until the result is written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

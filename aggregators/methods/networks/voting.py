@@ -1,7 +1,5 @@
 """The votes of the robust methods: one for each site, none for an update that is not finite."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace

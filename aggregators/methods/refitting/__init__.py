@@ -3,8 +3,6 @@
 `contribute` makes a site's `LeafContribution`, which the method ``leaf-refit`` adds to the base.
 """
 
-from __future__ import annotations
-
 from aggregators.methods.refitting.base_check import find_untrained_features
 from aggregators.methods.refitting.contribution_file import (
     CONTRIBUTION_SUFFIX,

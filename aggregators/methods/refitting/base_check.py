@@ -12,8 +12,6 @@ thinning and refining keep all of that. dlib's own models of 5 and 68 landmarks 
 distance in pairs of 0.17 to 0.18 box sizes, and no pixel in more than 4 % of a level's splits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ independent, so blocks can run in several threads with the same result. Within a
 leaves and the residuals fit into the processor's caches, and loops over `BLOCK` are vectorised.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

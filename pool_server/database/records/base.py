@@ -1,7 +1,5 @@
 """The base of all tables, and their types of columns."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Uploads under way, merges in the background, the audit, and events of sites."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from datetime import datetime

@@ -24,8 +24,6 @@ Number, aliases, state, visibility and dates of a version are the pool's own and
 and fingerprint follow from the file, whose digest is.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

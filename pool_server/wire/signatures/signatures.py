@@ -1,7 +1,5 @@
 """Keys of sites, and signed statements, as they travel."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

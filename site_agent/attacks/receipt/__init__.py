@@ -3,8 +3,6 @@
 One attack a line, the worst first, each beside chance and beside a control that was made to leak.
 """
 
-from __future__ import annotations
-
 from site_agent.attacks.receipt.findings import receipt_page
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.probing import ProbedReceipt, probe_faces, probe_gaze

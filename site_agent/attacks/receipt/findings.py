@@ -1,7 +1,5 @@
 """Findings of attacks as lines of a receipt, and the receipt as a page."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Callable, Collection, Mapping

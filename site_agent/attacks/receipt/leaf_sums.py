@@ -5,8 +5,6 @@ one pixel with one outside the picture. The leaf that a face reaches then says h
 is, so that the sums of leaves with a single sample are a photograph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

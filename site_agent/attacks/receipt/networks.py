@@ -1,7 +1,5 @@
 """Attacks on a network's contribution, and on a secure sum of contributions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

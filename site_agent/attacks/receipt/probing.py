@@ -9,8 +9,6 @@ site, the assumed attacker and the compute; its verdict is that of the worst att
 --receipt`` sends it along.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import time

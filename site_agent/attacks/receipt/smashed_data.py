@@ -3,8 +3,6 @@
 The control of each attack is the same attack on smashed data that are the pictures themselves.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

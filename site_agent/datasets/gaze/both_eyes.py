@@ -1,7 +1,5 @@
 """Frames of which both eyes are there: what representations are learned from."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

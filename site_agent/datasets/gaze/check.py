@@ -1,7 +1,5 @@
 """Look at gaze data before training starts: what is wrong with it, and its numbers by person."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

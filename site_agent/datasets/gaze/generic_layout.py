@@ -14,8 +14,6 @@ head_yaw, head_pitch         pose of the head, likewise
 Files hold what the camera saw: pictures and yaws of right eyes are mirrored on reading.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The table of layouts of gaze data, and one door to all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from site_agent.datasets.gaze.generic_layout import GENERIC

@@ -16,8 +16,6 @@ element of type 14         an array: flags, sizes, name, then by class: values, 
 The source is "MAT-File Format", The MathWorks, level 5.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator

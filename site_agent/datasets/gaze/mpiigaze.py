@@ -13,8 +13,6 @@ file                                                  content
 Zhang et al., "MPIIGaze", IEEE TPAMI 41(1), 2019.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import partial

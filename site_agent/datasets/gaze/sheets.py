@@ -1,7 +1,5 @@
 """Contact sheets of gaze data: one row a person, with an arrow for each gaze."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -5,8 +5,6 @@ the same seed gives the same pictures, and what is true of them (landmarks, boxe
 lids, blinks) is known exactly.
 """
 
-from __future__ import annotations
-
 from site_agent.datasets.synthetic.conditioning_videos import trials_file, write_conditioning_video
 from site_agent.datasets.synthetic.sites import SITE_STYLES, face_dataset_files, write_face_dataset
 from site_agent.datasets.synthetic.videos import truth_files, write_blink_video

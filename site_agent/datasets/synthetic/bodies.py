@@ -1,7 +1,5 @@
 """Neck and clothes below a head."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from site_agent.datasets.synthetic.canvas import Canvas, Float32, Float64, smooth_line

@@ -1,7 +1,5 @@
 """Conditioning sessions whose responses are known, at any frame rate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

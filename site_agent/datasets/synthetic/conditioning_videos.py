@@ -1,7 +1,5 @@
 """Videos of a drawn person who is conditioned, with trials and responses that are known."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

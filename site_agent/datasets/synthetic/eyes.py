@@ -1,7 +1,5 @@
 """Eyes: eyeball, iris, lids and lashes for any closure and gaze, and the motion of lids."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

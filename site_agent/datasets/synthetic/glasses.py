@@ -3,8 +3,6 @@
 Lengths are in distances between the centres of the eyes, about 63 mm in an adult.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from site_agent.datasets.landmark_schemes import eyes_of

@@ -1,7 +1,5 @@
 """Hair: its outline in the plane of the head, and its colour."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

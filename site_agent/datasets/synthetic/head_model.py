@@ -6,8 +6,6 @@ can be made by looking up, for every pixel, which place of the frontal plane is 
 Landmarks lie on the same relief and therefore follow every pose exactly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

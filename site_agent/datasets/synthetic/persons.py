@@ -4,8 +4,6 @@ Lengths are in *face units*: half the width of the face at the cheekbones, about
 adult. The origin of a head lies between the eyes; x to the right of the picture, y down.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

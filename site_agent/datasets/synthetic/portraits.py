@@ -1,7 +1,5 @@
 """Pictures of drawn persons in a room, with their landmarks and boxes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Data sets as several sites would record them: who comes and how the room is lit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Colours are those of evenly lit skin; light and shadow are added by `rendering`,
 narrow dark places (nostrils, folds, the line between the lips) that light never reaches.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from site_agent.datasets.synthetic.canvas import (

@@ -1,7 +1,5 @@
 """Videos of a drawn person who blinks at known times."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

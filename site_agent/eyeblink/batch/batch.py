@@ -6,8 +6,6 @@ into ``.batch/work``; only the parent moves it to its place when it is complete,
 session that is there already, made from the same files with the same settings, stays as it is.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

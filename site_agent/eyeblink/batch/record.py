@@ -4,8 +4,6 @@ The record is written last, so a folder that has it is complete. It holds the di
 sources, every setting and the version of this program.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Where lids fall slowly, the beginning is that of a ramp that is fitted to their closure.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -6,8 +6,6 @@ A dip (see `dips`) is a blink where its likelihood beside the session's own clea
 and cameras can differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """Rates, sizes and times of a session's blinks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -6,8 +6,6 @@ which trials are valid and which hold a CR. Other criteria need the second step 
 A rejected trial is missing. It is never counted as a trial without a response.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

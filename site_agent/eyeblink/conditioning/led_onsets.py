@@ -1,7 +1,5 @@
 """Lights in the picture: their brightness, and stimulus onsets on the video's own clock."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How eyeblink conditioning is measured: every window in milliseconds, every level in FEC."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The results of a conditioning session: one row a trial, and a few numbers for all."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What one conditioning trial shows: levels, amplitudes and times, without any decision."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

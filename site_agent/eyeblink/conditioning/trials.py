@@ -1,7 +1,5 @@
 """Trials of a conditioning session: what was presented when, on the clock of the video."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ therefore followed: its next box comes from its last landmarks, the detector che
 in a small region, and at once when the landmarks jump.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 A fixed place needs no detector: for high-speed cameras and heads at rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field

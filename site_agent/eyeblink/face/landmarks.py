@@ -1,7 +1,5 @@
 """From the face of each frame to the eyes in it, and how far they can be trusted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ An even time axis has 30 to 60 samples a second, whatever the camera did. Smooth
 the raw values are always kept beside it.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Eyes are seen but cannot be judged at cuts, in fast turns and in profiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """Files of eye aspect ratios: `frames.csv` of this program, and those of other programs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -15,8 +15,6 @@ with their data package, reports, NWB and provenance: these files have the same 
 of the 1.x series know that entity in no data set; they pass these, and the current ones, too.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Mapping

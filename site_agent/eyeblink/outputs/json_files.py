@@ -5,8 +5,6 @@ by the Data Package standard (version 1, as validators read it; units are in the
 ``unit``), and ``provenance.json`` all that is needed to repeat an analysis and to judge it.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 from dataclasses import asdict

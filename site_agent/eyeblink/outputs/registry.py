@@ -1,7 +1,5 @@
 """The outputs of the eyeblink analysis as a table, and writing them: all or nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -3,8 +3,6 @@
 The CSV files are written from them, and their descriptions (data package, BIDS sidecars) as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The endpoints of the review page: JSON, pictures and numbers."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Mapping

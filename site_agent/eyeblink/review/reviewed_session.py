@@ -1,7 +1,5 @@
 """Results after a review: blinks_reviewed.csv, and sessions with the reviewed blinks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ points here (DNS rebinding). Changes need the secret in a header as well, which 
 send without the browser asking the server first.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

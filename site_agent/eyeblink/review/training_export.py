@@ -1,7 +1,5 @@
 """The chosen frames as a training set: PNG files and an XML file as dlib's tools write it."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import tempfile

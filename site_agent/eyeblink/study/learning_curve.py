@@ -1,7 +1,5 @@
 """Change of responses over sessions and participants: points, curve and confidence band."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

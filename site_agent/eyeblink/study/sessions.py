@@ -1,7 +1,5 @@
 """The sessions of a study: read back to compute them again, and gathered as a BIDS dataset."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Folders of images as streams of frames, timed by a table or a steady rate, or frame by frame."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

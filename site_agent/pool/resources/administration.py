@@ -1,7 +1,5 @@
 """Sites of a pool, their users, invitations and tokens; events and the audit log."""
 
-from __future__ import annotations
-
 import builtins
 import re
 from collections.abc import Iterator

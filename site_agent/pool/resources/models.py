@@ -1,7 +1,5 @@
 """Models of a pool: search, lineage, states, aliases, cards, sharing and withdrawals."""
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

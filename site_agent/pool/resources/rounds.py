@@ -1,7 +1,5 @@
 """Rounds in which sites train a model together."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime

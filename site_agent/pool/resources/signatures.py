@@ -1,7 +1,5 @@
 """Keys of sites, and signatures of their models."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ person, as all methods have the same shots and the same test. Intervals are
 Student's, as in studies of gaze networks: resampling six persons would give too narrow ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ labels; a head is fitted to few labelled shots of a left-out person, and tested 
 of hers. The baselines see the same shots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 

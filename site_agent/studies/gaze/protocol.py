@@ -6,8 +6,6 @@ sessions of each person, ``person-independent`` whole persons; the network of on
 ``hostile`` have a fixed number of persons as sites, all in every round, and test on the others.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Tables of a gaze study, as CSV and Markdown, and its findings in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

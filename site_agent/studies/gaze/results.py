@@ -1,7 +1,5 @@
 """Numbers of a gaze study: errors by method and person, over seeds, and what they are against."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -12,8 +12,6 @@ splits of other seeds than the study's, as this finds them::
 Source: Elfares et al. 2022, "Federated Learning for Appearance-based Gaze Estimation in the Wild".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product

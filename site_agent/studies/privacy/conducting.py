@@ -4,8 +4,6 @@ Its folder and its runs, the probes, are those of `site_agent.studies.runs`; ``r
 are reconstructed pictures. A worker holds the rounds of a seed once for all probes of it.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """The persons of a privacy study and its settings: who is attacked, who is public, what trains."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

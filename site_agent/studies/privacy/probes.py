@@ -1,7 +1,5 @@
 """The probes of a privacy study: rounds are held with a seed, and a leak of them is attacked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property

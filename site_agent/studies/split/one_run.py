@@ -1,7 +1,5 @@
 """One run of a study of split training."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

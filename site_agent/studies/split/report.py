@@ -1,7 +1,5 @@
 """The tables, the plot and the findings of a study of split training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

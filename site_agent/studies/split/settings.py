@@ -1,7 +1,5 @@
 """Settings of a study of split training, and its runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 

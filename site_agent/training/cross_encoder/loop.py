@@ -10,8 +10,6 @@ Source: Sun et al. 2021, "Cross-Encoder for Unsupervised Gaze Representation Lea
 paired within a session, as the light of a session is no gaze.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

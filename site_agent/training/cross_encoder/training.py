@@ -1,7 +1,5 @@
 """Training of a cross-encoder on the eye patches of one site, without labels."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict

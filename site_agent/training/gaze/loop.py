@@ -1,7 +1,5 @@
 """The loop that all trainings of gaze networks share: SGD over shuffled batches."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """How a gaze network is trained."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Training of a gaze network on one site's data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rendered eye patches with known gaze: data for gaze networks that shows nobody's eyes."""
 
-from __future__ import annotations
-
 from site_agent.datasets.synthetic.eye_patches.dataset import (
     RenderSettings,
     render_person,

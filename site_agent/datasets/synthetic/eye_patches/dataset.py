@@ -1,7 +1,5 @@
 """Data sets of rendered eyes: who looks where in which session, and the files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

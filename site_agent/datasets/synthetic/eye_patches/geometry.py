@@ -4,8 +4,6 @@ The camera is that of normalised gaze data: 600 mm from the eye with a focal len
 that a pixel of the patch is 0.625 mm wide. Arrays are float32 of shape (frames, rays).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ the head. All eyes are left eyes here, with the nose on the left of the picture;
 rendered as left ones and mirrored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

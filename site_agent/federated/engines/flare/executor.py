@@ -1,7 +1,5 @@
 """A site's part in live rounds: it trains the network that it gets on its own data."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from hashlib import sha256

@@ -4,8 +4,6 @@
 it in the foreground until it is stopped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

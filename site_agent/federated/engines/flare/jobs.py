@@ -6,8 +6,6 @@ none but the one that `write_job` writes: before FLARE reads a job, `check_job` 
 of it with what this module would have written.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Start-up kits: certificates and addresses of a federation, and the rules of each machine."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

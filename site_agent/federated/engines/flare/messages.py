@@ -1,7 +1,5 @@
 """Messages of server, sites and submitter besides those of FLARE itself."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 

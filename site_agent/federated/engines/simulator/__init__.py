@@ -1,7 +1,5 @@
 """Rounds of several sites on one machine: the way to choose a method."""
 
-from __future__ import annotations
-
 from site_agent.federated.engines.simulator.data import DividedData, divide
 from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
 from site_agent.federated.engines.simulator.folder import History, Round, RunFolder, open_run

@@ -1,7 +1,5 @@
 """Data divided into the sites of a simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

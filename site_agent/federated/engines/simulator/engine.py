@@ -5,8 +5,6 @@ interrupted run can be used. There are as many workers as processors; each impor
 trains in one thread, and keeps the samples that it has read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -18,8 +18,6 @@ Contributions are removed when their round has ended, because they take many tim
 result; the history keeps their digests.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping
