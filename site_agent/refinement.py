@@ -18,32 +18,9 @@ from numpy.typing import NDArray
 
 from aggregators.errors import IncompatibleModelsError, OptionError
 from aggregators.formats import file_digest, read_model, write_model
+from aggregators.methods import merging, refitting
+from aggregators.methods import recipe as recipes
 from aggregators.methods.leaf_refit import LeafRefit, mean_change
-from aggregators.methods.merging import (
-    choose_output_format,
-    refuse_overwriting_inputs,
-    require_place_for,
-)
-from aggregators.methods.recipe import (
-    Recipe,
-    RecipeInput,
-    RecipeMethod,
-    RecipeOutput,
-    recipe_path,
-    write_recipe,
-)
-from aggregators.methods.refitting import (
-    CONTRIBUTION_SUFFIX,
-    RefitSettings,
-    SiteFaces,
-    SiteFit,
-    contribute,
-    contribution_writer,
-    forest_digest,
-    read_contribution,
-    thin_base,
-    write_contribution,
-)
 from aggregators.methods.sub_models import collect_sub_models
 from aggregators.models import MergeInput, ShapePredictor
 from aggregators.predictors import to_grey
@@ -84,12 +61,12 @@ class RefinementPlan:
         Where contributions stay; without it they are deleted, and the recipe cannot be repeated.
     """
 
-    settings: RefitSettings
+    settings: refitting.RefitSettings
     rounds: int = 1
     threads: int = 0
     keep_in: Path | None = None
 
-    def settings_of(self, number: int) -> RefitSettings:
+    def settings_of(self, number: int) -> refitting.RefitSettings:
         """Return the settings of a round, counted from 1."""
         changes: dict[str, object] = {"seed": self.settings.seed + number - 1}
         if number > 1:
@@ -103,7 +80,7 @@ class RefinedModel:
     """What came out."""
 
     model: ShapePredictor
-    recipe: Recipe
+    recipe: recipes.Recipe
     digest: str
     contributions: tuple[Path, ...]
 
@@ -139,26 +116,26 @@ def refine_sites(
     """Refine a model in rounds and write it with its recipe."""
     base_path, output = Path(base_path), Path(output)
     method = LeafRefit()
-    format_name = choose_output_format(method, output, None)
-    require_place_for(output)
-    refuse_overwriting_inputs(output, [base_path])
+    format_name = merging.choose_output_format(method, output, None)
+    merging.require_place_for(output)
+    merging.refuse_overwriting_inputs(output, [base_path])
     current = read_base(base_path) if base is None else base
-    inputs = [RecipeInput(digest=file_digest(base_path), file_name=base_path.name)]
+    inputs = [recipes.RecipeInput(digest=file_digest(base_path), file_name=base_path.name)]
     kept: list[Path] = []
     for number in range(1, plan.rounds + 1):
         report = _report_round(progress, number, plan.rounds)
         with _contribution_folder(plan.keep_in, output.parent) as folder:
             sent = _contribute(current, sources, plan, number, folder, report=report)
             current = _combine(current, sent)
-        inputs += [RecipeInput(digest=digest, file_name=path.name) for path, digest in sent]
+        inputs += [recipes.RecipeInput(digest=digest, file_name=path.name) for path, digest in sent]
         kept += [path for path, _ in sent if plan.keep_in is not None]
     digest = write_model(current, output, format_name=format_name)
-    recipe = Recipe(
-        method=RecipeMethod(name=method.name, version=method.version),
+    recipe = recipes.Recipe(
+        method=recipes.RecipeMethod(name=method.name, version=method.version),
         inputs=tuple(inputs),
-        output=RecipeOutput(digest=digest, format=format_name),
+        output=recipes.RecipeOutput(digest=digest, format=format_name),
     )
-    write_recipe(recipe, recipe_path(output))
+    recipes.write_recipe(recipe, recipes.recipe_path(output))
     return RefinedModel(current, recipe, digest, tuple(kept))
 
 
@@ -189,7 +166,7 @@ def _contribute(
     names = [source.name for source in sources]
     if len(set(names)) != len(names) or not names:
         raise OptionError(f"sites must have different names, not {', '.join(names) or 'none'}")
-    paths = [folder / f"{name}.round-{number}{CONTRIBUTION_SUFFIX}" for name in names]
+    paths = [folder / f"{name}.round-{number}{refitting.CONTRIBUTION_SUFFIX}" for name in names]
     settings = plan.settings_of(number)
     if settings.mode == "level-by-level":
         return _contribute_by_level(base, sources, settings, plan.threads, paths, report)
@@ -199,30 +176,32 @@ def _contribute(
         def show(fraction: float, text: str, at: int = place, name: str = source.name) -> None:
             report((at + fraction) / len(sources), f"{name}: {text}")
 
-        contribution = contribute(
+        contribution = refitting.contribute(
             base, source.site.faces, settings, threads=plan.threads, progress=show
         )
-        sent.append((path, write_contribution(contribution, path)))
+        sent.append((path, refitting.write_contribution(contribution, path)))
     return sent
 
 
 def _contribute_by_level(  # noqa: PLR0917
     base: ShapePredictor,
     sources: Sequence[SiteSource],
-    settings: RefitSettings,
+    settings: refitting.RefitSettings,
     threads: int,
     paths: Sequence[Path],
     report: Progress,
 ) -> list[_Sent]:
     """Fit level by level: all sites move their samples with what all of them found."""
-    forest = thin_base(base, settings.thin)
+    forest = refitting.thin_base(base, settings.thin)
     settings = settings.resolved(forest)
-    fits = [SiteFit(forest, item.site.faces, settings, threads) for item in sources]
-    digest = forest_digest(base)
+    fits = [refitting.SiteFit(forest, item.site.faces, settings, threads) for item in sources]
+    digest = refitting.forest_digest(base)
     shape = forest.leaves.shape
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(contribution_writer(path, shape, digest, settings.shared()))
+            stack.enter_context(
+                refitting.contribution_writer(path, shape, digest, settings.shared())
+            )
             for path in paths
         ]
         for number, level in enumerate(forest.levels(), start=1):
@@ -239,7 +218,7 @@ def _contribute_by_level(  # noqa: PLR0917
 
 
 def _combine(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:
-    inputs: list[MergeInput] = [base, *(read_contribution(path) for path, _ in sent)]
+    inputs: list[MergeInput] = [base, *(refitting.read_contribution(path) for path, _ in sent)]
     names = ["the base", *(path.name for path, _ in sent)]
     # The base's own digest orders no sums.
     digests = ["", *(digest for _, digest in sent)]
@@ -283,7 +262,7 @@ _MOST_THREADS = 8
 class LoadedSite:
     """A site's faces, and what may be said of them."""
 
-    faces: SiteFaces
+    faces: refitting.SiteFaces
     dataset_digest: str
     left_out: tuple[tuple[int, str], ...]
 
@@ -330,7 +309,7 @@ def load_site(
         crops.extend(found_crops)
         if progress:
             progress(number / len(complete), f"image {number} of {len(complete)}")
-    faces = SiteFaces.from_arrays(
+    faces = refitting.SiteFaces.from_arrays(
         [pixels for pixels, _, _ in crops],
         np.stack([corners for _, corners, _ in crops]),
         np.stack([points for _, _, points in crops]),

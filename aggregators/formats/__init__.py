@@ -1,7 +1,7 @@
 """Model file formats, one per module. Importing this package does not load numba."""
 
 from aggregators.formats.contract import ModelFormat
-from aggregators.formats.fingerprint import Fingerprint, fingerprint, model_kind
+from aggregators.formats.fingerprints import Fingerprint, fingerprint, model_kind
 from aggregators.formats.registry import (
     DEFAULT_MAX_BYTES,
     FORMATS,

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from aggregators import models as model_types
 from aggregators.errors import ConversionError, OptionError
 from aggregators.formats import decode_model, encode_model, file_digest, read_model, write_model
 from aggregators.formats.dlib_stream import Buffer
@@ -23,49 +24,21 @@ from aggregators.formats.registry import (
     load_bytes,
 )
 from aggregators.formats.safetensors_file import recognises_safetensors
-from aggregators.methods import contract
-from aggregators.methods.networks.round_files import (
-    NETWORK_CONTRIBUTION,
-    OPTIMISER_STATE,
-    contribution_as_network,
-    decode_network_contribution,
-    decode_optimiser_state,
-    state_as_network,
-    state_path,
-    write_optimiser_state,
-)
-from aggregators.methods.recipe import (
-    Recipe,
-    RecipeInput,
-    RecipeMethod,
-    RecipeOutput,
-    recipe_path,
-    write_recipe,
-)
-from aggregators.methods.refitting.contribution_file import (
-    LEAF_CONTRIBUTION,
-    decode_contribution,
-    encode_contribution,
-)
-from aggregators.methods.registry import find_method
+from aggregators.methods import contract, registry
+from aggregators.methods import recipe as recipes
+from aggregators.methods.networks import round_files
+from aggregators.methods.refitting import contribution_file
 from aggregators.methods.sub_models import SubModels, check_weights, collect_sub_models
-from aggregators.models import (
-    LeafContribution,
-    MergeInput,
-    Model,
-    NetworkContribution,
-    OptimiserState,
-)
 
-_DECODERS: Mapping[str, Callable[[Buffer], MergeInput]] = {
-    LEAF_CONTRIBUTION: decode_contribution,
-    NETWORK_CONTRIBUTION: decode_network_contribution,
-    OPTIMISER_STATE: decode_optimiser_state,
+_DECODERS: Mapping[str, Callable[[Buffer], model_types.MergeInput]] = {
+    contribution_file.LEAF_CONTRIBUTION: contribution_file.decode_contribution,
+    round_files.NETWORK_CONTRIBUTION: round_files.decode_network_contribution,
+    round_files.OPTIMISER_STATE: round_files.decode_optimiser_state,
 }
 """By the ``format`` in the metadata of a safetensors file."""
 
 
-def read_input(path: Path) -> MergeInput:
+def read_input(path: Path) -> model_types.MergeInput:
     """Read a model file, a contribution or an optimiser state."""
     if not path.is_file():
         return read_model(path)
@@ -78,23 +51,23 @@ def read_input(path: Path) -> MergeInput:
     return decode_named(decode, data, path)
 
 
-def encode_input(item: MergeInput) -> bytes:
+def encode_input(item: model_types.MergeInput) -> bytes:
     """Return the bytes of an input's file in its default format."""
-    if isinstance(item, LeafContribution):
-        return encode_contribution(item)
-    if isinstance(item, NetworkContribution):
-        return encode_model(contribution_as_network(item))
-    if isinstance(item, OptimiserState):
-        return encode_model(state_as_network(item))
+    if isinstance(item, model_types.LeafContribution):
+        return contribution_file.encode_contribution(item)
+    if isinstance(item, model_types.NetworkContribution):
+        return encode_model(round_files.contribution_as_network(item))
+    if isinstance(item, model_types.OptimiserState):
+        return encode_model(round_files.state_as_network(item))
     return encode_model(item)
 
 
-def digest_input(item: MergeInput) -> str:
+def digest_input(item: model_types.MergeInput) -> str:
     """Return the SHA-256 of an input's file in its default format."""
     return sha256(encode_input(item)).hexdigest()
 
 
-def _find_decoder(head: bytes) -> Callable[[Buffer], MergeInput] | None:
+def _find_decoder(head: bytes) -> Callable[[Buffer], model_types.MergeInput] | None:
     if not recognises_safetensors(head):
         return None
     return next(
@@ -120,16 +93,16 @@ class Merged:
         What a server optimiser takes in the next round; written at `state_path`.
     """
 
-    model: Model
-    recipe: Recipe = field(repr=False)
+    model: model_types.Model
+    recipe: recipes.Recipe = field(repr=False)
     warnings: tuple[str, ...]
     digest: str | None
-    state: OptimiserState | None = None
+    state: model_types.OptimiserState | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class _LoadedInputs:
-    models: tuple[MergeInput, ...]
+    models: tuple[model_types.MergeInput, ...]
     digests: tuple[str, ...]
     names: tuple[str, ...]
     file_names: tuple[str | None, ...]
@@ -137,7 +110,7 @@ class _LoadedInputs:
 
 def merge(
     method: str,
-    inputs: Sequence[Path | str | MergeInput],
+    inputs: Sequence[Path | str | model_types.MergeInput],
     *,
     weights: Sequence[float] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -189,7 +162,7 @@ def merge(
     """
     if isinstance(inputs, str | Path):
         raise TypeError("inputs must be a list of models or files, not one file name")
-    chosen = find_method(method)
+    chosen = registry.find_method(method)
     checked_options = contract.check_options(chosen.options_type, options or {}, chosen.name)
     report = progress or contract.no_progress
     known_addresses = _require_one_each(addresses, len(inputs), "addresses")
@@ -219,31 +192,33 @@ def merge(
         return Merged(model, recipe, warnings, None, made)
     report(_COMBINED, f"writing {target.name}")
     digest = write_model(combined.model, target, format_name=format_name)
-    written = RecipeOutput(digest=digest, format=format_name)
+    written = recipes.RecipeOutput(digest=digest, format=format_name)
     state = combined.state
     if state is not None:
-        report(_WRITTEN, f"writing {state_path(target).name}")
+        report(_WRITTEN, f"writing {round_files.state_path(target).name}")
         state = replace(state, network_digest=digest)
-        state_digest = write_optimiser_state(state, state_path(target))
+        state_digest = round_files.write_optimiser_state(state, round_files.state_path(target))
         written = written.model_copy(update={"state": state_digest})
     # Written last: a recipe that is there describes a model that is there.
     recipe = recipe.model_copy(update={"output": written})
-    write_recipe(recipe, recipe_path(target))
+    recipes.write_recipe(recipe, recipes.recipe_path(target))
     report(1.0, f"wrote {target.name}")
     return Merged(combined.model, recipe, warnings, digest, state)
 
 
-def _compute_entries(model: Model, state: OptimiserState) -> tuple[Model, OptimiserState]:
+def _compute_entries(
+    model: model_types.Model, state: model_types.OptimiserState
+) -> tuple[model_types.Model, model_types.OptimiserState]:
     """Return a network and a state whose entries are not computed from their inputs again.
 
     Otherwise each round would compute all earlier ones.
     """
     encoded = encode_model(model)
     named = replace(state, network_digest=sha256(encoded).hexdigest())
-    return decode_model(encoded), decode_optimiser_state(encode_input(named))
+    return decode_model(encoded), round_files.decode_optimiser_state(encode_input(named))
 
 
-def _describe_copies(sub_models: SubModels[MergeInput]) -> tuple[str, ...]:
+def _describe_copies(sub_models: SubModels[model_types.MergeInput]) -> tuple[str, ...]:
     return tuple(
         f"{each.name} is given {each.copies} times and counts with the sum of its weights"
         for each in sub_models.given
@@ -251,9 +226,9 @@ def _describe_copies(sub_models: SubModels[MergeInput]) -> tuple[str, ...]:
     )
 
 
-def _shares_something(given: MergeInput) -> bool:
+def _shares_something(given: model_types.MergeInput) -> bool:
     """Return False for updates that keep all numbers at home, which are equal by design."""
-    if not isinstance(given, NetworkContribution) or not given.shared:
+    if not isinstance(given, model_types.NetworkContribution) or not given.shared:
         return True
     return len(given.shared) < len(given.network.infos) or any(
         mask.any() for mask in given.shared.values()
@@ -288,7 +263,7 @@ def _require_one_each(
 
 
 def _name_inputs(
-    inputs: Sequence[Path | str | MergeInput],
+    inputs: Sequence[Path | str | model_types.MergeInput],
     addresses: Sequence[str | None],
     known_file_names: Sequence[str | None],
 ) -> tuple[str, ...]:
@@ -320,10 +295,12 @@ def require_place_for(output: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(output.parent))
 
 
-def refuse_overwriting_inputs(output: Path, inputs: Iterable[Path | str | MergeInput]) -> None:
+def refuse_overwriting_inputs(
+    output: Path, inputs: Iterable[Path | str | model_types.MergeInput]
+) -> None:
     """Raise `OptionError` if the output, its recipe or its state would replace an input."""
     # Inputs are read while the output is written (networks, block by block).
-    taken = (output, recipe_path(output), state_path(output))
+    taken = (output, recipes.recipe_path(output), round_files.state_path(output))
     for entry in inputs:
         if isinstance(entry, Path | str) and any(_same_file(Path(entry), path) for path in taken):
             raise OptionError(f"the output {output} is one of the inputs: choose another name")
@@ -336,13 +313,13 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _load(
-    inputs: Sequence[Path | str | MergeInput],
+    inputs: Sequence[Path | str | model_types.MergeInput],
     names: tuple[str, ...],
     file_names: Sequence[str | None],
     report: contract.Progress,
 ) -> _LoadedInputs:
     """Read the files, each distinct one once."""
-    models: dict[str, MergeInput] = {}
+    models: dict[str, model_types.MergeInput] = {}
     digests = []
     for number, (entry, name) in enumerate(zip(inputs, names, strict=True)):
         report(_READ * number / len(inputs), f"reading {name}")
@@ -371,13 +348,13 @@ def _describe_merge(
     loaded: _LoadedInputs,
     weights: Sequence[float],
     addresses: Sequence[str | None],
-) -> Recipe:
+) -> recipes.Recipe:
     inputs = zip(loaded.digests, weights, addresses, loaded.file_names, strict=True)
-    return Recipe(
-        method=RecipeMethod(name=method.name, version=method.version),
+    return recipes.Recipe(
+        method=recipes.RecipeMethod(name=method.name, version=method.version),
         options=options.model_dump(mode="json"),
         inputs=tuple(
-            RecipeInput(digest=digest, weight=weight, address=address, file_name=file_name)
+            recipes.RecipeInput(digest=digest, weight=weight, address=address, file_name=file_name)
             for digest, weight, address, file_name in inputs
         ),
     )

@@ -7,29 +7,21 @@ from pathlib import Path
 
 from aggregators.errors import OptionError, RecipeError, RecipeInputMissingError
 from aggregators.formats import file_digest
-from aggregators.methods.merging import Merged, merge, refuse_overwriting_inputs, require_place_for
+from aggregators.methods import merging, registry
+from aggregators.methods import recipe as recipes
 from aggregators.methods.networks.round_files import state_path
-from aggregators.methods.recipe import (
-    LeftOut,
-    Recipe,
-    RecipeInput,
-    Succession,
-    recipe_path,
-    write_recipe,
-)
-from aggregators.methods.registry import find_method
 
 
 def replay(
-    recipe: Recipe,
+    recipe: recipes.Recipe,
     find: Callable[[str], Path],
     output: Path | str,
     *,
     without: str | Collection[str] = (),
-    rebuilt: Mapping[str, RecipeInput] | None = None,
-    left_out: Sequence[LeftOut] = (),
+    rebuilt: Mapping[str, recipes.RecipeInput] | None = None,
+    left_out: Sequence[recipes.LeftOut] = (),
     progress: Callable[[float, str], None] | None = None,
-) -> Merged:
+) -> merging.Merged:
     """Repeat a merge. Weights stay as in the recipe, as only their ratios matter.
 
     Parameters
@@ -61,15 +53,15 @@ def replay(
     absent = frozenset([without] if isinstance(without, str) else without)
     changed = dict(rebuilt or {})
     target = Path(output)
-    require_place_for(target)
+    merging.require_place_for(target)
     _require_same_version(recipe)
     kept = _keep_inputs(recipe, absent, changed)
     files = _find_files(kept, find)
-    refuse_overwriting_inputs(target, files.values())
+    merging.refuse_overwriting_inputs(target, files.values())
     # Beside the target, so that the result is moved, not copied, once its digest is right.
     with tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent) as folder:
         attempt = Path(folder) / target.name
-        merged = merge(
+        merged = merging.merge(
             recipe.method.name,
             [files[entry.digest] for entry in kept],
             weights=[entry.weight for entry in kept],
@@ -89,17 +81,17 @@ def replay(
         attempt.replace(target)
         if merged.state is not None:
             state_path(attempt).replace(state_path(target))
-    write_recipe(merged.recipe, recipe_path(target))
+    recipes.write_recipe(merged.recipe, recipes.recipe_path(target))
     return merged
 
 
 def recipe_without(
-    recipe: Recipe,
+    recipe: recipes.Recipe,
     without: str | Collection[str] = (),
     *,
-    rebuilt: Mapping[str, RecipeInput] | None = None,
-    left_out: Sequence[LeftOut] = (),
-) -> Recipe:
+    rebuilt: Mapping[str, recipes.RecipeInput] | None = None,
+    left_out: Sequence[recipes.LeftOut] = (),
+) -> recipes.Recipe:
     """Return the recipe that `replay` would follow with these arguments, without an output.
 
     Without arguments it is the recipe itself. Raises as `replay`.
@@ -116,8 +108,8 @@ def recipe_without(
     return recipe.model_copy(update=facts)
 
 
-def _require_same_version(recipe: Recipe) -> None:
-    here = find_method(recipe.method.name).version
+def _require_same_version(recipe: recipes.Recipe) -> None:
+    here = registry.find_method(recipe.method.name).version
     # Another version makes other bytes from the same inputs, as a changed recipe would.
     if recipe.method.version != here:
         raise RecipeError(
@@ -128,8 +120,8 @@ def _require_same_version(recipe: Recipe) -> None:
 
 
 def _keep_inputs(
-    recipe: Recipe, absent: frozenset[str], changed: Mapping[str, RecipeInput]
-) -> tuple[RecipeInput, ...]:
+    recipe: recipes.Recipe, absent: frozenset[str], changed: Mapping[str, recipes.RecipeInput]
+) -> tuple[recipes.RecipeInput, ...]:
     """Return the inputs to merge, with replacements for those that were rebuilt."""
     unknown = sorted({*absent, *changed}.difference(recipe.input_digests))
     if unknown:
@@ -149,20 +141,22 @@ def _keep_inputs(
 
 
 def _describe_succession(
-    recipe: Recipe, absent: frozenset[str], left_out: Sequence[LeftOut]
-) -> Succession | None:
+    recipe: recipes.Recipe, absent: frozenset[str], left_out: Sequence[recipes.LeftOut]
+) -> recipes.Succession | None:
     """Return the new recipe's entry for the model that it replaces."""
     if recipe.output is None:
         return None
     entries = {entry.digest: entry for entry in recipe.inputs if entry.digest in absent}
     named = tuple(left_out) or tuple(
-        LeftOut(digest=entry.digest, address=entry.address, file_name=entry.file_name)
+        recipes.LeftOut(digest=entry.digest, address=entry.address, file_name=entry.file_name)
         for entry in entries.values()
     )
-    return Succession(digest=recipe.output.digest, without=named)
+    return recipes.Succession(digest=recipe.output.digest, without=named)
 
 
-def _find_files(inputs: Sequence[RecipeInput], find: Callable[[str], Path]) -> dict[str, Path]:
+def _find_files(
+    inputs: Sequence[recipes.RecipeInput], find: Callable[[str], Path]
+) -> dict[str, Path]:
     files: dict[str, Path] = {}
     missing: dict[str, str] = {}
     for entry in inputs:
@@ -178,7 +172,7 @@ def _find_files(inputs: Sequence[RecipeInput], find: Callable[[str], Path]) -> d
 
 
 def _find_file(
-    inputs: Sequence[RecipeInput], entry: RecipeInput, find: Callable[[str], Path]
+    inputs: Sequence[recipes.RecipeInput], entry: recipes.RecipeInput, find: Callable[[str], Path]
 ) -> Path:
     number = inputs.index(entry) + 1
     known_as = entry.address or entry.file_name
@@ -196,7 +190,7 @@ def _find_file(
     return path
 
 
-def _require_same_digest(recipe: Recipe, merged: Merged) -> None:
+def _require_same_digest(recipe: recipes.Recipe, merged: merging.Merged) -> None:
     wanted, made = recipe.output, merged.recipe.output
     if wanted is None or made is None:
         return

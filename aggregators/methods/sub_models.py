@@ -7,30 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from aggregators import models as model_types
 from aggregators.errors import IncompatibleModelsError, WeightError, WrongKindError
-from aggregators.models import (
-    KIND_WORDS,
-    FhogDetector,
-    ForestEnsemble,
-    LeafContribution,
-    MergeInput,
-    NetworkContribution,
-    OptimiserState,
-    ShapePredictor,
-    StateDict,
-)
 
-ModelT = TypeVar("ModelT", bound=MergeInput)
-ModelT_co = TypeVar("ModelT_co", bound=MergeInput, covariant=True)
+ModelT = TypeVar("ModelT", bound=model_types.MergeInput)
+ModelT_co = TypeVar("ModelT_co", bound=model_types.MergeInput, covariant=True)
 
 _METHODS_FOR: dict[type, str] = {
-    FhogDetector: "mwma",
-    ShapePredictor: "wba-cascade or wba-final",
-    ForestEnsemble: "wba-final",
-    StateDict: "fedavg",
-    LeafContribution: "leaf-refit, with the model contributed to",
-    NetworkContribution: "fedavg or fedadam, with the network contributed to",
-    OptimiserState: "the method that made it, with the network made with it",
+    model_types.FhogDetector: "mwma",
+    model_types.ShapePredictor: "wba-cascade or wba-final",
+    model_types.ForestEnsemble: "wba-final",
+    model_types.StateDict: "fedavg",
+    model_types.LeafContribution: "leaf-refit, with the model contributed to",
+    model_types.NetworkContribution: "fedavg or fedadam, with the network contributed to",
+    model_types.OptimiserState: "the method that made it, with the network made with it",
 }
 
 
@@ -86,9 +76,9 @@ class SubModels(Generic[ModelT_co]):
                 kind = type(sub_model.model)
                 raise WrongKindError(
                     sub_model.name,
-                    KIND_WORDS[kind],
-                    [KIND_WORDS[expected] for expected in types],
-                    hint=f"a {KIND_WORDS[kind]} is merged by {_METHODS_FOR[kind]}",
+                    model_types.KIND_WORDS[kind],
+                    [model_types.KIND_WORDS[expected] for expected in types],
+                    hint=f"a {model_types.KIND_WORDS[kind]} is merged by {_METHODS_FOR[kind]}",
                 )
         return self  # type: ignore[return-value]
 
@@ -115,11 +105,11 @@ def require_equal(
 
 
 def collect_sub_models(
-    models: Sequence[MergeInput],
+    models: Sequence[model_types.MergeInput],
     digests: Sequence[str],
     names: Sequence[str],
     weights: Sequence[float] | None = None,
-) -> SubModels[MergeInput]:
+) -> SubModels[model_types.MergeInput]:
     """Check the weights, join copies, and sort by digest.
 
     Weights are scaled by a power of two, which is exact and prevents overflow.
@@ -132,7 +122,7 @@ def collect_sub_models(
             f"weight {checked.index(0) + 1} ({names[checked.index(0)]}) is too small compared with "
             "the largest: leave that model out"
         )
-    by_digest: dict[str, SubModel[MergeInput]] = {}
+    by_digest: dict[str, SubModel[model_types.MergeInput]] = {}
     weights_of: dict[str, list[float]] = {}
     for model, digest, name, weight in zip(models, digests, names, checked, strict=True):
         weights_of.setdefault(digest, []).append(weight)

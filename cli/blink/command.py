@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.blink import batch, inputs, review
-from cli.blink.inputs import (
-    ANALYSIS_SETTINGS,
-    BlinkInput,
-    DetectorOption,
-    ExtraFiles,
-    LandmarksOption,
-    run_input,
-)
+from cli.blink import inputs as blink_inputs
 from cli.frame.app import group_with_default
 from cli.frame.errors import InputMissingError
 from cli.frame.options import Option, command
@@ -43,17 +36,17 @@ app = group_with_default("analyse")
     "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
     "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
     "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",
-    parameters=ANALYSIS_SETTINGS.parameters(),
+    parameters=blink_inputs.ANALYSIS_SETTINGS.parameters(),
 )
 def analyse(
     invocation: Invocation,
-    chosen: BlinkInput,
+    chosen: blink_inputs.BlinkInput,
     *,
     output: Annotated[
         Path | None, Option("Folder of the results. Default: VIDEO_blinks.", "FOLDER")
     ] = None,
-    detector: DetectorOption = "",
-    landmarks: LandmarksOption = "",
+    detector: blink_inputs.DetectorOption = "",
+    landmarks: blink_inputs.LandmarksOption = "",
     trials: Annotated[
         Path | None,
         Option(
@@ -61,7 +54,7 @@ def analyse(
             "us_onset_s, or a log of TTL pulses. Not for a --camera."
         ),
     ] = None,
-    files: ExtraFiles,
+    files: blink_inputs.ExtraFiles,
     subject: Annotated[str, Option("Give the files BIDS names: sub-01_task-ebc_...", "LABEL")] = "",
     session: Annotated[str, Option("Session in BIDS names: sub-01_ses-02_...", "LABEL")] = "",
     **values: Any,
@@ -80,11 +73,11 @@ def analyse(
     chosen.check(trials=trials is not None, overlay=files.overlay)
     if trials is not None and not trials.is_file():
         raise InputMissingError(f"--trials {trials}: no such file")
-    named = replace(ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
+    named = replace(blink_inputs.ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
     folder = output or chosen.folder()
     chosen.require_own_folder(folder)
-    analysis = replace(ANALYSIS_SETTINGS.take(values, named), outputs=files.names)
-    sessions = run_input(
+    analysis = replace(blink_inputs.ANALYSIS_SETTINGS.take(values, named), outputs=files.names)
+    sessions = blink_inputs.run_input(
         invocation,
         chosen,
         {"detector": detector, "landmarks": landmarks},

@@ -13,15 +13,7 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.data import (
-    BoxMarginOption,
-    FacesArgument,
-    GroupingOptions,
-    ImagesOption,
-    PtsOriginOption,
-    read_joined_faces,
-    reading_from,
-)
+from cli.options import data as data_options
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset
@@ -40,20 +32,20 @@ _MISSING_SHOWN = 5
 )
 def split(
     invocation: Invocation,
-    datasets: FacesArgument,
+    datasets: data_options.FacesArgument,
     *,
     site_count: Annotated[int, Option("Number of equal parts.", min=1)] = 1,
     test_share: Annotated[
         float, Option("Share of the images for a test set.", min=0.0, max=0.99)
     ] = 0.0,
-    grouping: GroupingOptions,
+    grouping: data_options.GroupingOptions,
     seed: Annotated[int, Option("Seed of the split.", min=0)] = 0,
     output: Annotated[
         Path | None, Option("Folder for the results. Default: that of FACES.", "FOLDER")
     ] = None,
     copy: Annotated[bool, Option("Also copy the images.")] = False,
     force: ForceOption = False,
-    images: ImagesOption = None,
+    images: data_options.ImagesOption = None,
 ) -> Reply:
     """Split a data set into sites, or into a training and a test set.
 
@@ -63,7 +55,7 @@ def split(
     """
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
-    faces = read_joined_faces(datasets, reading_from(images))
+    faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     group_of = grouping.group_of(faces)
     shares = site_shares(site_count, test_share)
     parts = split_dataset(faces, shares, group_of=group_of, seed=seed)
@@ -113,7 +105,7 @@ def split(
 )
 def convert(
     invocation: Invocation,
-    datasets: FacesArgument,
+    datasets: data_options.FacesArgument,
     *,
     output: Annotated[Path, Option("The file to write: NAME.xml.")],
     boxes: Annotated[
@@ -134,9 +126,9 @@ def convert(
     renumber: Annotated[bool, Option("Rename numbered landmarks: '1' becomes '01'.")] = False,
     copy: Annotated[bool, Option("Also copy the images.")] = False,
     force: ForceOption = False,
-    images: ImagesOption = None,
-    pts_origin: PtsOriginOption = 1.0,
-    box_margin: BoxMarginOption = 0.1,
+    images: data_options.ImagesOption = None,
+    pts_origin: data_options.PtsOriginOption = 1.0,
+    box_margin: data_options.BoxMarginOption = 0.1,
 ) -> Reply:
     """Convert annotations to imglab XML, to other boxes, or to fewer landmarks.
 
@@ -146,8 +138,8 @@ def convert(
     """
     if output.suffix.lower() != ".xml":
         raise UsageError(f"--output {output}: expected NAME.xml")
-    reading = reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
-    faces = read_joined_faces(datasets, reading)
+    reading = data_options.reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
+    faces = data_options.read_joined_faces(datasets, reading)
     if renumber:
         from site_agent.datasets import renumber_parts
 

@@ -12,14 +12,7 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.data import (
-    ImagesOption,
-    holds_gaze,
-    read_face_file,
-    read_joined_faces,
-    reading_from,
-    words_of,
-)
+from cli.options import data as data_options
 
 if TYPE_CHECKING:
     from site_agent.datasets import Distribution, FaceDataset, Finding
@@ -68,7 +61,7 @@ def check(
         ),
     ] = True,
     report_file: ReportOption = None,
-    images: ImagesOption = None,
+    images: data_options.ImagesOption = None,
 ) -> Reply:
     """Find mistakes that would stop or spoil a training.
 
@@ -82,10 +75,10 @@ def check(
 
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
-    if holds_gaze(datasets):
+    if data_options.holds_gaze(datasets):
         return gaze.check(invocation, datasets, report_file, strict=strict)
-    reading = reading_from(images)
-    read = [read_face_file(path, reading) for path in datasets]
+    reading = data_options.reading_from(images)
+    read = [data_options.read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
         findings = check_datasets(read, report, expected_parts=part_count)
         if for_detector:
@@ -120,7 +113,9 @@ def check(
 @command(
     app, "stats", "dataset stats faces.xml", "dataset stats 300w/ --json", "dataset stats eyes/"
 )
-def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption = None) -> Reply:
+def stats(
+    invocation: Invocation, datasets: DataArgument, images: data_options.ImagesOption = None
+) -> Reply:
     """Show statistics of a data set.
 
     Counts of faces, boxes, landmarks and labels, and the distributions of sizes, shapes, eye
@@ -130,9 +125,9 @@ def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption =
     """
     from site_agent.datasets import dataset_digest, dataset_statistics
 
-    if holds_gaze(datasets):
+    if data_options.holds_gaze(datasets):
         return gaze.stats(invocation, datasets)
-    faces = read_joined_faces(datasets, reading_from(images))
+    faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     found = dataset_statistics(faces)
     with invocation.progress("read images") as report:
         report(None, "digest")
@@ -157,7 +152,10 @@ def stats(invocation: Invocation, datasets: DataArgument, images: ImagesOption =
     columns = ["", "min", "5 %", "25 %", "median", "75 %", "95 %", "max", "min to max"]
     keep = ("median", "min", "max", "min to max", "5 %", "95 %")
     data = {"datasets": datasets, "digest": digest, **found.to_dict()}
-    tables = [TableText(["", words_of(datasets)], counted), TableText(columns, spread, keep=keep)]
+    tables = [
+        TableText(["", data_options.words_of(datasets)], counted),
+        TableText(columns, spread, keep=keep),
+    ]
     complete = f", {found.faces_with_all_parts} of them with all landmarks" if found.parts else ""
     verdict = (
         f"{count_words(found.faces, 'face')} in {count_words(found.images, 'image')}{complete}."
@@ -190,7 +188,7 @@ def preview(
         Option("Maximum number of pages; faces are chosen evenly from the data set.", min=1),
     ] = None,
     whole_images: Annotated[bool, Option("Show whole images instead of faces.")] = False,
-    images: ImagesOption = None,
+    images: data_options.ImagesOption = None,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.
 
@@ -200,9 +198,9 @@ def preview(
     from site_agent.datasets import sheet_paths, write_contact_sheets
 
     output = output or Path(f"{datasets[0].stem}.png")
-    if holds_gaze(datasets):
+    if data_options.holds_gaze(datasets):
         return gaze.preview(invocation, datasets, output, columns or 10, rows or 30)
-    faces = read_joined_faces(datasets, reading_from(images))
+    faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     laid_out: dict[str, Any] = {
         "columns": columns or 6,
         "rows": rows or 5,

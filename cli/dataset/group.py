@@ -97,18 +97,13 @@ def video(
     --conditioning the person learns to blink before an air puff: VIDEO_trials.csv has the trials
     for 'poolctl blink --trials', and VIDEO_truth.json the responses with their onsets.
     """
-    from site_agent.datasets.synthetic import (
-        trials_file,
-        truth_files,
-        write_blink_video,
-        write_conditioning_video,
-    )
+    from site_agent.datasets import synthetic
 
     if conditioning is not None and seconds is not None:
         raise UsageError("--conditioning is as long as its trials take: leave --seconds out")
     # A list of trials of this name may be that of a recording: it is found by its name.
-    lists = [] if conditioning is None else [trials_file(path)]
-    for file in (path, *truth_files(path), *lists):
+    lists = [] if conditioning is None else [synthetic.trials_file(path)]
+    for file in (path, *synthetic.truth_files(path), *lists):
         require_free(file, force=force)
     common: dict[str, Any] = {
         "frame_rate_hz": frame_rate_hz,
@@ -119,13 +114,15 @@ def video(
     }
     with invocation.progress("draw video") as report:
         if conditioning is not None:
-            drawn = write_conditioning_video(path, conditioning, **common, progress=report)
+            drawn = synthetic.write_conditioning_video(
+                path, conditioning, **common, progress=report
+            )
             data = {"video": path, "truth": drawn.truth, "seconds": drawn.seconds}
             shown = [f"{path}  ({drawn.seconds:.1f} s, {count_words(conditioning, 'trial')})"]
             shown += [f"trials {drawn.trials}", f"truth {drawn.truth}, {drawn.frames}"]
             return Reply({**data, "trials": drawn.trials}, shown, [str(path)])
         seconds = seconds or 20.0
-        truth = write_blink_video(path, seconds=seconds, **common, progress=report)
+        truth = synthetic.write_blink_video(path, seconds=seconds, **common, progress=report)
     data = {"video": path, "truth": truth, "seconds": seconds}
     return Reply(data, [f"{path}  ({seconds:g} s)", f"truth {truth}"], [str(path)])
 

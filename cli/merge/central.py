@@ -13,13 +13,7 @@ from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.merge.replaying import (
-    digests_to_leave_out,
-    find_recipe,
-    old_name,
-    refinement_lines,
-    steps_data,
-)
+from cli.merge import replaying
 from cli.options.methods import MergeOptions
 from cli.options.versions import NewVersionOptions, model_address, question_label_keys
 
@@ -253,14 +247,14 @@ class Order:
                 data, f"would have {count_words(count, 'model')} merged into {self.target}"
             )
         data["left_out"] = [each.digest for each in self.plan.left_out]
-        data["steps"] = steps_data(self.plan, "name", self._name_of)
+        data["steps"] = replaying.steps_data(self.plan, "name", self._name_of)
         lines = [
             f"would have {count_words(len(step.kept) + len(step.rebuilt), 'model')} merged into "
             f"pool://{self.target.site}/{self._name_of(step)}, in place of "
-            f"{old_name(self.sources, step.old)}"
+            f"{replaying.old_name(self.sources, step.old)}"
             for step in self.plan.steps
         ]
-        return Reply(data, [*lines, *refinement_lines(self.plan)])
+        return Reply(data, [*lines, *replaying.refinement_lines(self.plan)])
 
     def reply(self) -> Reply:
         """Return what became of it."""
@@ -279,7 +273,7 @@ class Order:
             lines.append(f"without {', '.join(named)}")
         for each, step in zip(self.jobs, self.plan.steps, strict=False):
             lines += self._lines(each, step)
-        lines += refinement_lines(self.plan)
+        lines += replaying.refinement_lines(self.plan)
         return Reply(data, lines, [each.version or each.merge_id for each in self.jobs])
 
     def _ask(
@@ -330,7 +324,11 @@ class Order:
                 f"merge {job.merge_id} is {job.state}; see it with: "
                 f"poolctl merges info {job.merge_id}"
             ]
-        instead = f" in place of {old_name(self.sources, step.old)}" if self.plan.left_out else ""
+        instead = (
+            f" in place of {replaying.old_name(self.sources, step.old)}"
+            if self.plan.left_out
+            else ""
+        )
         return [f"made {job.version}{instead}", f"sha256 {job.digest}"]
 
 
@@ -341,13 +339,13 @@ def plan_again(
     from site_agent.pool.rebuilding import Family, plan_rebuild, plan_replay
     from site_agent.pool.recipe_sources import RecipeSources
 
-    recipe, folder = find_recipe(pool, word)
+    recipe, folder = replaying.find_recipe(pool, word)
     if not without:
         order.plan = plan_replay(recipe)
         return
     order.sources = RecipeSources([folder], pool.models)
     family = Family.collect(recipe, order.sources)
-    left_out = digests_to_leave_out(family, order.sources, pool, without)
+    left_out = replaying.digests_to_leave_out(family, order.sources, pool, without)
     order.plan = plan_rebuild(family, left_out)
     if order.sources.silence:
         invocation.note(f"only recipes on this machine were used: {order.sources.silence}")

@@ -23,14 +23,7 @@ from cli.frame.options import (
 )
 from cli.frame.output import Invocation, Reply
 from cli.merge.refine import SeedOption, ThreadsOption
-from cli.options.data import (
-    ImagesOption,
-    PartsOption,
-    part_words,
-    read_joined_faces,
-    reading_from,
-    words_of,
-)
+from cli.options import data as data_options
 from cli.options.methods import LeastOthersOption, MaxHoursOption
 
 if TYPE_CHECKING:
@@ -69,7 +62,7 @@ def contribute(
         Option("Your annotated faces (repeatable: one data set), or your gaze data.", "DATA"),
     ],
     site: SiteOption = "",
-    parts: PartsOption = "",
+    parts: data_options.PartsOption = "",
     persons: Annotated[
         str, Option("Persons of the gaze data. Default: all of them.", "A,B,...")
     ] = "",
@@ -101,7 +94,7 @@ def contribute(
     ] = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
-    images: ImagesOption = None,
+    images: data_options.ImagesOption = None,
     wait: Annotated[
         bool, Option("In a secure round, wait for the others until it is summed.")
     ] = False,
@@ -137,12 +130,14 @@ def contribute(
             secure_only=secure_only,
             least_others=least_others,
             max_hours=max_hours,
-            insists_on=frozenset(part_words(insist_on)),
+            insists_on=frozenset(data_options.part_words(insist_on)),
             full=full,
             clip_norm=clip_norm,
             most_epsilon=most_epsilon,
         )
-        choice = DataChoice(part_words(parts), part_words(persons), seed, threads)
+        choice = DataChoice(
+            data_options.part_words(parts), data_options.part_words(persons), seed, threads
+        )
         found = _read_data(pool.rounds.get(round_id), data, images, choice)
 
         def contribute_now(*, send: bool) -> Contributed:
@@ -173,7 +168,9 @@ def contribute(
     if done.left_out:
         line, problem = done.left_out[0]
         faces_words = count_words(len(done.left_out), "face")
-        invocation.warn(f"{words_of(data)}: {faces_words} left out (line {line}: {problem})")
+        invocation.warn(
+            f"{data_options.words_of(data)}: {faces_words} left out (line {line}: {problem})"
+        )
     if not dry_run:
         text = _describe_result(done)
     elif done.site in done.round.contributions():
@@ -223,7 +220,9 @@ def _read_data(
     if find_site_part(found.method).data == "faces":
         if choice.persons:
             raise UsageError(f"--persons is for gaze data; the round is held by {found.method}")
-        return read_joined_faces(data, reading_from(images), same_parts=not choice.parts)
+        return data_options.read_joined_faces(
+            data, data_options.reading_from(images), same_parts=not choice.parts
+        )
     if choice.parts or images is not None:
         raise UsageError(f"--parts and --images are for faces; the round is held by {found.method}")
     if len(data) > 1:

@@ -6,19 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from cli.frame import options
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import (
-    Argument,
-    ForceOption,
-    LabelOption,
-    NewestArgument,
-    Option,
-    OutputFileOption,
-    command,
-    key_value_pairs,
-    single,
-)
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.versions import MetricOption, question_label_keys, read_card_file, read_metrics
 
@@ -26,10 +16,10 @@ if TYPE_CHECKING:
     from pool_server.wire.labels import CoreLabel, VocabularyResponse
 
 
-app = single()
+app = options.single()
 
 
-@command(
+@options.command(
     app,
     "alias",
     "models alias site-a/face-68@3 best",
@@ -38,10 +28,10 @@ app = single()
 )
 def alias(
     invocation: Invocation,
-    address: NewestArgument,
-    name: Annotated[str, Argument("The alias; it begins with a letter.", "ALIAS")],
+    address: options.NewestArgument,
+    name: Annotated[str, options.Argument("The alias; it begins with a letter.", "ALIAS")],
     *,
-    remove: Annotated[bool, Option("Remove the alias.")] = False,
+    remove: Annotated[bool, options.Option("Remove the alias.")] = False,
 ) -> Reply:
     """Name a version SITE/NAME@ALIAS; an existing alias moves to it."""
     from site_agent.pool.client import parse_address
@@ -57,7 +47,7 @@ def alias(
     return Reply(data, f"{full} is {version.address}", [version.address])
 
 
-@command(
+@options.command(
     app,
     "change",
     "models change site-a/face-68@2 --label population=infant --remove-label popluation",
@@ -65,20 +55,20 @@ def alias(
 )
 def change(
     invocation: Invocation,
-    address: NewestArgument,
+    address: options.NewestArgument,
     *,
-    label: LabelOption = (),
-    remove_label: Annotated[Sequence[str], Option("Remove this label.", "KEY")] = (),
+    label: options.LabelOption = (),
+    remove_label: Annotated[Sequence[str], options.Option("Remove this label.", "KEY")] = (),
     metric: MetricOption = (),
-    remove_metric: Annotated[Sequence[str], Option("Remove this score.", "KEY")] = (),
-    description: Annotated[str | None, Option("The new description.")] = None,
+    remove_metric: Annotated[Sequence[str], options.Option("Remove this score.", "KEY")] = (),
+    description: Annotated[str | None, options.Option("The new description.")] = None,
 ) -> Reply:
     """Correct labels, scores or the description of a version of your own.
 
     The file stays as it is. The audit log keeps what was changed, and sites that downloaded the
     version get an event. If the version is signed, it is signed again with your key.
     """
-    labels, metrics = key_value_pairs(label, "--label"), read_metrics(metric)
+    labels, metrics = options.key_value_pairs(label, "--label"), read_metrics(metric)
     if description is None and not (labels or metrics or remove_label or remove_metric):
         raise UsageError("say what to change: --label, --remove-label, --metric, --description")
     with invocation.pool() as pool:
@@ -114,7 +104,7 @@ def _changed(
     return {key: value for key, value in {**known, **given}.items() if key not in removed}
 
 
-@command(
+@options.command(
     app,
     "card",
     "models card site-a/face-68",
@@ -123,11 +113,11 @@ def _changed(
 )
 def card(
     invocation: Invocation,
-    address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
+    address: Annotated[str, options.Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
     *,
-    edit: Annotated[Path | None, Option("Replace the card by this file.")] = None,
-    output: OutputFileOption = None,
-    force: ForceOption = False,
+    edit: Annotated[Path | None, options.Option("Replace the card by this file.")] = None,
+    output: options.OutputFileOption = None,
+    force: options.ForceOption = False,
 ) -> Reply:
     """Show the card of a version: Markdown with YAML front matter.
 
@@ -151,13 +141,13 @@ def card(
     return Reply(found, f"written {output}", [str(output)])
 
 
-@command(
+@options.command(
     app, "vocabulary", "models vocabulary", "models vocabulary --terms", "models vocabulary -q"
 )
 def vocabulary(
     invocation: Invocation,
     *,
-    terms: Annotated[bool, Option("List the terms of use instead of the labels.")] = False,
+    terms: Annotated[bool, options.Option("List the terms of use instead of the labels.")] = False,
 ) -> Reply:
     """List the labels with a common meaning at every site, and their values.
 

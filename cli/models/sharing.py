@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from cli.frame import options
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
-from cli.frame.options import (
-    Argument,
-    DryRunOption,
-    LimitOption,
-    NewestArgument,
-    Option,
-    UndoOption,
-    VersionArgument,
-    YesOption,
-    command,
-    single,
-)
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
@@ -27,7 +16,7 @@ if TYPE_CHECKING:
     from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
 
 
-app = single()
+app = options.single()
 
 EXPORTED = "versions.exported"
 USES = ("version.downloaded", "version.merged", "version.handed-on", EXPORTED)
@@ -39,7 +28,7 @@ _AUDIENCES = {
 }
 
 
-@command(
+@options.command(
     app,
     "share",
     "models share site-a/face-68",
@@ -49,20 +38,22 @@ _AUDIENCES = {
 )
 def share(
     invocation: Invocation,
-    address: Annotated[str, Argument("[SITE/]NAME of your site.", "ADDRESS")],
+    address: Annotated[str, options.Argument("[SITE/]NAME of your site.", "ADDRESS")],
     *,
     visibility: VisibilityOption = None,
     with_site: Annotated[
         Sequence[str],
-        Option(
+        options.Option(
             "Share with this site; repeatable. Others see nothing.", "SITE[=RIGHTS]", name="--with"
         ),
     ] = (),
     rights: Annotated[
         str | None,
-        Option("Rights of all who see it: download, merge, redistribute; '' for none.", "A,B"),
+        options.Option(
+            "Rights of all who see it: download, merge, redistribute; '' for none.", "A,B"
+        ),
     ] = None,
-    dry_run: DryRunOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Set who sees a model and what they may do with it; without options, show it.
 
@@ -85,10 +76,10 @@ def share(
         return _describe(pool.models.share(address, wanted, rights=granted, sites=listed))
 
 
-@command(app, "usage", "models usage site-a/face-68", "models usage site-a/face-68@2")
+@options.command(app, "usage", "models usage site-a/face-68", "models usage site-a/face-68@2")
 def usage(
     invocation: Invocation,
-    address: Annotated[str, Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],
+    address: Annotated[str, options.Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],
 ) -> Reply:
     """List the sites that downloaded, merged or handed on a model of your site, newest first.
 
@@ -159,8 +150,8 @@ def _read_rights(text: str, option: str) -> list[str]:
 # ``poolctl models queue|publish|quarantine|rm``: from draft to published and away.
 
 
-@command(app, "queue", "models queue", "models queue -q")
-def queue(invocation: Invocation, *, limit: LimitOption = 50) -> Reply:
+@options.command(app, "queue", "models queue", "models queue -q")
+def queue(invocation: Invocation, *, limit: options.LimitOption = 50) -> Reply:
     """List drafts and quarantined versions that wait for a curator."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.models.queue(), limit)
@@ -179,8 +170,8 @@ def queue(invocation: Invocation, *, limit: LimitOption = 50) -> Reply:
     )
 
 
-@command(app, "publish", "models publish site-a/face-68@3")
-def publish(invocation: Invocation, address: NewestArgument) -> Reply:
+@options.command(app, "publish", "models publish site-a/face-68@3")
+def publish(invocation: Invocation, address: options.NewestArgument) -> Reply:
     """Publish a draft to everyone who may see its model.
 
     In a curated pool only curators of the pool can do this; in others, everyone who may upload to
@@ -190,7 +181,7 @@ def publish(invocation: Invocation, address: NewestArgument) -> Reply:
         return _reply(pool.models.publish(address))
 
 
-@command(
+@options.command(
     app,
     "quarantine",
     "models quarantine site-a/face-68@3 --reason 'Landmarks of one eye are swapped'",
@@ -198,10 +189,10 @@ def publish(invocation: Invocation, address: NewestArgument) -> Reply:
 )
 def quarantine(
     invocation: Invocation,
-    address: NewestArgument,
+    address: options.NewestArgument,
     *,
-    reason: Annotated[str, Option("The reason.")] = "",
-    undo: UndoOption = False,
+    reason: Annotated[str, options.Option("The reason.")] = "",
+    undo: options.UndoOption = False,
 ) -> Reply:
     """Hide a version from other sites until it is checked, or release it (curators only)."""
     if undo == bool(reason):
@@ -212,19 +203,21 @@ def quarantine(
         return _reply(pool.models.quarantine(address, reason))
 
 
-@command(app, "rm", "models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y")
+@options.command(
+    app, "rm", "models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y"
+)
 def rm(
     invocation: Invocation,
-    address: VersionArgument,
+    address: options.VersionArgument,
     *,
     all_versions: Annotated[
-        bool, Option("Delete the whole model; give ADDRESS without a version.")
+        bool, options.Option("Delete the whole model; give ADDRESS without a version.")
     ] = False,
     despite_descendants: Annotated[
-        bool, Option("Delete it although other models were made from it.")
+        bool, options.Option("Delete it although other models were made from it.")
     ] = False,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
+    yes: options.YesOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Delete a version of your own, or a model with all its versions, permanently.
 

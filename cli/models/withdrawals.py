@@ -7,31 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from cli.frame import errors, options
 from cli.frame.addresses import count_words, first_lines
-from cli.frame.errors import CliError, ExitCode, InputMissingError, Outcome
-from cli.frame.options import (
-    Argument,
-    DryRunOption,
-    LimitOption,
-    Option,
-    ReportOption,
-    VersionArgument,
-    YesOption,
-    command,
-    single,
-)
 from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
     from site_agent.pool.restrictions import LocalFile, WithdrawnFile
 
-app = single()
+app = options.single()
 
 _MOST_SHOWN = 20
 
 
-@command(
+@options.command(
     app,
     "withdraw",
     "models withdraw site-a/face-68@2 --reason consent-withdrawn "
@@ -41,20 +30,20 @@ _MOST_SHOWN = 20
 )
 def withdraw(
     invocation: Invocation,
-    address: VersionArgument,
+    address: options.VersionArgument,
     *,
     reason: Annotated[
         Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
-        Option(
+        options.Option(
             "The first three stop all downloads of the file; the others add a warning. A "
             "version in quarantine is never given out."
         ),
     ],
-    explanation: Annotated[str, Option("An explanation for everyone who used it.")] = "",
-    refuse: Annotated[bool, Option("Stop all downloads, whatever the reason.")] = False,
-    successor: Annotated[str, Option("The version to use instead.", "ADDRESS")] = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
+    explanation: Annotated[str, options.Option("An explanation for everyone who used it.")] = "",
+    refuse: Annotated[bool, options.Option("Stop all downloads, whatever the reason.")] = False,
+    successor: Annotated[str, options.Option("The version to use instead.", "ADDRESS")] = "",
+    yes: options.YesOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Withdraw a version permanently, and flag everything that was merged from it.
 
@@ -88,12 +77,14 @@ def withdraw(
     return Reply(data, [*text, *_affected_text("flagged", done)], _addresses(done))
 
 
-@command(app, "replace", "models replace site-a/merged@1 --by site-c/merged@2")
+@options.command(app, "replace", "models replace site-a/merged@1 --by site-c/merged@2")
 def replace(
     invocation: Invocation,
-    address: VersionArgument,
+    address: options.VersionArgument,
     *,
-    successor: Annotated[str, Option("The version to use instead.", "ADDRESS", name="--by")],
+    successor: Annotated[
+        str, options.Option("The version to use instead.", "ADDRESS", name="--by")
+    ],
 ) -> Reply:
     """Name the version that replaces one of your own; it can be of any site.
 
@@ -108,12 +99,12 @@ def replace(
     return Reply(done, text, [done.address])
 
 
-@command(app, "withdrawals", "models withdrawals", "models withdrawals --site site-a")
+@options.command(app, "withdrawals", "models withdrawals", "models withdrawals --site site-a")
 def withdrawals(
     invocation: Invocation,
     *,
-    site: Annotated[str, Option("Only models of this site.", "SITE")] = "",
-    limit: LimitOption = 50,
+    site: Annotated[str, options.Option("Only models of this site.", "SITE")] = "",
+    limit: options.LimitOption = 50,
 ) -> Reply:
     """List withdrawn versions, newest first, with reasons and replacements."""
     with invocation.pool() as pool:
@@ -135,7 +126,7 @@ def withdrawals(
     )
 
 
-@command(
+@options.command(
     app,
     "check",
     "models check /data/models/*.dat",
@@ -145,10 +136,11 @@ def withdrawals(
 def check(
     invocation: Invocation,
     files: Annotated[
-        list[Path] | None, Argument("Model files; by default those in the cache.", "FILE...")
+        list[Path] | None,
+        options.Argument("Model files; by default those in the cache.", "FILE..."),
     ] = None,
     *,
-    report_file: ReportOption = None,
+    report_file: options.ReportOption = None,
 ) -> Reply:
     """Check whether model files on this machine, or their inputs, were withdrawn.
 
@@ -169,7 +161,7 @@ def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFil
 
     for path in files:
         if not path.is_file():
-            raise InputMissingError(f"{path}: no such file; expected a model file")
+            raise errors.InputMissingError(f"{path}: no such file; expected a model file")
     with invocation.progress("digests") as report:
         digests = [hash_file(path, report) for path in files]
     # Recipes beside the files only: of what the pool has, it knows itself what it holds.
@@ -218,11 +210,11 @@ def _check_reply(
             "use their replacements, or make them again: "
             "poolctl merge --replay RECIPE --without ADDRESS"
         )
-        raise CliError(
+        raise errors.CliError(
             f"withdrawn, or containing a withdrawn model: {len(found)} of "
             f"{count_words(len(files), 'file')}:\n"
             + "\n".join([*lines, f"to remove them: {removal}"]),
-            Outcome(ExitCode.NOT_ALLOWED, "withdrawn", hint),
+            errors.Outcome(errors.ExitCode.NOT_ALLOWED, "withdrawn", hint),
         )
     data = {"checked": len(files), "items": items}
     return Reply(

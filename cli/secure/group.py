@@ -9,19 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame.addresses import size_words
-from cli.frame.errors import VerificationError
-from cli.frame.existing_files import require_free
-from cli.frame.options import (
-    Argument,
-    ForceOption,
-    LimitOption,
-    Option,
-    YesOption,
-    command,
-    group,
-    single,
-)
+from cli.frame import addresses, errors, existing_files, options
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.pool_process import pool_process
 from cli.secure import charter as charters
@@ -42,23 +30,23 @@ if TYPE_CHECKING:
 
 
 # ``poolctl secure try``: a secure sum on this machine, with processes that share nothing.
-trial_app = single()
+trial_app = options.single()
 
 _LARGEST_DIFFERENCE = 1e-7
 
 
-@command(
+@options.command(
     trial_app, "try", "secure try", "secure try --servers 3 --sites 5 --parameters 1000000 --json"
 )
 def try_out(
     invocation: Invocation,
     *,
-    servers: Annotated[int, Option("Number of servers.", min=2, max=16)] = 3,
-    sites: Annotated[int, Option("Number of labs.", "N", min=3, max=32)] = 5,
+    servers: Annotated[int, options.Option("Number of servers.", min=2, max=16)] = 3,
+    sites: Annotated[int, options.Option("Number of labs.", "N", min=3, max=32)] = 5,
     parameters: Annotated[
-        int, Option("Length of each lab's vector.", min=1, max=50_000_000)
+        int, options.Option("Length of each lab's vector.", min=1, max=50_000_000)
     ] = 1_000_000,
-    full: Annotated[bool, Option("Have the labs add up all openings themselves.")] = False,
+    full: Annotated[bool, options.Option("Have the labs add up all openings themselves.")] = False,
 ) -> Reply:
     """Sum up vectors of several labs on this machine, and check the result.
 
@@ -87,7 +75,7 @@ def try_out(
         and result.same_bytes
         and result.largest_difference <= _LARGEST_DIFFERENCE
     ):
-        raise VerificationError(
+        raise errors.VerificationError(
             f"the sum is wrong: exact {result.integer_sum_is_exact}, the same file at all labs "
             f"{result.same_bytes}, mean off by {result.largest_difference:.3g}"
         )
@@ -99,9 +87,9 @@ def _describe_result(result: TrialResult, parameters: int) -> list[str | TableTe
     rows = [
         [
             each.name,
-            size_words(each.sent_bytes),
+            addresses.size_words(each.sent_bytes),
             f"{each.sent_bytes / plain_bytes:.3f}",
-            size_words(each.received_bytes),
+            addresses.size_words(each.received_bytes),
             f"{each.received_bytes / plain_bytes:.3f}",
             "" if each.seconds is None else f"{each.seconds:.1f}",
         ]
@@ -118,7 +106,7 @@ def _describe_result(result: TrialResult, parameters: int) -> list[str | TableTe
 
 
 # ``poolctl secure``.
-app = group("Sum up updates so that no server sees or falsifies them.")
+app = options.group("Sum up updates so that no server sees or falsifies them.")
 
 _UNIT = """\
 # /etc/systemd/system/poolctl-secure.service
@@ -146,7 +134,7 @@ WantedBy=multi-user.target
 """
 
 
-@command(app, "keygen", "secure keygen", "secure keygen --site server-1")
+@options.command(app, "keygen", "secure keygen", "secure keygen --site server-1")
 def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOption = None) -> Reply:
     """Create the key with which your lab or server signs in secure sums.
 
@@ -161,19 +149,21 @@ def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOptio
     return Reply(data, f"{name}={made.key.public.text}", [made.key.public.text])
 
 
-@command(
+@options.command(
     app, "serve", "secure serve", "secure serve --site server-1 --unit > poolctl-secure.service"
 )
 def serve(
     invocation: Invocation,
     *,
-    charter: Annotated[str, Option("The accepted charter. Default: the only one.", "SHA256")] = "",
+    charter: Annotated[
+        str, options.Option("The accepted charter. Default: the only one.", "SHA256")
+    ] = "",
     site: SiteOption = "",
     folder: FolderOption = None,
     poll_seconds: Annotated[
-        float, Option("Time between two looks at the pool.", min=0.05, max=3600)
+        float, options.Option("Time between two looks at the pool.", min=0.05, max=3600)
     ] = 5.0,
-    unit: Annotated[bool, Option("Print a systemd unit, and do nothing else.")] = False,
+    unit: Annotated[bool, options.Option("Print a systemd unit, and do nothing else.")] = False,
 ) -> Reply | None:
     """Run an aggregation server until stopped: at an institution of its own, never at the pool's.
 
@@ -215,13 +205,13 @@ def serve(
     return None
 
 
-@command(app, "status", "secure status", "secure status 4f1d2c3b4a59")
+@options.command(app, "status", "secure status", "secure status 4f1d2c3b4a59")
 def status(
     invocation: Invocation,
-    session: Annotated[str, Argument("Only this session.", "SESSION")] = "",
+    session: Annotated[str, options.Argument("Only this session.", "SESSION")] = "",
     *,
     folder: FolderOption = None,
-    limit: LimitOption = 20,
+    limit: options.LimitOption = 20,
 ) -> Reply:
     """List your sessions, or show one: its phase, who is waited for, and who is at fault."""
     from site_agent.errors import InvalidInputError
@@ -252,7 +242,7 @@ def status(
     return Reply({"items": items}, table, [each["session"] for each in items])
 
 
-@command(
+@options.command(
     app,
     "verify",
     "secure verify 4f1d2c3b4a59 -o sum.contribution",
@@ -263,10 +253,10 @@ def verify(
     session: SessionArgument,
     *,
     full: Annotated[
-        bool, Option("Add up all openings, and trust no server; fetches more.")
+        bool, options.Option("Add up all openings, and trust no server; fetches more.")
     ] = False,
-    output: Annotated[Path | None, Option("Where to write the verified sum.")] = None,
-    force: ForceOption = False,
+    output: Annotated[Path | None, options.Option("Where to write the verified sum.")] = None,
+    force: options.ForceOption = False,
     folder: FolderOption = None,
 ) -> Reply:
     """Verify the result of a session.
@@ -279,7 +269,7 @@ def verify(
     from site_agent.secure.verification import verify_result
 
     if output is not None:
-        require_free(output, force=force)
+        existing_files.require_free(output, force=force)
     with invocation.pool() as pool, tempfile.TemporaryDirectory() as scratch:
         view = review(pool, party_folder(folder), whole_session(pool, session))
         target = output or Path(scratch) / "sum"
@@ -304,15 +294,15 @@ def verify(
     return Reply(data, text, [written.file_digest])
 
 
-@command(app, "void", "secure void 4f1d2c3b4a59 --reason 'lab-c lost its disk' -y")
+@options.command(app, "void", "secure void 4f1d2c3b4a59 --reason 'lab-c lost its disk' -y")
 def void(
     invocation: Invocation,
     session: SessionArgument,
     *,
-    reason: Annotated[str, Option("Why, for all to read.")],
+    reason: Annotated[str, options.Option("Why, for all to read.")],
     site: SiteOption = "",
     folder: FolderOption = None,
-    yes: YesOption = False,
+    yes: options.YesOption = False,
 ) -> Reply:
     """Declare, as a server, that you have not opened a session and deleted its shares.
 

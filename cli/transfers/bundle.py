@@ -6,29 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from cli.frame import errors, existing_files, options
 from cli.frame.addresses import size_words
-from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.existing_files import require_free
-from cli.frame.options import (
-    Argument,
-    DryRunOption,
-    ForceOption,
-    Option,
-    command,
-    group,
-    key_value_pairs,
-)
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from site_agent.bundles import BundleReport, ImportedVersion, ImportOutcome
 
-app = group("Move models between pools in one file.")
+app = options.group("Move models between pools in one file.")
 
-FileArgument = Annotated[Path, Argument("A bundle.")]
+FileArgument = Annotated[Path, options.Argument("A bundle.")]
 
 
-@command(
+@options.command(
     app,
     "export",
     "bundle export site-d/merged-68 --with-parents -o merged.bundle",
@@ -36,12 +26,14 @@ FileArgument = Annotated[Path, Argument("A bundle.")]
 )
 def export(
     invocation: Invocation,
-    addresses: Annotated[list[str], Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
+    addresses: Annotated[list[str], options.Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
     *,
-    output: Annotated[Path, Option("The file to write.")],
-    with_parents: Annotated[bool, Option("Include everything that they were merged from.")] = False,
-    evaluations: Annotated[bool, Option("Include the evaluations of all sites.")] = False,
-    force: ForceOption = False,
+    output: Annotated[Path, options.Option("The file to write.")],
+    with_parents: Annotated[
+        bool, options.Option("Include everything that they were merged from.")
+    ] = False,
+    evaluations: Annotated[bool, options.Option("Include the evaluations of all sites.")] = False,
+    force: options.ForceOption = False,
 ) -> Reply:
     """Write models to one file, with labels, terms, cards, recipes and signatures.
 
@@ -50,7 +42,7 @@ def export(
     """
     from site_agent.bundles import export_bundle
 
-    require_free(output, force=force)
+    existing_files.require_free(output, force=force)
     with invocation.pool() as pool, invocation.progress(f"export to {output}") as report:
         done = export_bundle(
             pool,
@@ -69,7 +61,7 @@ def export(
     return Reply(done, text, [str(output)])
 
 
-@command(app, "inspect", "bundle inspect merged.bundle")
+@options.command(app, "inspect", "bundle inspect merged.bundle")
 def inspect(invocation: Invocation, file: FileArgument) -> Reply:
     """Verify a bundle without a pool, and list its models.
 
@@ -84,7 +76,7 @@ def inspect(invocation: Invocation, file: FileArgument) -> Reply:
     return Reply(report, _describe(report), [version.address for version in report.versions])
 
 
-@command(
+@options.command(
     app,
     "import",
     "bundle import merged.bundle --dry-run",
@@ -96,13 +88,15 @@ def import_file(
     *,
     site_map: Annotated[
         Sequence[str],
-        Option("The site here for a site there; repeatable. Default: the same name.", "THERE=HERE"),
+        options.Option(
+            "The site here for a site there; repeatable. Default: the same name.", "THERE=HERE"
+        ),
     ] = (),
     visibility: Annotated[
         Literal["private", "sites", "consortium"] | None,
-        Option("Who sees new models. Default: the pool's setting."),
+        options.Option("Who sees new models. Default: the pool's setting."),
     ] = None,
-    dry_run: DryRunOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Import the models of a bundle into the pool, with signatures and lineage.
 
@@ -113,10 +107,10 @@ def import_file(
     from site_agent.bundles import import_bundle
 
     _require_file(file)
-    sites = key_value_pairs(site_map, "--site-map")
+    sites = options.key_value_pairs(site_map, "--site-map")
     with (
         invocation.pool() as pool,
-        goes_on_when_repeated(),
+        errors.goes_on_when_repeated(),
         invocation.progress(f"import {file}") as progress,
     ):
         outcome = import_bundle(
@@ -193,6 +187,6 @@ def _describe(report: BundleReport) -> list[str | TableText]:
 def _require_file(file: Path) -> None:
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file"
-        raise InputMissingError(f"{file}: {found}; expected a bundle")
+        raise errors.InputMissingError(f"{file}: {found}; expected a bundle")
     if file.stat().st_size == 0:
-        raise UsageError(f"{file}: the file is empty")
+        raise errors.UsageError(f"{file}: the file is empty")

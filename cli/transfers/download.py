@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from cli.frame import options
 from cli.frame.addresses import (
     SIZE_UNITS,
     count_words,
@@ -18,16 +19,6 @@ from cli.frame.addresses import (
     warn_of_standing,
 )
 from cli.frame.errors import InputMissingError, OutputExistsError, UsageError, VerificationError
-from cli.frame.options import (
-    Argument,
-    DryRunOption,
-    ForceOption,
-    Option,
-    YesOption,
-    command,
-    group,
-    single,
-)
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -36,10 +27,10 @@ if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
 
 
-app = single()
+app = options.single()
 
 
-@command(
+@options.command(
     app,
     "download",
     "download site-a/face-68",
@@ -48,12 +39,15 @@ app = single()
 )
 def download(
     invocation: Invocation,
-    addresses: Annotated[list[str], Argument("[SITE/]NAME[@VERSION|@sha256:DIGEST].", "ADDRESS")],
+    addresses: Annotated[
+        list[str], options.Argument("[SITE/]NAME[@VERSION|@sha256:DIGEST].", "ADDRESS")
+    ],
     output: Annotated[
-        str, Option("File or folder to write. Default: SITE--NAME--vN, here.", "FILE|FOLDER")
+        str,
+        options.Option("File or folder to write. Default: SITE--NAME--vN, here.", "FILE|FOLDER"),
     ] = "",
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
+    force: options.ForceOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Download models from the pool.
 
@@ -162,12 +156,12 @@ def _result(
 
 
 # ``poolctl cache``: the models kept on this machine.
-cache_app = group("List, verify and remove the models cached on this machine.")
+cache_app = options.group("List, verify and remove the models cached on this machine.")
 
 _AGE_UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-@command(cache_app, "ls", "cache ls", "cache ls --json")
+@options.command(cache_app, "ls", "cache ls", "cache ls --json")
 def ls(_invocation: Invocation) -> Reply:
     """List cached models, last used first."""
     cache = _cache()
@@ -194,7 +188,7 @@ def ls(_invocation: Invocation) -> Reply:
     return Reply(data, [table, footer], [entry.digest for entry in entries])
 
 
-@command(
+@options.command(
     cache_app,
     "rm",
     "cache rm 9f86d081884c",
@@ -205,18 +199,21 @@ def ls(_invocation: Invocation) -> Reply:
 def rm(
     invocation: Invocation,
     models: Annotated[
-        Sequence[str], Argument("A digest, its first digits, or an address.", "DIGEST|ADDRESS")
+        Sequence[str],
+        options.Argument("A digest, its first digits, or an address.", "DIGEST|ADDRESS"),
     ] = (),
     *,
     max_size: Annotated[
         str,
-        Option("Remove the longest unused until the cache is this small, such as 10GB.", "SIZE"),
+        options.Option(
+            "Remove the longest unused until the cache is this small, such as 10GB.", "SIZE"
+        ),
     ] = "",
     older_than: Annotated[
-        str, Option("Remove models not used for this time: 12h, 30d, 8w.", "AGE")
+        str, options.Option("Remove models not used for this time: 12h, 30d, 8w.", "AGE")
     ] = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
+    yes: options.YesOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Remove models from the cache, by name or the longest unused; the pool keeps them."""
     if bool(models) == bool(max_size or older_than):
@@ -234,9 +231,9 @@ def rm(
     return _remove(invocation, cache, surplus, yes=yes, dry_run=dry_run)
 
 
-@command(cache_app, "verify", "cache verify", "cache verify --remove")
+@options.command(cache_app, "verify", "cache verify", "cache verify --remove")
 def verify(
-    invocation: Invocation, remove: Annotated[bool, Option("Remove damaged files.")] = False
+    invocation: Invocation, remove: Annotated[bool, options.Option("Remove damaged files.")] = False
 ) -> Reply:
     """Verify the digest of every cached model."""
     cache = _cache()

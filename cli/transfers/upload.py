@@ -14,18 +14,7 @@ from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeate
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
-from cli.options.versions import (
-    MetricOption,
-    NewVersionOptions,
-    model_address,
-    question_label_keys,
-    read_card_file,
-    read_metrics,
-    read_receipt_file,
-    read_terms,
-    term_words,
-    terms_file_beside,
-)
+from cli.options import versions as version_options
 
 if TYPE_CHECKING:
     from pool_server.wire.cards import PrivacyReceipt
@@ -63,8 +52,8 @@ def upload(
     file: Annotated[Path, Argument("The model file.")],
     *,
     name: Annotated[str, Option("The site. Default: your own.", "[SITE/]NAME")],
-    version: NewVersionOptions,
-    metric: MetricOption = (),
+    version: version_options.NewVersionOptions,
+    metric: version_options.MetricOption = (),
     card: Annotated[Path | None, Option("The model card: Markdown with YAML front matter.")] = None,
     receipt: Annotated[Path | None, Option("A receipt that 'poolctl privacy probe' wrote.")] = None,
     sidecars_read: Annotated[
@@ -88,8 +77,8 @@ def upload(
         found = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {found}; expected a model file")
     said = version.read()
-    given = _Description(said["labels"], read_metrics(metric), terms=said["terms"])
-    given.card = "" if card is None else read_card_file(card)
+    given = _Description(said["labels"], version_options.read_metrics(metric), terms=said["terms"])
+    given.card = "" if card is None else version_options.read_card_file(card)
     from aggregators.formats import file_digest, recognise
     from site_agent.pool.client import refuse_site_only
 
@@ -99,11 +88,13 @@ def upload(
     if sidecars_read:
         _add_sidecars(given, file, digest)
     inputs = [] if given.recipe is None else [each["digest"] for each in given.recipe["inputs"]]
-    privacy = None if receipt is None else read_receipt_file(receipt, [digest, *inputs])
+    privacy = (
+        None if receipt is None else version_options.read_receipt_file(receipt, [digest, *inputs])
+    )
     for source in given.sources:
         invocation.note(f"taken from {source}")
     with invocation.pool() as pool:
-        address = model_address(pool, name)
+        address = version_options.model_address(pool, name)
         if sidecars_read:
             _add_shared_labels(invocation, pool, given, file.parent)
         _require_vocabulary(invocation, pool, given)
@@ -144,7 +135,7 @@ def _reply(file: Path, done: Uploaded, privacy: PrivacyReceipt | None) -> Reply:
     state += "" if version.visibility == "consortium" else f", {version.visibility}"
     text = f"{file} is {version.address} ({sent}{signed}{state})"
     inherited = [each for each in version.terms if each.inherited]
-    lines = [text, *(f"inherited: {term_words(each)}" for each in inherited)]
+    lines = [text, *(f"inherited: {version_options.term_words(each)}" for each in inherited)]
     if privacy is not None:
         lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection]
     if version.state == "draft":
@@ -213,7 +204,7 @@ def _require_vocabulary(invocation: Invocation, pool: PoolClient, given: _Descri
     vocabulary = pool.models.vocabulary()
     if problems := vocabulary.problems_of(given.labels):
         raise UsageError("; ".join(problems))
-    question_label_keys(invocation, vocabulary, given.labels)
+    version_options.question_label_keys(invocation, vocabulary, given.labels)
     known = {each.code for each in vocabulary.terms}
     for term in given.terms:
         if term.code not in known:
@@ -231,8 +222,8 @@ def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
         given.labels |= new
         words = " ".join(f"{key}={value}" for key, value in new.items())
         given.sources.append(f"{versions.beside(file, 'training')}: {words}")
-    if not given.terms and (beside := terms_file_beside(file)) is not None:
-        given.terms = read_terms([], beside)
+    if not given.terms and (beside := version_options.terms_file_beside(file)) is not None:
+        given.terms = version_options.read_terms([], beside)
         given.sources.append(f"{beside}: {len(given.terms)} terms")
     metrics = versions.metrics_beside(file, digest)
     if measured := {key: value for key, value in metrics.items() if key not in given.metrics}:

@@ -6,20 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from cli.frame import options
 from cli.frame.addresses import ModelFile, model_file, size_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
-from cli.frame.options import (
-    Argument,
-    DryRunOption,
-    ForceOption,
-    FormatOption,
-    Option,
-    OutputFileOption,
-    command,
-    numbers,
-    single,
-)
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -28,10 +18,10 @@ if TYPE_CHECKING:
     from site_agent.datasets.gaze import GazeSamples
 
 
-app = single()
+app = options.single()
 
 
-@command(
+@options.command(
     app,
     "convert",
     "convert merged.svm -o python.svm --detector-kind simple_object_detector --upsample 1",
@@ -42,20 +32,22 @@ app = single()
 )
 def convert(
     invocation: Invocation,
-    model: Annotated[str, Argument("A model of any format.", "FILE|ADDRESS")],
+    model: Annotated[str, options.Argument("A model of any format.", "FILE|ADDRESS")],
     *,
-    output: Annotated[Path, Option("The file to write; its suffix selects the format.")],
-    output_format: FormatOption = "",
+    output: Annotated[Path, options.Option("The file to write; its suffix selects the format.")],
+    output_format: options.FormatOption = "",
     detector_kind: Annotated[
         Literal["object_detector", "simple_object_detector"] | None,
-        Option("Detectors: the form for C++ or for Python programs. Default: unchanged."),
+        options.Option("Detectors: the form for C++ or for Python programs. Default: unchanged."),
     ] = None,
     upsample: Annotated[
         int | None,
-        Option("simple_object_detector: doublings of images. Default: unchanged.", min=0, max=16),
+        options.Option(
+            "simple_object_detector: doublings of images. Default: unchanged.", min=0, max=16
+        ),
     ] = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
+    force: options.ForceOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Convert a model to another format without changing its result.
 
@@ -134,7 +126,7 @@ def _remarks(content: Model, made: Model, format_name: str) -> list[str]:
 
 
 # ``poolctl prune``.
-prune_app = single()
+prune_app = options.single()
 Layers = Literal["linear", "convolution"]
 Scope = Literal["layer", "global"]
 
@@ -142,7 +134,7 @@ _SIZES = ("dense_bytes", "coordinate_bytes", "stored_bytes")
 _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
 
 
-@command(
+@options.command(
     prune_app,
     "prune",
     "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
@@ -151,25 +143,29 @@ _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
 )
 def prune(
     invocation: Invocation,
-    network: Annotated[str, Argument("A network.", "FILE|ADDRESS")],
+    network: Annotated[str, options.Argument("A network.", "FILE|ADDRESS")],
     *,
     fraction: Annotated[
-        float | None, Option("Of the weights that become zero.", min=0, max=1)
+        float | None, options.Option("Of the weights that become zero.", min=0, max=1)
     ] = None,
-    output: OutputFileOption = None,
+    output: options.OutputFileOption = None,
     table: Annotated[
         str,
-        Option("Compare these fractions, for example 0,0.9,0.99, and write no network.", "NUMBERS"),
+        options.Option(
+            "Compare these fractions, for example 0,0.9,0.99, and write no network.", "NUMBERS"
+        ),
     ] = "",
     test: Annotated[
-        Path | None, Option("With --table: also the mean angular error on this gaze data.", "GAZE")
+        Path | None,
+        options.Option("With --table: also the mean angular error on this gaze data.", "GAZE"),
     ] = None,
-    layers: Annotated[Layers, Option("The layers to prune.")] = "linear",
+    layers: Annotated[Layers, options.Option("The layers to prune.")] = "linear",
     over_all: Annotated[
-        bool, Option("Prune the fraction of all layers together, not of each.", name="--global")
+        bool,
+        options.Option("Prune the fraction of all layers together, not of each.", name="--global"),
     ] = False,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
+    force: options.ForceOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Set the weights of least magnitude to zero, which makes a network's file smaller.
 
@@ -194,7 +190,7 @@ def prune(
     from site_agent.datasets.gaze import open_gaze
 
     samples = None if test is None else open_gaze(test).read()
-    fractions, lines = numbers(table, "--table"), []
+    fractions, lines = options.numbers(table, "--table"), []
     with invocation.progress(f"prune {network}") as report:
         for number, each in enumerate(fractions):
             report(number / len(fractions), f"fraction {each:g}")

@@ -13,14 +13,7 @@ from cli.frame.options import Argument, Option, ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import versions
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
-from cli.vision.clips import evaluate_clips
-from cli.vision.gaze import (
-    PersonsOption,
-    SessionsOption,
-    gaze_tables,
-    read_gaze_samples,
-    warn_of_training_samples,
-)
+from cli.vision import clips, gaze
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -122,8 +115,8 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         str, Option("With --post: the part of the data, for example test.", "NAME")
     ] = "",
     images: ImagesOption = None,
-    persons: PersonsOption = "",
-    sessions: SessionsOption = "",
+    persons: gaze.PersonsOption = "",
+    sessions: gaze.SessionsOption = "",
 ) -> Reply:
     """Score detectors and landmark models on annotated images, networks on gaze data or clips.
 
@@ -141,33 +134,28 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     file names are not.
     """
     from aggregators.formats import file_digest
+    from site_agent import evaluation
     from site_agent.datasets.egocentric import is_egocentric
     from site_agent.datasets.gaze import is_gaze_data, join_digests, person_digests
-    from site_agent.evaluation import (
-        EvaluationSettings,
-        ScoredModel,
-        evaluate_networks,
-        write_report,
-    )
     from site_agent.pool.resources.evaluations import DatasetWords
 
     if not post and (dataset_name or split):
         raise UsageError("--dataset-name and --split go with --post")
     model_words, dataset_paths = _models_and_data(words)
-    settings = EvaluationSettings(
+    settings = evaluation.EvaluationSettings(
         upsample, threshold, normaliser, resamples, seed, part_words(parts)
     )
     if any(is_egocentric(path) for path in dataset_paths):
         _refuse_face_options(settings, per_image=per_image)
         if post or save or output is not None or sessions:
             raise UsageError("--post, --save, --output, --sessions: not for clips")
-        return evaluate_clips(invocation, model_words, dataset_paths, persons)
+        return clips.evaluate_clips(invocation, model_words, dataset_paths, persons)
     on_gaze = any(is_gaze_data(path) for path in dataset_paths)
     if (persons or sessions) and not on_gaze:
         raise UsageError("--persons and --sessions go with gaze data")
     if on_gaze:
         _refuse_face_options(settings, per_image=per_image)
-        samples, digests = read_gaze_samples(invocation, dataset_paths, persons, sessions)
+        samples, digests = gaze.read_gaze_samples(invocation, dataset_paths, persons, sessions)
     else:
         dataset = read_joined_faces(dataset_paths, reading_from(images), same_parts=True)
     files = model_files(invocation, model_words)
@@ -181,17 +169,17 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     found: Sequence[Scores]
     if on_gaze:
         with invocation.progress("evaluate") as report:
-            found = evaluate_networks(
+            found = evaluation.evaluate_networks(
                 paths, samples, resamples=resamples, seed=seed, progress=report
             )
         measured = join_digests(person_digests(samples))
-        trained_on = warn_of_training_samples(
+        trained_on = gaze.warn_of_training_samples(
             invocation, files, samples, digests, _lineages(invocation, paths)
         )
     else:
         found, measured, trained_on = _score_on_faces(invocation, files, dataset, settings, workers)
     models = [
-        ScoredModel(file.word, file_digest(file.path), scores)
+        evaluation.ScoredModel(file.word, file_digest(file.path), scores)
         for file, scores in zip(files, found, strict=True)
     ]
     for file, model, count in zip(files, models, trained_on, strict=True):
@@ -204,7 +192,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
             invocation.note(f"kept in {path}")
     written = []
     if output is not None:
-        written = write_report(
+        written = evaluation.write_report(
             output,
             models,
             dataset_name=words_of([Path(path.name) for path in dataset_paths]),
@@ -237,7 +225,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         "posted": posted,
     }
     text: list[str | TableText] = (
-        gaze_tables(models) if on_gaze else [*verdicts(models), *score_tables(models)]
+        gaze.gaze_tables(models) if on_gaze else [*verdicts(models), *score_tables(models)]
     )
     text += [f"written {path}" for path in written]
     text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]

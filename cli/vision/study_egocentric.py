@@ -6,15 +6,8 @@ from typing import Annotated
 
 from cli.frame.options import Argument, Option
 from cli.frame.output import Invocation, Reply
+from cli.options import studies
 from cli.options.data import part_words
-from cli.options.studies import (
-    StudyOptions,
-    conducted,
-    data_or_drawn,
-    plan_reply,
-    repeat_words,
-    study_reply,
-)
 
 EXAMPLES = [
     "study egocentric --drawn --quick -o study/",
@@ -29,7 +22,7 @@ def study_egocentric(
         Path | None, Argument("Egocentric clips of several persons.", "[CLIPS]")
     ] = None,
     *,
-    study: StudyOptions,
+    study: studies.StudyOptions,
     drawn: Annotated[
         bool, Option("Draw persons who look alike, and of their own, instead of CLIPS.")
     ] = False,
@@ -52,7 +45,7 @@ def study_egocentric(
     from site_agent.datasets.egocentric import open_egocentric
     from site_agent.studies import egocentric
 
-    data_or_drawn(dataset, drawn, name="CLIPS")
+    studies.data_or_drawn(dataset, drawn, name="CLIPS")
     base = egocentric.QUICK if quick else egocentric.EgocentricStudySettings()
     settings = replace(base, seeds=seeds or base.seeds, methods=part_words(methods) or base.methods)
     data = None if dataset is None else open_egocentric(dataset)
@@ -61,9 +54,9 @@ def study_egocentric(
         planned = egocentric.plan_tuning(worlds, settings)
         summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
         rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
-        return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
+        return studies.plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
     more = ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
-    repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
-    with conducted(invocation, study, repeat) as conduct:
+    repeat = studies.repeat_words("egocentric", dataset, quick=quick, more=more)
+    with studies.conducted(invocation, study, repeat) as conduct:
         done = egocentric.conduct_egocentric_study(study.output, data, settings, conduct)
-    return study_reply(done, study)
+    return studies.study_reply(done, study)

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cli.frame.options import Argument, Option
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
-from cli.options.studies import (
-    StudyOptions,
-    conducted,
-    data_or_drawn,
-    plan_reply,
-    repeat_words,
-    study_reply,
-)
+from cli.options import studies
 from cli.vision.train_gaze import open_gaze_data
 from site_agent.studies.cross_encoder import settings as cross_encoder
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
@@ -71,7 +64,7 @@ def study_gaze(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: StudyOptions,
+    study: studies.StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of less than an hour on two cores.")] = False,
     preset: Annotated[
@@ -103,7 +96,7 @@ def study_split(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: StudyOptions,
+    study: studies.StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of some minutes on one core.")] = False,
     **settings: Any,
@@ -128,7 +121,7 @@ def study_cross_encoder(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: StudyOptions,
+    study: studies.StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of some ten minutes on one core.")] = False,
     **settings: Any,
@@ -153,7 +146,7 @@ def study_privacy(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: StudyOptions,
+    study: studies.StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of some minutes on two cores.")] = False,
 ) -> Reply:
@@ -165,7 +158,7 @@ def study_privacy(
     """
     from site_agent.studies.privacy import conduct_privacy_study, make_privacy_settings
 
-    data_or_drawn(dataset, drawn)
+    studies.data_or_drawn(dataset, drawn)
     settings = make_privacy_settings(quick=quick)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
@@ -174,10 +167,10 @@ def study_privacy(
             f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
         )
         return Reply({"settings": settings}, [summary], [str(study.output)])
-    repeat = repeat_words("privacy", dataset, quick=quick)
-    with conducted(invocation, study, repeat) as conduct:
+    repeat = studies.repeat_words("privacy", dataset, quick=quick)
+    with studies.conducted(invocation, study, repeat) as conduct:
         done = conduct_privacy_study(study.output, data, settings, conduct)
-    return study_reply(done, study)
+    return studies.study_reply(done, study)
 
 
 for _study in (study_gaze, study_split, study_cross_encoder, study_privacy):
@@ -188,7 +181,7 @@ def _hold(
     invocation: Invocation,
     kind: StudyKind,
     dataset: Path | None,
-    study: StudyOptions,
+    study: studies.StudyOptions,
     settings: Any,
     *,
     drawn: bool,
@@ -198,16 +191,16 @@ def _hold(
     """Hold a study, or show its runs."""
     from site_agent.studies.eyes import conduct_study
 
-    data_or_drawn(dataset, drawn)
+    studies.data_or_drawn(dataset, drawn)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
         planned = kind.runs(data, settings)
         rows = [[_cell(getattr(run, name)) for name in kind.columns] for run in planned]
-        return plan_reply(planned, kind.columns, rows)
-    repeat = repeat_words(kind.name, dataset, quick=quick, more=more)
-    with conducted(invocation, study, repeat) as conduct:
+        return studies.plan_reply(planned, kind.columns, rows)
+    repeat = studies.repeat_words(kind.name, dataset, quick=quick, more=more)
+    with studies.conducted(invocation, study, repeat) as conduct:
         done = conduct_study(kind, study.output, data, settings, conduct)
-    return study_reply(done, study)
+    return studies.study_reply(done, study)
 
 
 def _cell(value: Any) -> str:

@@ -9,13 +9,7 @@ from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
-from cli.vision.train_gaze import (
-    GazeArgument,
-    TrainingOptions,
-    open_gaze_data,
-    plain_record,
-    upload_trained,
-)
+from cli.vision import train_gaze
 from site_agent.plain_json import plain
 from site_agent.training.cross_encoder.gaze_head import OWN, GazeHeadSettings
 from site_agent.training.cross_encoder.training import CrossEncoderSettings
@@ -40,7 +34,11 @@ GAZE_HEAD_SETTINGS = SettingsOptions(
     parameters=CROSS_ENCODER_SETTINGS.parameters(),
 )
 def cross_encoder(
-    invocation: Invocation, dataset: GazeArgument, *, training: TrainingOptions, **settings: Any
+    invocation: Invocation,
+    dataset: train_gaze.GazeArgument,
+    *,
+    training: train_gaze.TrainingOptions,
+    **settings: Any,
 ) -> Reply:
     """Train a network that learns from frames with both eyes what gaze looks like, without labels.
 
@@ -53,7 +51,7 @@ def cross_encoder(
     from site_agent.training.cross_encoder.training import read_frames, train_cross_encoder
 
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
-    data = open_gaze_data(dataset)
+    data = train_gaze.open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)
 
     def digest() -> str:
@@ -70,8 +68,8 @@ def cross_encoder(
         f"{record.duration_s:.0f} s)",
         f"loss {losses[0]:.3f} in the first epoch, {losses[-1]:.3f} in the last",
     ]
-    facts = {"output": result.model_path, **plain_record(record)}
-    return upload_trained(invocation, result, after, facts, text)
+    facts = {"output": result.model_path, **train_gaze.plain_record(record)}
+    return train_gaze.upload_trained(invocation, result, after, facts, text)
 
 
 @command(
@@ -83,12 +81,12 @@ def cross_encoder(
 )
 def gaze_head(
     invocation: Invocation,
-    dataset: GazeArgument,
+    dataset: train_gaze.GazeArgument,
     *,
     encoder: Annotated[
         str, Option("As 'train cross-encoder' or rounds made it; not changed.", "FILE|ADDRESS")
     ],
-    training: TrainingOptions,
+    training: train_gaze.TrainingOptions,
     **settings: Any,
 ) -> Reply:
     """Make a gaze network of a cross-encoder from few labelled samples, best of one's own person.
@@ -105,7 +103,7 @@ def gaze_head(
     )
 
     chosen = GAZE_HEAD_SETTINGS.take(settings)
-    data = open_gaze_data(dataset)
+    data = train_gaze.open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)
     base = model_file(invocation, encoder).path
     refuse_inputs([target], [base], "--output")
@@ -129,8 +127,8 @@ def gaze_head(
         text.append(f"degrees, on {record.details['test_images']} samples of held-out sessions")
     else:
         invocation.warn("no person has two sessions: the head was not tested")
-    facts = {"output": result.model_path, **plain_record(record)}
-    return upload_trained(invocation, result, after, facts, text)
+    facts = {"output": result.model_path, **train_gaze.plain_record(record)}
+    return train_gaze.upload_trained(invocation, result, after, facts, text)
 
 
 def _verdict(errors: Mapping[str, float]) -> str:

@@ -42,7 +42,7 @@ PROGRAMS = (
 
 def load_everything() -> None:
     """Load what the programs need, before the first request rather than in every child."""
-    from aggregators.formats.fingerprint import load_kernels
+    from aggregators.formats.fingerprints import load_kernels
 
     for module in ("aggregators.methods", "aggregators.methods.refitting", *PROGRAMS):
         importlib.import_module(module)

@@ -28,12 +28,7 @@ from pool_server.registry.responses import describe_page, describe_version
 from pool_server.registry.service import VersionToChange, get_model
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import require_signed
-from pool_server.wire.models import (
-    DeletionResponse,
-    ModelPage,
-    ModelVersionResponse,
-    QuarantineRequest,
-)
+from pool_server.wire import models
 
 router = APIRouter(tags=["curation"])
 
@@ -50,7 +45,7 @@ OPEN_ROUNDS = ("open", "closed")
 )
 def queue(
     caller: Curator, session: ReadingSession, limit: Limit = 50, before_id: BeforeId = None
-) -> ModelPage:
+) -> models.ModelPage:
     """Return drafts and quarantined versions, newest first, a page at a time.
 
     Those of one's own site, or of all sites for curators of the whole pool.
@@ -61,7 +56,7 @@ def queue(
     if not caller.has_role("curator"):
         query = query.where(ModelRecord.site_id == caller.site_id)
     page, next_cursor = find_page(session, query, ModelVersionRecord.id, before_id, limit)
-    return ModelPage(
+    return models.ModelPage(
         items=describe_page(session, [version.id for version in page], access.viewing_site(caller)),
         next_cursor=next_cursor,
     )
@@ -70,7 +65,7 @@ def queue(
 @router.post(f"{VERSION}/publish", summary="Publish a draft", dependencies=[needs("models:curate")])
 def publish(
     caller: Uploader, parts: Parts, session: WritingSession, version: VersionToChange
-) -> ModelVersionResponse:
+) -> models.ModelVersionResponse:
     """Show a draft to everybody who may see its model.
 
     For curators of the pool where it is curated; elsewhere for contributors of the site.
@@ -88,8 +83,11 @@ def publish(
     f"{VERSION}/quarantine", summary="Quarantine a version", dependencies=[needs("models:curate")]
 )
 def quarantine(
-    caller: Curator, session: WritingSession, version: VersionToChange, request: QuarantineRequest
-) -> ModelVersionResponse:
+    caller: Curator,
+    session: WritingSession,
+    version: VersionToChange,
+    request: models.QuarantineRequest,
+) -> models.ModelVersionResponse:
     """Hide a published version from other sites until it has been looked into.
 
     Its site is notified of the reason.
@@ -107,7 +105,7 @@ def quarantine(
 )
 def release(
     caller: Curator, session: WritingSession, version: VersionToChange
-) -> ModelVersionResponse:
+) -> models.ModelVersionResponse:
     """Show a quarantined version again.
 
     A site releases what it quarantined itself; curators of the whole pool release anything.
@@ -121,7 +119,7 @@ def release(
 @router.delete(VERSION, summary="Delete a version", dependencies=[needs("models:write")])
 def delete_version(
     caller: Uploader, session: WritingSession, version: VersionToChange, force: Force = False
-) -> DeletionResponse:
+) -> models.DeletionResponse:
     """Delete a version for good; for its own site, and admins.
 
     Its number is never used again, its digest stays in family trees, its aliases are gone. The
@@ -139,7 +137,7 @@ def delete_version(
     _delete(session, caller, version)
     if caller.site != site:
         write_event(session, version.model.site_id, "version.deleted", address_of(version))
-    return DeletionResponse(
+    return models.DeletionResponse(
         deleted=[address_of(version)],
         descendants=sorted(registry.visible_homes(session, caller, heirs)),
         file_remains=is_elsewhere(session, caller, version),
@@ -151,7 +149,7 @@ def delete_version(
 )
 def delete_model(
     caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, force: Force = False
-) -> DeletionResponse:
+) -> models.DeletionResponse:
     """Delete a model with all its versions; its name is never used again."""
     model = get_model(session, caller, site, name)
     caller.require_role("contributor", model.site.name)
@@ -180,7 +178,7 @@ def delete_model(
     record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
     if caller.site != site:
         write_event(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
-    return DeletionResponse(
+    return models.DeletionResponse(
         deleted=[address_of(version) for version in versions],
         descendants=sorted(registry.visible_homes(session, caller, heirs)),
         file_remains=remains,
@@ -195,7 +193,7 @@ def _take_step(
     action: str,
     *,
     reason: str = "",
-) -> ModelVersionResponse:
+) -> models.ModelVersionResponse:
     registry.lock_state(session, version)
     access.move(version, step, caller.name, reason)
     details = {"reason": reason} if reason else {}

@@ -12,17 +12,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from pool_server import errors, storage
+from pool_server import settings as pool_settings
 from pool_server.database.schema import require_newest_schema
-from pool_server.errors import PoolError
 from pool_server.operations.search import NO_TEXT_INDEX, find_text_index
-from pool_server.settings import (
-    CONFIG_VARIABLE,
-    ENVIRONMENT_PREFIX,
-    GIB,
-    PoolSettings,
-    setting_name,
-)
-from pool_server.storage import open_storage
 from pool_server.wire.errors import problem_words
 
 
@@ -40,21 +33,21 @@ class Finding:
 
 
 def _problem(field: str, text: str) -> Finding:
-    return Finding("problem", setting_name(field), text)
+    return Finding("problem", pool_settings.setting_name(field), text)
 
 
 def _warning(field: str, text: str) -> Finding:
-    return Finding("warning", setting_name(field), text)
+    return Finding("warning", pool_settings.setting_name(field), text)
 
 
-def check_configuration(**given: Any) -> tuple[PoolSettings | None, list[Finding]]:
+def check_configuration(**given: Any) -> tuple[pool_settings.PoolSettings | None, list[Finding]]:
     """Read the settings and try what they name: folders, database, storage.
 
     What is `given` counts for more than environment and file. None where they cannot be read.
     """
     found = [*_find_unknown_variables(os.environ), *_readable_secrets(os.environ)]
     try:
-        settings = PoolSettings(**given)
+        settings = pool_settings.PoolSettings(**given)
     except ValidationError as error:
         return None, [*found, *wrong_values(error)]
     checks = (_folder, _network, _database, _storage)
@@ -72,11 +65,14 @@ def wrong_values(error: ValidationError) -> Iterator[Finding]:
 
 
 def _find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    known = {f"{ENVIRONMENT_PREFIX}{field.upper()}" for field in PoolSettings.model_fields}
-    known.add(CONFIG_VARIABLE)
+    known = {
+        f"{pool_settings.ENVIRONMENT_PREFIX}{field.upper()}"
+        for field in pool_settings.PoolSettings.model_fields
+    }
+    known.add(pool_settings.CONFIG_VARIABLE)
     for name in sorted(environment):
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
-            field = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name.startswith(pool_settings.ENVIRONMENT_PREFIX) and name not in known:
+            field = name.removeprefix(pool_settings.ENVIRONMENT_PREFIX).lower()
             yield Finding(
                 "problem", name, f"there is no such setting{_nearest(field)}; it changes nothing"
             )
@@ -85,21 +81,21 @@ def _find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]
 def _nearest(field: str) -> str:
     import difflib
 
-    [*close] = difflib.get_close_matches(field, PoolSettings.model_fields, 1)
+    [*close] = difflib.get_close_matches(field, pool_settings.PoolSettings.model_fields, 1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _readable_secrets(environment: Mapping[str, str]) -> Iterator[Finding]:
-    file = environment.get(CONFIG_VARIABLE, "")
+    file = environment.get(pool_settings.CONFIG_VARIABLE, "")
     if file and Path(file).is_file() and Path(file).stat().st_mode & stat.S_IROTH:
         yield Finding(
             "warning",
-            CONFIG_VARIABLE,
+            pool_settings.CONFIG_VARIABLE,
             f"everybody on this machine can read {file}; with a password in it: chmod 600 {file}",
         )
 
 
-def _folder(settings: PoolSettings) -> Iterator[Finding]:
+def _folder(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     folder = settings.data_folder
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -112,7 +108,7 @@ def _folder(settings: PoolSettings) -> Iterator[Finding]:
             "data_folder", f"everybody on this machine can look into {folder}; chmod 700 {folder}"
         )
     free = shutil.disk_usage(existing).free
-    if settings.storage == "folder" and free < GIB:
+    if settings.storage == "folder" and free < pool_settings.GIB:
         yield _warning("data_folder", f"only {free:,} bytes are free in {folder}")
     if settings.storage != "folder" and free < settings.max_model_bytes:
         merges = f", and up to {settings.merge_input_bytes:,} bytes of inputs for a merge"
@@ -124,7 +120,7 @@ def _folder(settings: PoolSettings) -> Iterator[Finding]:
         )
 
 
-def _network(settings: PoolSettings) -> Iterator[Finding]:
+def _network(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     if not _is_local(settings.host) and not settings.trusted_proxies:
         yield _warning(
             "host",
@@ -144,7 +140,7 @@ def _network(settings: PoolSettings) -> Iterator[Finding]:
             yield _warning(field, "model files travel without encryption; use https")
 
 
-def _database(settings: PoolSettings) -> Iterator[Finding]:
+def _database(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     if settings.uses_postgresql:
         url = settings.engine_url
         encrypted = {"require", "verify-ca", "verify-full"}
@@ -159,18 +155,18 @@ def _database(settings: PoolSettings) -> Iterator[Finding]:
         require_newest_schema(settings)
         if settings.uses_postgresql and not find_text_index(settings):
             yield _warning("database_url", NO_TEXT_INDEX)
-    except PoolError as error:
+    except errors.PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
         yield _problem("database_url", f"{error.message}{hint}")
 
 
-def _storage(settings: PoolSettings) -> Iterator[Finding]:
+def _storage(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     unused = sorted(each for each in settings.model_fields_set if each.startswith("s3_"))
     if unused and settings.storage != "s3":
         yield _warning(
             "storage",
             f"model files lie in a folder, for storage is {settings.storage!r}; "
-            f"{', '.join(map(setting_name, unused))} count only with storage = 's3'",
+            f"{', '.join(map(pool_settings.setting_name, unused))} count only with storage = 's3'",
         )
     if settings.uses_postgresql and settings.storage == "folder":
         yield _warning(
@@ -181,8 +177,8 @@ def _storage(settings: PoolSettings) -> Iterator[Finding]:
     if settings.storage == "folder" and not settings.data_folder.exists():
         return
     try:
-        open_storage(settings).check()
-    except PoolError as error:
+        storage.open_storage(settings).check()
+    except errors.PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
         yield _problem("storage", f"{error.message}{hint}")
 

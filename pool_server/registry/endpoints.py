@@ -21,16 +21,7 @@ from pool_server.registry.finder import Finder
 from pool_server.registry.query import MergeKey, Position, read_merge_keys
 from pool_server.registry.search import plan_search, text_of, text_term
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
-from pool_server.wire.labels import CORE_LABELS
-from pool_server.wire.models import (
-    FacetCount,
-    FacetsResponse,
-    ModelFilters,
-    ModelPage,
-    ModelQuery,
-    ModelVersionResponse,
-)
-from pool_server.wire.withdrawals import WARNING_HEADER
+from pool_server.wire import labels, models, withdrawals
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 
@@ -43,14 +34,14 @@ DOWNLOADED_EVENT = "version.downloaded"
 REMEMBER_STEP = timedelta(days=1)
 MOST_COUNTED = 1000
 MOST_VALUES = 20
-_FACET_KEYS = [each.key for each in CORE_LABELS if each.type in {"choice", "text"}]
+_FACET_KEYS = [each.key for each in labels.CORE_LABELS if each.type in {"choice", "text"}]
 _LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)
 
 
 @router.get("/models", summary="List model versions")
 def list_models(
-    caller: SignedIn, session: LookingSession, query: Annotated[ModelQuery, Query()]
-) -> ModelPage:
+    caller: SignedIn, session: LookingSession, query: Annotated[models.ModelQuery, Query()]
+) -> models.ModelPage:
     """Return the versions that pass all filters, a page at a time.
 
     Whether two models can be merged is known before anything is downloaded: with
@@ -59,12 +50,12 @@ def list_models(
     """
     groups, other_than = _merge_groups(session, caller, query)
     if any(not group for group in groups):
-        return ModelPage(items=[])
+        return models.ModelPage(items=[])
     # One more than the page holds, to see whether another page follows.
     plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
     found = Finder(session).find(plan)
     page = found[: query.limit]
-    return ModelPage(
+    return models.ModelPage(
         items=responses.describe_versions(
             session, caller, [each.version_id for each in page], groups
         ),
@@ -76,15 +67,17 @@ def list_models(
 
 @router.get("/models/facets", summary="Count what models have in common")
 def list_facets(
-    caller: SignedIn, session: LookingSession, query: Annotated[ModelFilters, Query()]
-) -> FacetsResponse:
+    caller: SignedIn, session: LookingSession, query: Annotated[models.ModelFilters, Query()]
+) -> models.FacetsResponse:
     """Return kinds, sites, states and core labels of the versions that pass all filters.
 
     Of large listings only the newest versions are counted; `complete` is false then.
     """
     groups, other_than = _merge_groups(session, caller, query)
     if any(not group for group in groups):
-        return FacetsResponse(counted=0, complete=True, kinds=[], sites=[], states=[], labels={})
+        return models.FacetsResponse(
+            counted=0, complete=True, kinds=[], sites=[], states=[], labels={}
+        )
     plan = plan_search(
         caller,
         query,
@@ -96,7 +89,7 @@ def list_facets(
     found, is_all = Finder(session).find_sample(plan)
     counted = found[:MOST_COUNTED]
     facets = _by_facet(Counter(" ".join(each.facets for each in counted).split()))
-    return FacetsResponse(
+    return models.FacetsResponse(
         counted=len(counted),
         complete=is_all,
         kinds=_most_frequent(facets["k"]),
@@ -114,9 +107,9 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     name: ModelName,
     limit: Limit = 50,
     cursor: ListingCursor = None,
-) -> ModelPage:
+) -> models.ModelPage:
     """Return the versions of one model, newest first, a page at a time."""
-    query = ModelQuery(site=site, name=name, limit=limit, cursor=cursor)
+    query = models.ModelQuery(site=site, name=name, limit=limit, cursor=cursor)
     found = list_models(caller, session, query)
     if not found.items and repository.find_visible_model(session, caller, site, name) is None:
         raise service.no_model(site, name)
@@ -126,7 +119,7 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
 @router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")
 def describe_version(
     caller: SignedIn, session: ReadingSession, version: service.VersionToName
-) -> ModelVersionResponse:
+) -> models.ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
     return responses.describe_version(session, version.id, access.viewing_site(caller))
 
@@ -166,7 +159,7 @@ def download(  # noqa: PLR0917 - FastAPI gives them by name
         version.digest,
         version.size_bytes,
         version.file_name,
-        {WARNING_HEADER: f"{standing}; reason={reasons}"} if standing else None,
+        {withdrawals.WARNING_HEADER: f"{standing}; reason={reasons}"} if standing else None,
     )
 
 
@@ -228,13 +221,13 @@ def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
     return facets
 
 
-def _most_frequent(values: Mapping[str, int]) -> list[FacetCount]:
+def _most_frequent(values: Mapping[str, int]) -> list[models.FacetCount]:
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    return [FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]
+    return [models.FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]
 
 
 def _merge_groups(
-    session: Session, caller: Caller, query: ModelFilters
+    session: Session, caller: Caller, query: models.ModelFilters
 ) -> tuple[list[Sequence[MergeKey]], str | None]:
     """Return the keys of which a version must have one of each group, and a digest to leave out."""
     groups: list[Sequence[MergeKey]] = []

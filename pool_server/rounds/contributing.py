@@ -8,12 +8,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy.orm import Session
 
-from pool_server.database.records import (
-    RoundContributionRecord,
-    RoundRecord,
-    SiteRecord,
-    UploadRecord,
-)
+from pool_server.database import records
 from pool_server.errors import ConflictError, RefusedError, RoundClosedError
 from pool_server.http.audit import record_act
 from pool_server.http.session import ServerParts
@@ -45,7 +40,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
     purpose: ClassVar[str] = "contribution"
     action: ClassVar[str] = "round.contribute"
 
-    round: RoundRecord
+    round: records.RoundRecord
     sum_of_servers: CheckedSum | None = None
 
     def fill_in(self, announced: Announcement[ContributionRequest]) -> None:
@@ -80,13 +75,15 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
         self.accept(session, Arrival(announced.caller, upload, known.summary))
         return True
 
-    def renew(self, upload: UploadRecord, announced: Announcement[ContributionRequest]) -> None:
+    def renew(
+        self, upload: records.UploadRecord, announced: Announcement[ContributionRequest]
+    ) -> None:
         upload.least_others = announced.upload.least_others
 
-    def belongs(self, upload: UploadRecord) -> bool:
+    def belongs(self, upload: records.UploadRecord) -> bool:
         return super().belongs(upload) and upload.round_id == self.round.id
 
-    def check(self, upload: UploadRecord, path: Path) -> dict[str, Any]:
+    def check(self, upload: records.UploadRecord, path: Path) -> dict[str, Any]:
         return check_contribution(self.parts, self.round, upload.file_name, path)
 
     def accept(self, session: Session, arrived: Arrival[dict[str, Any]]) -> None:
@@ -99,7 +96,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
         service.require_contributions_taken(current)
         require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
         session.add(
-            RoundContributionRecord(
+            records.RoundContributionRecord(
                 round_id=current.id,
                 site_id=upload.site_id,
                 digest=upload.digest,
@@ -124,7 +121,7 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
 
 
 def check_sum_of_servers(
-    parts: ServerParts, found: RoundRecord, request: ContributionRequest
+    parts: ServerParts, found: records.RoundRecord, request: ContributionRequest
 ) -> CheckedSum | None:
     """Look at the sum that the servers of a secure round sent; None where they did not.
 
@@ -140,7 +137,7 @@ def check_sum_of_servers(
         return CheckedSum(size_bytes, check_contribution(parts, found, request.file_name, path))
 
 
-def require_same_sum(found: RoundRecord, digest: str) -> None:
+def require_same_sum(found: records.RoundRecord, digest: str) -> None:
     """Raise `ConflictError` if another site sent a sum of a secure round with another digest."""
     if found.secure is None or not found.contributions:
         return
@@ -155,7 +152,7 @@ def require_same_sum(found: RoundRecord, digest: str) -> None:
         )
 
 
-def _require_enough_others(found: RoundRecord, site: str, least_others: int) -> None:
+def _require_enough_others(found: records.RoundRecord, site: str, least_others: int) -> None:
     """Raise `RefusedError` where the round has too few sites for what this one asks."""
     others = sum(each.site.name != site for each in found.participants)
     if others < least_others:
@@ -168,7 +165,9 @@ def _require_enough_others(found: RoundRecord, site: str, least_others: int) -> 
         )
 
 
-def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContributionRecord | None:
+def find_own(
+    found: records.RoundRecord, site_id: int, digest: str
+) -> records.RoundContributionRecord | None:
     """Return the site's contribution if it has this digest, or None."""
     for contribution in found.contributions:
         if contribution.site_id != site_id:
@@ -187,7 +186,7 @@ def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContribution
 
 
 def check_contribution(
-    parts: ServerParts, found: RoundRecord, file_name: str, path: Path
+    parts: ServerParts, found: records.RoundRecord, file_name: str, path: Path
 ) -> dict[str, Any]:
     """Compare a contribution with the base that it should fit; return what was read from it.
 
@@ -220,12 +219,12 @@ def check_contribution(
 
 
 @contextmanager
-def note_lateness(parts: ServerParts, found: RoundRecord, site: str) -> Iterator[None]:
+def note_lateness(parts: ServerParts, found: records.RoundRecord, site: str) -> Iterator[None]:
     """Record that a site came after the round had ended."""
     try:
         yield
     except RoundClosedError:
         with parts.database.write() as session:
-            lagging: SiteRecord = get_site(session, site)
+            lagging: records.SiteRecord = get_site(session, site)
             repository.mark_late(session, found.id, lagging.id)
         raise

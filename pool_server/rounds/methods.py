@@ -183,23 +183,18 @@ class LeafRefitRounds(RoundMethod):
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
         from aggregators.formats import read_model
+        from aggregators.methods import refitting
         from aggregators.methods.contract import require_made_for
-        from aggregators.methods.refitting import (
-            RefitSettings,
-            forest_digest,
-            read_contribution,
-            thin_base,
-        )
         from aggregators.models import ShapePredictor
 
-        contribution = read_contribution(path)
+        contribution = refitting.read_contribution(path)
         model = read_model(base, max_bytes=base.stat().st_size)
         if not isinstance(model, ShapePredictor):
             raise RefusedError("the base is no single landmark model")
-        settings = RefitSettings.model_validate(self._fit(options))
-        forest = thin_base(model, settings.thin)
+        settings = refitting.RefitSettings.model_validate(self._fit(options))
+        forest = refitting.thin_base(model, settings.thin)
         require_made_for(
-            (forest_digest(model), contribution.base_digest),
+            (refitting.forest_digest(model), contribution.base_digest),
             (settings.resolved(forest).shared(), contribution.settings),
         )
         if not contribution.counts.any() or not contribution.changes.any():

@@ -18,14 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager, joinedload
 
 from pool_server.activity.events import write_event
-from pool_server.database.engine import count_rows
-from pool_server.database.records import (
-    SiteKeyRecord,
-    SiteRecord,
-    StatementRecord,
-    TokenRecord,
-    now_utc,
-)
+from pool_server.database import engine, records
 from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
@@ -54,7 +47,7 @@ KeyId = Annotated[
 ]
 
 
-def describe_key(key: SiteKeyRecord) -> signatures.KeyResponse:
+def describe_key(key: records.SiteKeyRecord) -> signatures.KeyResponse:
     """Return a key, loaded with its site, as clients see it."""
     return describe(
         signatures.KeyResponse,
@@ -85,7 +78,7 @@ def challenge(
     caller.require_role(parts.settings.key_role, site)
     get_site(session, site)
     key = read_key(request.public_key)
-    expires_at = now_utc().replace(microsecond=0) + CHALLENGE_LIFETIME
+    expires_at = records.now_utc().replace(microsecond=0) + CHALLENGE_LIFETIME
     start = f"{signatures.CHALLENGE_START} {site} {key.key_id} {int(expires_at.timestamp())}"
     return signatures.ChallengeResponse(
         challenge=f"{start} {_code_of(session, caller, start)}", expires_at=expires_at
@@ -127,7 +120,7 @@ def register_key(  # noqa: PLR0917 - FastAPI gives them by name
     if known is None:
         known = _add_key(session, caller, home, request.name, key)
     known.origin, known.name = "", request.name
-    known.created_at, known.created_by = now_utc(), caller.name
+    known.created_at, known.created_by = records.now_utc(), caller.name
     record_act(session, caller, "key.register", site, key_id=key.key_id, name=request.name)
     session.flush()
     write_event(session, home.id, "key.registered", key.key_id, name=request.name, by=caller.name)
@@ -137,10 +130,10 @@ def register_key(  # noqa: PLR0917 - FastAPI gives them by name
 def import_key(
     session: Session,
     caller: Caller,
-    site: SiteRecord,
+    site: records.SiteRecord,
     foreign: signatures.ForeignKey,
     key: PublicKey,
-) -> SiteKeyRecord:
+) -> records.SiteKeyRecord:
     """Keep the key of a statement that was signed for another pool."""
     lock_keys(session, site.id)
     known = find_key(session, site.id, key.key_id)
@@ -176,7 +169,7 @@ def revoke_key(
         )
     if key.revocation in {request.reason, COMPROMISED}:
         return describe_key(key)
-    key.revoked_at = key.revoked_at or now_utc()
+    key.revoked_at = key.revoked_at or records.now_utc()
     key.revocation = request.reason
     record_act(session, caller, "key.revoke", site, key_id=key.id, reason=request.reason)
     session.flush()
@@ -193,13 +186,13 @@ def read_key(text: str) -> PublicKey:
 
 
 def _add_key(
-    session: Session, caller: Caller, site: SiteRecord, name: str, key: PublicKey
-) -> SiteKeyRecord:
-    if count_rows(session, SiteKeyRecord.site_id == site.id) >= MOST_KEYS_PER_SITE:
+    session: Session, caller: Caller, site: records.SiteRecord, name: str, key: PublicKey
+) -> records.SiteKeyRecord:
+    if engine.count_rows(session, records.SiteKeyRecord.site_id == site.id) >= MOST_KEYS_PER_SITE:
         raise KeyRefusedError(
             f"site {site.name!r} has {MOST_KEYS_PER_SITE} keys, which is the most a site may have"
         )
-    record = SiteKeyRecord(
+    record = records.SiteKeyRecord(
         site_id=site.id,
         site=site,
         id=key.key_id,
@@ -226,7 +219,7 @@ def _require_proof(
     _, for_site, for_key, expires = start.split(" ")
     if (for_site, for_key) != (site, key.key_id):
         raise KeyRefusedError("the challenge is for another site or key", hint=hint)
-    if datetime.fromtimestamp(int(expires), UTC) < now_utc():
+    if datetime.fromtimestamp(int(expires), UTC) < records.now_utc():
         raise KeyRefusedError("the challenge has expired", hint=hint)
     try:
         signature = base64.b64decode(request.signature, validate=True)
@@ -240,42 +233,44 @@ def _require_proof(
 
 
 def _code_of(session: Session, caller: Caller, words: str) -> str:
-    token = session.get_one(TokenRecord, caller.token_id)
+    token = session.get_one(records.TokenRecord, caller.token_id)
     return hmac.new(bytes.fromhex(token.secret_hash), words.encode(), hashlib.sha256).hexdigest()
 
 
-def list_keys(session: Session, site_id: int) -> Sequence[SiteKeyRecord]:
+def list_keys(session: Session, site_id: int) -> Sequence[records.SiteKeyRecord]:
     """Return all keys of a site as they are now, its own and imported ones, oldest first."""
     return session.scalars(
-        select(SiteKeyRecord)
-        .join(SiteKeyRecord.site)
-        .options(contains_eager(SiteKeyRecord.site))
-        .where(SiteKeyRecord.site_id == site_id)
-        .order_by(SiteKeyRecord.created_at, SiteKeyRecord.id)
+        select(records.SiteKeyRecord)
+        .join(records.SiteKeyRecord.site)
+        .options(contains_eager(records.SiteKeyRecord.site))
+        .where(records.SiteKeyRecord.site_id == site_id)
+        .order_by(records.SiteKeyRecord.created_at, records.SiteKeyRecord.id)
         .execution_options(populate_existing=True)
     ).all()
 
 
-def find_key(session: Session, site_id: int, key_id: str) -> SiteKeyRecord | None:
+def find_key(session: Session, site_id: int, key_id: str) -> records.SiteKeyRecord | None:
     return session.scalar(
-        select(SiteKeyRecord)
-        .join(SiteKeyRecord.site)
-        .options(contains_eager(SiteKeyRecord.site))
-        .where(SiteKeyRecord.site_id == site_id, SiteKeyRecord.id == key_id)
+        select(records.SiteKeyRecord)
+        .join(records.SiteKeyRecord.site)
+        .options(contains_eager(records.SiteKeyRecord.site))
+        .where(records.SiteKeyRecord.site_id == site_id, records.SiteKeyRecord.id == key_id)
     )
 
 
 def lock_keys(session: Session, site_id: int) -> None:
     """Let the keys of a site be changed, and relied on, by one transaction at a time."""
     session.execute(
-        select(SiteRecord.id).where(SiteRecord.id == site_id).with_for_update(key_share=True)
+        select(records.SiteRecord.id)
+        .where(records.SiteRecord.id == site_id)
+        .with_for_update(key_share=True)
     )
 
 
-def find_statement(session: Session, version_id: int) -> StatementRecord | None:
+def find_statement(session: Session, version_id: int) -> records.StatementRecord | None:
     """Return the statement of a version with its key and the key's site."""
     return session.scalar(
-        select(StatementRecord)
-        .options(joinedload(StatementRecord.key).joinedload(SiteKeyRecord.site))
-        .where(StatementRecord.version_id == version_id)
+        select(records.StatementRecord)
+        .options(joinedload(records.StatementRecord.key).joinedload(records.SiteKeyRecord.site))
+        .where(records.StatementRecord.version_id == version_id)
     )

@@ -10,16 +10,8 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from pool_server.database.records import UploadRecord
 from pool_server.errors import StorageFullError, TooLargeError
-from pool_server.http.audit import record_act
-from pool_server.http.error_responses import document_errors
+from pool_server.http import audit, error_responses, parameters
 from pool_server.http.identity import Uploader, needs
-from pool_server.http.parameters import (
-    Cursor,
-    Limit,
-    describe,
-    read_moment_cursor,
-    write_moment_cursor,
-)
 from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.people.sites import get_site
 from pool_server.storage import PartWriter
@@ -51,7 +43,7 @@ UploadId = Annotated[
     "",
     status_code=201,
     summary="Announce a file",
-    responses=document_errors(TooLargeError, StorageFullError)
+    responses=error_responses.document_errors(TooLargeError, StorageFullError)
     | {
         200: {
             "model": uploads.UploadResponse,
@@ -85,8 +77,8 @@ def list_uploads(
             examples=["site-a"],
         ),
     ] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    limit: parameters.Limit = 50,
+    cursor: parameters.Cursor = None,
 ) -> uploads.OpenUploadPage:
     """Return what is on its way to one's own site, newest first; admins of the pool see all.
 
@@ -97,13 +89,13 @@ def list_uploads(
         get_site(session, site)
     elif not caller.is_admin:
         site = caller.site
-    before = None if cursor is None else read_moment_cursor(cursor)
+    before = None if cursor is None else parameters.read_moment_cursor(cursor)
     found = repository.list_open(session, site, before, limit)
     page = found[:limit]
     last = page[-1][0] if len(found) > limit else None
     return uploads.OpenUploadPage(
         items=[
-            describe(
+            parameters.describe(
                 uploads.OpenUpload,
                 upload,
                 upload_id=upload.id,
@@ -113,7 +105,9 @@ def list_uploads(
             )
             for upload, created_by in page
         ],
-        next_cursor=None if last is None else write_moment_cursor(last.created_at, last.id),
+        next_cursor=None
+        if last is None
+        else parameters.write_moment_cursor(last.created_at, last.id),
     )
 
 
@@ -146,7 +140,7 @@ def address(
     "/{upload_id}/parts/{number}",
     status_code=204,
     summary="Send a part",
-    responses=document_errors(StorageFullError),
+    responses=error_responses.document_errors(StorageFullError),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -185,7 +179,7 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
     "/{upload_id}/complete",
     status_code=201,
     summary="Complete an upload",
-    responses=document_errors(StorageFullError),
+    responses=error_responses.document_errors(StorageFullError),
 )
 async def complete(
     caller: Uploader, parts: Parts, checks: Checks, upload_id: UploadId
@@ -212,7 +206,7 @@ def abort(caller: Uploader, parts: Parts, upload_id: UploadId) -> None:
             raise service.busy()
         if upload.state != repository.COMPLETE:
             subject = service.subject_of(upload)
-            record_act(session, caller, "upload.abort", subject, digest=upload.digest)
+            audit.record_act(session, caller, "upload.abort", subject, digest=upload.digest)
         session.delete(upload)
     service.discard_quietly(parts, upload)
 

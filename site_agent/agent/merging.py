@@ -13,26 +13,8 @@ from aggregators.methods import find_method, merge, recipe_path
 from pool_server.wire.labels import shared_labels
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
-from site_agent.agent.choosing import (
-    Choice,
-    check_downloaded,
-    choose,
-    list_versions,
-    read_own_models,
-    today,
-)
-from site_agent.agent.config import MergeGoal
-from site_agent.agent.publishing import Publisher, Scored, Scorer
-from site_agent.agent.workspace import CycleContext, Refusal
-from site_agent.errors import (
-    EvaluationError,
-    FaceModelError,
-    InvalidInputError,
-    NotFoundError,
-    NotLoggedInError,
-    PoolClientError,
-    PoolUnreachableError,
-)
+from site_agent import errors
+from site_agent.agent import choosing, config, publishing, workspace
 
 
 @dataclass(frozen=True)
@@ -48,12 +30,12 @@ class GoalRun:
     was measured in the state, and a merged model that is to be uploaded in ``outgoing/``.
     """
 
-    def __init__(self, goal: MergeGoal, context: CycleContext) -> None:
+    def __init__(self, goal: config.MergeGoal, context: workspace.CycleContext) -> None:
         self.goal, self.context = goal, context
         self.pool, self.journal = context.pool, context.journal
         self.known = context.state.goal(goal.name)
-        self.scorer = Scorer(goal, context)
-        self.publisher = Publisher(goal, context)
+        self.scorer = publishing.Scorer(goal, context)
+        self.publisher = publishing.Publisher(goal, context)
 
     def run(self) -> int:
         """Subscribe, pull, merge, evaluate, push; return how many models were uploaded."""
@@ -74,7 +56,7 @@ class GoalRun:
         self.context.save()
         return uploads
 
-    def _keep(self, best: Scored, beaten: Scored | None) -> None:
+    def _keep(self, best: publishing.Scored, beaten: publishing.Scored | None) -> None:
         """Keep the best model that is there; `beaten` is what was merged in vain just now."""
         if beaten is not None:
             self._report_not_better(beaten, best)
@@ -84,16 +66,16 @@ class GoalRun:
 
     # -- subscribing and pulling ----------------------------------------------------------
 
-    def _subscribe(self) -> Choice:
+    def _subscribe(self) -> choosing.Choice:
         self.scorer.require_faces()
-        own = read_own_models(self.goal)
-        choice = choose(
+        own = choosing.read_own_models(self.goal)
+        choice = choosing.choose(
             self.goal,
             self.context.site,
             own,
-            list_versions(self.pool, self.goal),
+            choosing.list_versions(self.pool, self.goal),
             self.known,
-            conditions=(self.scorer.condition, today()),
+            conditions=(self.scorer.condition, choosing.today()),
         )
         new = [version for version in choice.taken if version.digest not in self.known.checked]
         self.journal.write(
@@ -108,7 +90,7 @@ class GoalRun:
             self._refuse(digest, refusal)
         return choice
 
-    def _pull(self, choice: Choice) -> Choice:
+    def _pull(self, choice: choosing.Choice) -> choosing.Choice:
         """Download what was chosen, and leave out what turns out to be no good."""
         good = tuple(version for version in choice.taken if self._admit(version, choice.key))
         return replace(choice, taken=good)
@@ -128,11 +110,11 @@ class GoalRun:
             if version.digest not in self.known.checked:
                 self.pool.require_merge_right(version)
             done = self.pool.fetch(version)
-        except (PoolUnreachableError, NotLoggedInError):
+        except (errors.PoolUnreachableError, errors.NotLoggedInError):
             raise
-        except PoolClientError as error:
+        except errors.PoolClientError as error:
             # The pool may have put it right by tomorrow.
-            raise _RefusedError(version, str(error), today()) from error
+            raise _RefusedError(version, str(error), choosing.today()) from error
         if version.digest in self.known.checked:
             return
         self.journal.write(
@@ -142,13 +124,13 @@ class GoalRun:
             digest=version.digest,
             received_bytes=done.received_bytes,
         )
-        refusal = check_downloaded(self.goal, done.path, version.address, key)
+        refusal = choosing.check_downloaded(self.goal, done.path, version.address, key)
         if refusal is not None:
             raise _RefusedError(version, refusal.reason, refusal.against)
         self.known.checked.append(version.digest)
         self.context.save()
 
-    def _refuse(self, digest: str, refusal: Refusal) -> None:
+    def _refuse(self, digest: str, refusal: workspace.Refusal) -> None:
         self.known.refused[digest] = refusal
         self.context.save()
         self.journal.write(
@@ -161,7 +143,7 @@ class GoalRun:
 
     # -- evaluating -----------------------------------------------------------------------
 
-    def _rivals(self, choice: Choice) -> list[Scored]:
+    def _rivals(self, choice: choosing.Choice) -> list[publishing.Scored]:
         found = []
         if "own" in self.goal.against:
             found += [self.scorer.score("own", m.path, m.digest) for m in choice.own]
@@ -174,27 +156,27 @@ class GoalRun:
     def _find_published(self) -> ModelVersionResponse | None:
         try:
             version = self.pool.version(ModelAddress(self.context.site, self.goal.name))
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
         return version if version.state == "available" and not version.flags else None
 
-    def _score_version(self, what: str, version: ModelVersionResponse) -> Scored:
+    def _score_version(self, what: str, version: ModelVersionResponse) -> publishing.Scored:
         path = self.pool.fetch(version).path
         try:
             return self.scorer.score(what, path, version.digest, version.address)
-        except (EvaluationError, FaceModelError) as error:
+        except (errors.EvaluationError, errors.FaceModelError) as error:
             if what != "input":
                 raise
             reason = f"cannot be scored: {error}"
             raise _RefusedError(version, reason, self.scorer.condition) from error
 
-    def _evaluate(self, merged: _Merged) -> Scored:
+    def _evaluate(self, merged: _Merged) -> publishing.Scored:
         path = merged.path or Path()
         return self.scorer.score("merged", path, merged.digest, self.goal.name)
 
     # -- merging --------------------------------------------------------------------------
 
-    def _merge(self, choice: Choice) -> _Merged | None:
+    def _merge(self, choice: choosing.Choice) -> _Merged | None:
         """Merge, unless exactly this was done before and is known by its score."""
         key = self._merge_key(choice)
         digest = self.known.merged.get(key)
@@ -212,7 +194,7 @@ class GoalRun:
         self.context.save()
         return merged
 
-    def _do_merge(self, choice: Choice) -> _Merged:
+    def _do_merge(self, choice: choosing.Choice) -> _Merged:
         goal = self.goal
         suffix = FORMATS[find_method(goal.method_name).output_formats[0]].suffixes[0]
         output = self.context.workspace.new_file(suffix)
@@ -237,7 +219,7 @@ class GoalRun:
         )
         return _Merged(done.digest, output)
 
-    def _merge_key(self, choice: Choice) -> str:
+    def _merge_key(self, choice: choosing.Choice) -> str:
         method = find_method(self.goal.method_name)
         weights: Sequence[float] = choice.weights(self.goal) or [1.0] * len(choice.digests)
         content: dict[str, Any] = {
@@ -248,7 +230,7 @@ class GoalRun:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def _push(self, choice: Choice, merged: _Merged, scored: Scored) -> int:
+    def _push(self, choice: choosing.Choice, merged: _Merged, scored: publishing.Scored) -> int:
         wanted = self.goal.upload and merged.digest not in self.known.uploaded
         if not wanted and self.publisher.has_best(merged.digest):
             self._report_up_to_date(scored.value)
@@ -257,7 +239,9 @@ class GoalRun:
         if path is None or not path.is_file():
             again = self._do_merge(choice)
             if again.digest != merged.digest or again.path is None:
-                raise InvalidInputError(f"merging again gave {again.digest}, not {merged.digest}")
+                raise errors.InvalidInputError(
+                    f"merging again gave {again.digest}, not {merged.digest}"
+                )
             path = again.path
         self.publisher.keep_best(replace(scored, path=path))
         if not wanted:
@@ -274,7 +258,7 @@ class GoalRun:
             "up_to_date", name=self.goal.name, metric=self.goal.metric_name, value=value
         )
 
-    def _report_not_better(self, merged: Scored, best: Scored) -> None:
+    def _report_not_better(self, merged: publishing.Scored, best: publishing.Scored) -> None:
         self.journal.write(
             "not_better",
             name=self.goal.name,
@@ -291,5 +275,5 @@ class GoalRun:
 
 class _RefusedError(Exception):
     def __init__(self, version: ModelVersionResponse, reason: str, against: str) -> None:
-        self.refusal = Refusal(address=version.address, reason=reason, against=against)
+        self.refusal = workspace.Refusal(address=version.address, reason=reason, against=against)
         super().__init__(reason)

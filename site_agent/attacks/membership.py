@@ -16,18 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.models import StateDict
+from site_agent.attacks import leaks, reidentification
 from site_agent.attacks.gradients import SampleGradients
-from site_agent.attacks.leaks import (
-    ALL_SITES,
-    Float64,
-    Leak,
-    LeakLosses,
-    Losses,
-    RecordedRound,
-    apply_update,
-    leak_of_network,
-)
-from site_agent.attacks.reidentification import update_cosines
 from site_agent.attacks.scores import MemberScores
 from site_agent.datasets.gaze import GazeSamples, join_samples
 
@@ -40,11 +30,11 @@ _SMALLEST_DEVIATION = 1e-4
 class ShadowLosses:
     """Losses of a shadow federation on its own samples and on others."""
 
-    losses: LeakLosses
+    losses: leaks.LeakLosses
     is_member: NDArray[np.bool_]
 
 
-def membership_signals(losses: LeakLosses) -> dict[str, Float64]:
+def membership_signals(losses: leaks.LeakLosses) -> dict[str, leaks.Float64]:
     """Return the signals of each sample, shape (n,) each; higher for members.
 
     ``loss now`` is of the networks after the last round, ``loss at base`` of the first base, and
@@ -63,7 +53,7 @@ def membership_signals(losses: LeakLosses) -> dict[str, Float64]:
     }
 
 
-def likelihood_ratios(losses: LeakLosses, references: Float64) -> Float64:
+def likelihood_ratios(losses: leaks.LeakLosses, references: leaks.Float64) -> leaks.Float64:
     """Return the score of each sample against references: shape (n,), in standard deviations.
 
     Parameters
@@ -81,7 +71,7 @@ def likelihood_ratios(losses: LeakLosses, references: Float64) -> Float64:
             # Too few networks for a deviation of each sample.
             deviation = np.full_like(own, np.sqrt(np.mean(deviation**2)))
         scores[site] = (out.mean(axis=0) - own) / deviation
-    best: Float64 = scores.max(axis=0)
+    best: leaks.Float64 = scores.max(axis=0)
     return best
 
 
@@ -97,7 +87,7 @@ class Candidates:
     gradients : SampleGradients
     """
 
-    losses: Losses
+    losses: leaks.Losses
     is_member: NDArray[np.bool_]
     gradients: SampleGradients
 
@@ -106,20 +96,20 @@ class Candidates:
         """Return samples that trained, and others."""
         samples = join_samples([members, others])
         is_member = np.arange(len(samples)) < len(members)
-        return cls(Losses(samples), is_member, SampleGradients(samples))
+        return cls(leaks.Losses(samples), is_member, SampleGradients(samples))
 
     def choose(self, index: NDArray[np.bool_]) -> Candidates:
         """Return some of them."""
-        losses = Losses(self.losses.samples[index])
+        losses = leaks.Losses(self.losses.samples[index])
         return Candidates(losses, self.is_member[index], self.gradients.choose(index))
 
 
 def probe_membership(
-    leak: Leak,
+    leak: leaks.Leak,
     candidates: Candidates,
     *,
     shadow: ShadowLosses | None = None,
-    references: Float64 | None = None,
+    references: leaks.Float64 | None = None,
 ) -> dict[str, MemberScores]:
     """Attack the membership of samples in a leak in every way that the given knowledge allows.
 
@@ -152,7 +142,13 @@ Train = Callable[[GazeSamples, str], StateDict]
 
 
 def probe_by_shadows(
-    leak: Leak, members: GazeSamples, others: GazeSamples, train: Train, *, count: int, seed: int
+    leak: leaks.Leak,
+    members: GazeSamples,
+    others: GazeSamples,
+    train: Train,
+    *,
+    count: int,
+    seed: int,
 ) -> MemberScores:
     """Attack the membership of samples by networks trained with and without each (LiRA, online).
 
@@ -175,7 +171,7 @@ def probe_by_shadows(
         if number >= 0:
             inside[number] = rng.permutation(len(samples)) < len(samples) // 2
             network = train(samples[inside[number]], f"shadow {number}")
-        one = leak_of_network(held.before, network)
+        one = leaks.leak_of_network(held.before, network)
         found.append([judged.losses.of(network), judged.gradients.scores(one)[_COEFFICIENT]])
     seen, shadows = np.array(found[0]), np.array(found[1:])
     score = np.zeros(len(samples))
@@ -190,8 +186,8 @@ def probe_by_shadows(
 
 
 def reference_losses(
-    recorded: Sequence[RecordedRound], losses: Losses, count: int = 6, seed: int = 0
-) -> Float64:
+    recorded: Sequence[leaks.RecordedRound], losses: leaks.Losses, count: int = 6, seed: int = 0
+) -> leaks.Float64:
     """Return losses of shadow federations on the samples; see `likelihood_ratios`.
 
     Each is the last round of `recorded` with another random half of its sites.
@@ -206,12 +202,12 @@ def reference_losses(
     found = []
     for _ in range(count):
         chosen = rng.choice(sites, max(1, len(sites) // 2), replace=False)
-        network: StateDict = apply_update(last.base, *(last.updates[site] for site in chosen))
+        network: StateDict = leaks.apply_update(last.base, *(last.updates[site] for site in chosen))
         found.append(losses.of(network))
     return np.array(found)
 
 
-def _columns(signals: Mapping[str, Float64]) -> Float64:
+def _columns(signals: Mapping[str, leaks.Float64]) -> leaks.Float64:
     return np.stack([signals[name] for name in sorted(signals)], axis=1)
 
 
@@ -220,8 +216,8 @@ PENALTY = 0.1
 
 
 def predict_from_updates(
-    leak: Leak, sites: Sequence[str], shadow: Mapping[str, StateDict], values: Float64
-) -> Float64:
+    leak: leaks.Leak, sites: Sequence[str], shadow: Mapping[str, StateDict], values: leaks.Float64
+) -> leaks.Float64:
     """Predict numbers that describe each site, by regression over updates of shadow sites.
 
     Kernel ridge regression over the cosines between updates of the first round. Melis et al.
@@ -243,12 +239,12 @@ def predict_from_updates(
     first = leak.rounds[0]
     known = list(shadow.values())
     seen = list(first.after.values())
-    among = update_cosines(first.before, known, known, centre=known)
-    between = update_cosines(first.before, seen, known, centre=known)
+    among = reidentification.update_cosines(first.before, known, known, centre=known)
+    between = reidentification.update_cosines(first.before, seen, known, centre=known)
     predicted = kernel_ridge(among, between, values, PENALTY)
     order = list(first.after)
-    place = [order.index(site if site in first.after else ALL_SITES) for site in sites]
-    chosen: Float64 = predicted[place]
+    place = [order.index(site if site in first.after else leaks.ALL_SITES) for site in sites]
+    chosen: leaks.Float64 = predicted[place]
     return chosen
 
 
@@ -259,18 +255,18 @@ def predict_from_updates(
 class Logistic:
     """A fitted logistic regression."""
 
-    centre: Float64
-    scale: Float64
-    weights: Float64
+    centre: leaks.Float64
+    scale: leaks.Float64
+    weights: leaks.Float64
 
-    def predict(self, features: Float64) -> Float64:
+    def predict(self, features: leaks.Float64) -> leaks.Float64:
         """Return the probability of each row, 0 to 1: shape (n,)."""
         scaled = (features - self.centre) / self.scale
         return _sigmoid(self.weights[0] + scaled @ self.weights[1:])
 
 
 def fit_logistic(
-    features: Float64, labels: NDArray[np.bool_], penalty: float = 1.0, steps: int = 25
+    features: leaks.Float64, labels: NDArray[np.bool_], penalty: float = 1.0, steps: int = 25
 ) -> Logistic:
     """Fit a logistic regression with an L2 penalty by Newton's method, classes weighted alike.
 
@@ -295,7 +291,9 @@ def fit_logistic(
     return Logistic(centre, scale, weights)
 
 
-def kernel_ridge(known: Float64, between: Float64, values: Float64, penalty: float) -> Float64:
+def kernel_ridge(
+    known: leaks.Float64, between: leaks.Float64, values: leaks.Float64, penalty: float
+) -> leaks.Float64:
     """Return predictions of kernel ridge regression.
 
     Parameters
@@ -314,9 +312,9 @@ def kernel_ridge(known: Float64, between: Float64, values: Float64, penalty: flo
     """
     mean = values.mean(axis=0)
     ridge = penalty * np.trace(known) / len(known) * np.eye(len(known))
-    predicted: Float64 = mean + between @ np.linalg.solve(known + ridge, values - mean)
+    predicted: leaks.Float64 = mean + between @ np.linalg.solve(known + ridge, values - mean)
     return predicted
 
 
-def _sigmoid(values: Float64) -> Float64:
+def _sigmoid(values: leaks.Float64) -> leaks.Float64:
     return 1 / (1 + np.exp(-np.clip(values, -50, 50)))

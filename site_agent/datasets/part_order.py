@@ -14,15 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.landmark_schemes import (
-    IBUG_PARTS,
-    PART_GROUPS,
-    expand_parts,
-    ibug_mean_face,
-    ibug_places,
-    without_prefix,
-)
-from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, parts_array
+from site_agent.datasets import landmark_schemes, records
 
 Complex = NDArray[np.complex128]
 
@@ -45,7 +37,7 @@ def unsorted_names(names: Sequence[str]) -> str:
     Empty where the order of the names as text is that of the numbers, or where they are not
     numbers, nor numbers behind the same letters (``p1``, ``p2`` ...).
     """
-    numbers = dict(zip(names, without_prefix(names), strict=True))
+    numbers = dict(zip(names, landmark_schemes.without_prefix(names), strict=True))
     if not all(number.isascii() and number.isdigit() for number in numbers.values()):
         return ""
     as_text = sorted(names)
@@ -57,8 +49,8 @@ def unsorted_names(names: Sequence[str]) -> str:
 
 
 def misordered_faces(
-    dataset: FaceDataset, names: Sequence[str]
-) -> Iterator[tuple[AnnotatedImage, FaceBox, str, bool]]:
+    dataset: records.FaceDataset, names: Sequence[str]
+) -> Iterator[tuple[records.AnnotatedImage, records.FaceBox, str, bool]]:
     """Find faces whose landmarks fit a face better in another order, or no face at all.
 
     Yields
@@ -67,7 +59,7 @@ def misordered_faces(
         What is wrong; `certain` is False where a face only looks odd.
     """
     faces = [
-        (image, box, as_complex(parts_array(box, names)))
+        (image, box, as_complex(records.parts_array(box, names)))
         for image, box in dataset.boxes()
         if box.parts
     ]
@@ -95,9 +87,9 @@ def order_problem(shape: NDArray[np.floating]) -> str:
     Empty where they are iBUG's 68 in order, also of a face that is turned away, or landmarks of
     another scheme.
     """
-    if len(shape) != IBUG_PARTS:
+    if len(shape) != landmark_schemes.IBUG_PARTS:
         return ""
-    points, face = as_complex(shape), as_complex(ibug_mean_face())
+    points, face = as_complex(shape), as_complex(landmark_schemes.ibug_mean_face())
     own, _ = misfit_and_turn(points, face)
     if own < _SUSPECT:
         return ""
@@ -150,10 +142,12 @@ def _other_orders(points: Complex) -> Iterator[tuple[str, Complex]]:
 
 
 def _reference(names: Sequence[str], faces: Sequence[Complex]) -> Complex | None:
-    places = ibug_places(names)
+    places = landmark_schemes.ibug_places(names)
     if places:
         reference = np.full(len(names), complex(np.nan, np.nan))
-        reference[list(places.values())] = as_complex(ibug_mean_face())[list(places)]
+        reference[list(places.values())] = as_complex(landmark_schemes.ibug_mean_face())[
+            list(places)
+        ]
         return reference
     whole = [points for points in faces if np.isfinite(points).all()]
     if len(whole) < _FEWEST_FACES or len(names) < _FEWEST_PARTS:
@@ -182,7 +176,7 @@ def _consensus(faces: Complex) -> Complex:
 # another one of as many landmarks, on the same side of the face.
 _LARGEST_MISFIT = 0.16
 _LARGEST_TURN_RAD = np.radians(30)
-_NUMBERS = tuple(str(number) for number in range(IBUG_PARTS))
+_NUMBERS = tuple(str(number) for number in range(landmark_schemes.IBUG_PARTS))
 
 
 def find_model_parts(
@@ -199,11 +193,11 @@ def find_model_parts(
         The names in the model's order, none where nothing is known; and words that mean none.
     """
     if words:
-        return expand_parts(words, names)
+        return landmark_schemes.expand_parts(words, names)
     if len(names) == len(initial_shape):
         return tuple(names), []
     group = group_of_shape(initial_shape, names)
-    return expand_parts([group], names) if group else ((), [])
+    return landmark_schemes.expand_parts([group], names) if group else ((), [])
 
 
 def group_of_shape(
@@ -213,12 +207,12 @@ def group_of_shape(
 
     `initial_shape` is in box coordinates; models have landmarks in the order of their names.
     """
-    number_of = {index: number for number, index in ibug_places(names).items()}
+    number_of = {index: number for number, index in landmark_schemes.ibug_places(names).items()}
     ordered = [number_of[index] for index in sorted(number_of)]
-    face = ibug_mean_face()
+    face = landmark_schemes.ibug_mean_face()
     shape = np.asarray(initial_shape, dtype=np.float64)
     misfits = {}
-    for group, numbers in PART_GROUPS.items():
+    for group, numbers in landmark_schemes.PART_GROUPS.items():
         members = [number for number in ordered if number in numbers]
         if len(members) == len(numbers) == len(shape) and _same_side(shape, face[members]):
             misfits[group] = _misfit(shape, face[members])
@@ -232,7 +226,7 @@ def _same_side(shape: NDArray[np.float64], like: NDArray[np.float64]) -> bool:
     The two eyes, and the two brows, are alike but for their places.
     """
     centre = float(like[:, 0].mean())
-    if abs(centre) < 0.1 * float(np.ptp(ibug_mean_face()[:, 0])):
+    if abs(centre) < 0.1 * float(np.ptp(landmark_schemes.ibug_mean_face()[:, 0])):
         return True
     return (float(shape[:, 0].mean()) > 0.5) == (centre > 0)
 

@@ -23,13 +23,7 @@ from numpy.typing import NDArray
 from site_agent.datasets import AnnotatedImage, FaceDataset
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
-from site_agent.faces.models import (
-    Detection,
-    DetectionTask,
-    FaceDetector,
-    detect_in_images,
-    open_detector,
-)
+from site_agent.faces import models
 from site_agent.plain_json import plain
 from site_agent.runs.progress import Progress
 
@@ -106,7 +100,7 @@ class DetectionScores:
 
 
 def evaluate_detector(
-    detector: FaceDetector | Path | str,
+    detector: models.FaceDetector | Path | str,
     dataset: FaceDataset,
     *,
     upsample: int | None = None,
@@ -124,16 +118,16 @@ def evaluate_detector(
     far below that detections are gathered for the curve of precision over recall; all other numbers
     stay the same. `workers`: Processes at once; 0: as many as the machine has processors.
     """
-    if not isinstance(detector, FaceDetector):
-        detector = open_detector(detector)
+    if not isinstance(detector, models.FaceDetector):
+        detector = models.open_detector(detector)
     if not any(True for _ in dataset.boxes()):
         raise EvaluationError(
             f"{dataset.path or 'the data set'} has no face boxes to compare detections with"
         )
     lowest = threshold - max(0.0, curve_below)
-    tasks = [DetectionTask(image.path, upsample, lowest, False) for image in dataset.images]
+    tasks = [models.DetectionTask(image.path, upsample, lowest, False) for image in dataset.images]
     matches, curve = [], []
-    found = detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
+    found = models.detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
     for image, result in zip(dataset.images, found, strict=True):
         # Better detections never give way to worse ones, so leaving these out afterwards is the
         # same as not having found them.
@@ -154,7 +148,7 @@ def evaluate_detector(
     return replace(scores, curve=tuple(curve))
 
 
-def _match(image: AnnotatedImage, detections: Sequence[Detection]) -> ImageMatches:
+def _match(image: AnnotatedImage, detections: Sequence[models.Detection]) -> ImageMatches:
     return match_image(
         [box.corners for box in image.boxes if not box.ignore],
         [box.corners for box in image.boxes if box.ignore],

@@ -14,29 +14,12 @@ from numpy.typing import NDArray
 
 from aggregators.models import ForestEnsemble, ShapePredictor
 from aggregators.predictors import LandmarkPredictor, to_grey
-from site_agent.datasets import (
-    PART_GROUPS,
-    AnnotatedImage,
-    FaceBox,
-    FaceDataset,
-    expand_parts,
-    find_model_parts,
-    part_names,
-    parts_array,
-)
+from site_agent import datasets, errors, training_record
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
-from site_agent.errors import EvaluationError
-from site_agent.evaluation.landmark_scores import (
-    FaceErrors,
-    LandmarkScores,
-    Normaliser,
-    normaliser_for,
-    summarise_landmarks,
-)
+from site_agent.evaluation import landmark_scores
 from site_agent.faces.models import in_threads, open_landmarks
 from site_agent.pictures.images import read_image
 from site_agent.runs.progress import Progress
-from site_agent.training_record import read_training_metadata
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
@@ -46,7 +29,7 @@ _MOST_THREADS = 8
 
 def evaluate_landmarks(
     landmarks: LandmarkPredictor | ShapePredictor | ForestEnsemble | Path | str,
-    dataset: FaceDataset,
+    dataset: datasets.FaceDataset,
     *,
     normaliser: str | None = None,
     parts: Sequence[str] | None = None,
@@ -54,7 +37,7 @@ def evaluate_landmarks(
     seed: int = 0,
     workers: int = 0,
     progress: Progress | None = None,
-) -> LandmarkScores:
+) -> landmark_scores.LandmarkScores:
     """Run a landmark model on every box of a data set and measure its errors.
 
     Parameters
@@ -77,15 +60,15 @@ def evaluate_landmarks(
     """
     predictor = _predictor(landmarks)
     names, places = _model_parts(landmarks, predictor, dataset, parts or ())
-    chosen = normaliser_for(names, normaliser)
+    chosen = landmark_scores.normaliser_for(names, normaliser)
     jobs, skipped = _testable_faces(dataset, names, chosen)
     if not jobs:
-        raise EvaluationError(
+        raise errors.EvaluationError(
             f"{dataset.path or 'the data set'} has no face with the landmarks that the normaliser "
             f"{chosen.name!r} needs; choose another one, for example 'box'"
         )
     threads = workers or min(_MOST_THREADS, os.cpu_count() or 1)
-    measured: list[FaceErrors] = []
+    measured: list[landmark_scores.FaceErrors] = []
 
     def place(grey: UInt8, corners: Sequence[Corners]) -> Float64:
         return predictor.predict(grey, corners)[:, places]
@@ -96,7 +79,7 @@ def evaluate_landmarks(
         measured.extend(faces)
         if progress:
             progress(done / len(jobs), f"image {done} of {len(jobs)}")
-    return summarise_landmarks(
+    return landmark_scores.summarise_landmarks(
         measured, names, chosen, skipped_faces=skipped, resamples=resamples, seed=seed
     )
 
@@ -112,30 +95,33 @@ def _predictor(
 
 
 def _model_parts(
-    landmarks: object, predictor: LandmarkPredictor, dataset: FaceDataset, words: Sequence[str]
+    landmarks: object,
+    predictor: LandmarkPredictor,
+    dataset: datasets.FaceDataset,
+    words: Sequence[str],
 ) -> tuple[tuple[str, ...], list[int]]:
     """Names of the landmarks that are compared, and which of the model's these are."""
-    known = part_names(dataset)
+    known = datasets.part_names(dataset)
     place = dataset.path or "the data set"
     if not known:
-        raise EvaluationError(f"{place} has no landmarks (<part>) to compare with")
+        raise errors.EvaluationError(f"{place} has no landmarks (<part>) to compare with")
     count = predictor.part_count
     if words and len(known) == count:
-        names, unknown = expand_parts(words, known)
+        names, unknown = datasets.expand_parts(words, known)
         columns = [known.index(name) for name in names]
     else:
         if not words and len(known) != count and isinstance(landmarks, Path | str):
             words = _trained_parts(landmarks)
-        names, unknown = find_model_parts(known, predictor.initial_shape, words)
+        names, unknown = datasets.find_model_parts(known, predictor.initial_shape, words)
         columns = list(range(count))
     if unknown:
-        raise EvaluationError(
+        raise errors.EvaluationError(
             f"{place} has no landmarks that are called {', '.join(unknown[:6])}; expected names "
             f"({_shorten_names(known)}), ranges of numbers (36-47), or groups of iBUG's 68 "
-            f"({', '.join(PART_GROUPS)})"
+            f"({', '.join(datasets.PART_GROUPS)})"
         )
     if len(names) != len(columns):
-        raise EvaluationError(
+        raise errors.EvaluationError(
             f"the model places {count} landmarks, and {place} has "
             f"{len(names) or len(known)} ({_shorten_names(names or known)}); test on data of the "
             "same scheme, or name the model's landmarks (parts, for example eyes or 36-47)"
@@ -148,20 +134,22 @@ def _shorten_names(names: Sequence[str]) -> str:
 
 
 def _trained_parts(model_file: Path | str) -> tuple[str, ...]:
-    record = read_training_metadata(model_file) or {}
+    record = training_record.read_training_metadata(model_file) or {}
     # In whatever order they were asked for, dlib numbers landmarks by their sorted names.
     return tuple(sorted(record.get("settings", {}).get("parts", ())))
 
 
 def _testable_faces(
-    dataset: FaceDataset, names: Sequence[str], normaliser: Normaliser
-) -> tuple[list[tuple[int, AnnotatedImage, list[tuple[FaceBox, float]]]], int]:
+    dataset: datasets.FaceDataset, names: Sequence[str], normaliser: landmark_scores.Normaliser
+) -> tuple[list[tuple[int, datasets.AnnotatedImage, list[tuple[datasets.FaceBox, float]]]], int]:
     """Images with the boxes that can be tested and their scales, and how many cannot."""
     jobs = []
     skipped = 0
     for index, image in enumerate(dataset.images):
         boxes = [box for box in image.boxes if not box.ignore]
-        scaled = [(box, normaliser.scale(parts_array(box, names), box.corners)) for box in boxes]
+        scaled = [
+            (box, normaliser.scale(datasets.parts_array(box, names), box.corners)) for box in boxes
+        ]
         usable = [
             (box, scale)
             for box, scale in scaled
@@ -177,15 +165,15 @@ def _measure(
     place: Callable[[UInt8, Sequence[Corners]], Float64],
     names: Sequence[str],
     index: int,
-    image: AnnotatedImage,
-    boxes: Sequence[tuple[FaceBox, float]],
-) -> list[FaceErrors]:
+    image: datasets.AnnotatedImage,
+    boxes: Sequence[tuple[datasets.FaceBox, float]],
+) -> list[landmark_scores.FaceErrors]:
     grey = to_grey(read_image(image.path, apply_orientation=False))
     placed = place(grey, [box.corners for box, _ in boxes])
-    truth = np.stack([parts_array(box, names) for box, _ in boxes])
+    truth = np.stack([datasets.parts_array(box, names) for box, _ in boxes])
     ears, marked_ears = (_eye_aspect_ratios(shapes, names) for shapes in (placed, truth))
     return [
-        FaceErrors(
+        landmark_scores.FaceErrors(
             image=image.path.name,
             image_index=index,
             line=box.line,

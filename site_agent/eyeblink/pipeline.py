@@ -20,19 +20,8 @@ from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_region
 from site_agent.eyeblink.conditioning.trials import TrialList, read_trials
 from site_agent.eyeblink.face.finding import Follower
 from site_agent.eyeblink.face.followers import VideoFootage
-from site_agent.eyeblink.openness.sampling import (
-    Progress,
-    count_remarks,
-    filtered_trace,
-    sample_crowd,
-    sample_face,
-)
-from site_agent.eyeblink.openness.signal import (
-    Calibration,
-    CalibrationSettings,
-    calibrate,
-    closed_ear_at_puffs,
-)
+from site_agent.eyeblink.openness import sampling
+from site_agent.eyeblink.openness import signal as openness_signal
 from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.outputs.registry import check_requested, write_outputs
 from site_agent.eyeblink.records import EyeTrace, as_written
@@ -51,15 +40,8 @@ from site_agent.eyeblink.session_folder import (
     SourceFile,
     source_file,
 )
+from site_agent.eyeblink.video import recording as recordings
 from site_agent.eyeblink.video.camera import CameraReader
-from site_agent.eyeblink.video.recording import (
-    Recording,
-    describe_recording,
-    frame_timing,
-    other_times,
-    rate_remark,
-    recording_start,
-)
 from site_agent.wording import count_words
 
 
@@ -71,7 +53,7 @@ class TraceFile:
     frame_rate_hz: float | None = None
 
 
-Source = Path | str | Recording | CameraReader | TraceFile
+Source = Path | str | recordings.Recording | CameraReader | TraceFile
 
 
 def run_blink_analysis(
@@ -82,7 +64,7 @@ def run_blink_analysis(
     detector: Path | str | None = None,
     trials: Path | str | None = None,
     settings: BlinkAnalysisSettings | None = None,
-    progress: Progress | None = None,
+    progress: sampling.Progress | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> BlinkSession:
     """Find the blinks of a recording and write the session's files.
@@ -110,9 +92,9 @@ def run_blink_analysis(
             follower = models.new_follower()
             film = _Film.of(source, settings)
             with closing(film.meter):
-                trace = sample_face(film.meter, follower, progress)
+                trace = sampling.sample_face(film.meter, follower, progress)
             listed, remarks = _timed_by_lights(film.meter, listed, settings)
-            remarks = (*remarks, *count_remarks(follower.counts, settings.faces.face))
+            remarks = (*remarks, *sampling.count_remarks(follower.counts, settings.faces.face))
             remarks = (*remarks, *models.doubts)
             recorded = film.recorded(trace, models, remarks, settings.labels, models.new_follower)
     session = _analyse(recorded, listed, settings, started_s)
@@ -120,14 +102,14 @@ def run_blink_analysis(
 
 
 def run_all_faces_analysis(
-    source: Path | str | Recording,
+    source: Path | str | recordings.Recording,
     *,
     out_dir: Path | str,
     landmarks: Path | str | None = None,
     detector: Path | str | None = None,
     trials: Path | str | None = None,
     settings: BlinkAnalysisSettings | None = None,
-    progress: Progress | None = None,
+    progress: sampling.Progress | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> dict[str, BlinkSession]:
     """Do the same for every face of a video: ``face-1`` (leftmost), ``face-2`` ... in `out_dir`.
@@ -147,7 +129,7 @@ def run_all_faces_analysis(
     crowd = models.new_crowd()
     film = _Film.of(source, settings)
     with closing(film.meter):
-        traces, left_out = sample_crowd(film.meter, crowd, progress)
+        traces, left_out = sampling.sample_crowd(film.meter, crowd, progress)
     listed, remarks = _timed_by_lights(film.meter, listed, settings)
     remarks = (*remarks, *models.doubts)
     if left_out:
@@ -178,18 +160,24 @@ class _Recorded:
 class _Film:
     """A recording or a camera that has been opened, and when a camera's first frame came."""
 
-    source: Recording | CameraReader
+    source: recordings.Recording | CameraReader
     meter: LightMeter
     begun: datetime
 
     @classmethod
     def of(
-        cls, source: Path | str | Recording | CameraReader, settings: BlinkAnalysisSettings
+        cls,
+        source: Path | str | recordings.Recording | CameraReader,
+        settings: BlinkAnalysisSettings,
     ) -> _Film:
         regions, now = light_regions(settings.trial_timing), datetime.now(UTC)
         if isinstance(source, CameraReader):
             return cls(source, LightMeter(source, regions), now.replace(microsecond=0))
-        recording = source if isinstance(source, Recording) else Recording(Path(source))
+        recording = (
+            source
+            if isinstance(source, recordings.Recording)
+            else recordings.Recording(Path(source))
+        )
         recording = replace(recording, bits=settings.files.bits)
         return cls(recording, LightMeter(recording.open(), regions), now)
 
@@ -203,28 +191,28 @@ class _Film:
     ) -> _Recorded:
         """Return what is known once all frames have been read."""
         info, report = self.meter.info, self.meter.report
-        recording: Recording | None
+        recording: recordings.Recording | None
         if isinstance(self.source, CameraReader):
             camera = self.source
             start = RecordingStart(labels.start or self.begun, "from this machine's clock")
             taken: tuple[SourceFile, ...] = (SourceFile("camera", camera.name, None),)
-            recording = Recording(camera.recording) if camera.recording else None
+            recording = recordings.Recording(camera.recording) if camera.recording else None
         else:
             recording = self.source
-            start = recording_start(recording.path, labels, info.creation_time)
+            start = recordings.recording_start(recording.path, labels, info.creation_time)
         if recording is not None:
             taken = recording.sources()
         footage = VideoFootage(recording, new_follower) if recording and new_follower else None
-        timing = frame_timing(trace.timestamps_s)
+        timing = recordings.frame_timing(trace.timestamps_s)
         noticed = (
-            rate_remark(timing.frame_rate_hz),
+            recordings.rate_remark(timing.frame_rate_hz),
             timing.remark(),
-            other_times(self.meter, timing),
+            recordings.other_times(self.meter, timing),
         )
         return _Recorded(
             trace,
             (*taken, *models.sources),
-            describe_recording(info, report, timing),
+            recordings.describe_recording(info, report, timing),
             (*report.warnings, *(remark for remark in noticed if remark), *remarks),
             start,
             footage,
@@ -255,8 +243,8 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
         trace,
         (source_file("trace", path),),
         {"frames": len(trace.frames), "frame_rate_hz": trace.frame_rate_hz},
-        tuple(filter(None, [rate_remark(trace.frame_rate_hz)])),
-        recording_start(path, settings.labels, None),
+        tuple(filter(None, [recordings.rate_remark(trace.frame_rate_hz)])),
+        recordings.recording_start(path, settings.labels, None),
     )
 
 
@@ -295,7 +283,7 @@ def _analyse(
     recorded: _Recorded, trials: TrialList | None, settings: BlinkAnalysisSettings, started_s: float
 ) -> AnalysedSession:
     trace = as_written(recorded.trace)
-    signal = filtered_trace(trace, settings.filter)
+    signal = sampling.filtered_trace(trace, settings.filter)
     calibration, remarks = _calibrated(signal, trials, settings.blinks.calibration)
     found = judge_blinks(signal, settings.blinks, calibration)
     session = AnalysedSession(
@@ -321,24 +309,24 @@ def _analyse(
 
 
 def _calibrated(
-    signal: EyeTrace, trials: TrialList | None, settings: CalibrationSettings
-) -> tuple[Calibration, tuple[str, ...]]:
+    signal: EyeTrace, trials: TrialList | None, settings: openness_signal.CalibrationSettings
+) -> tuple[openness_signal.Calibration, tuple[str, ...]]:
     if settings.closed_from == "percentile":
-        return calibrate(signal.ear, settings), ()
+        return openness_signal.calibrate(signal.ear, settings), ()
     # A trial of the CS alone may say when the puff would have come; none came.
     puffs_s = [
         trial.us_onset_s
         for trial in (trials.trials if trials is not None else ())
         if trial.trial_type is not TrialType.CS_ONLY and np.isfinite(trial.us_onset_s)
     ]
-    closed_ear = closed_ear_at_puffs(signal.timestamps_s, signal.ear, puffs_s)
+    closed_ear = openness_signal.closed_ear_at_puffs(signal.timestamps_s, signal.ear, puffs_s)
     if closed_ear is None:
         remark = (
             "no air puff (us_onset_s) falls on frames in which the eyes are seen: the closed eye "
             f"is the {settings.closed_percentile:g}th percentile instead"
         )
-        return calibrate(signal.ear, settings), (remark,)
-    return calibrate(signal.ear, settings, closed_ear), ()
+        return openness_signal.calibrate(signal.ear, settings), (remark,)
+    return openness_signal.calibrate(signal.ear, settings, closed_ear), ()
 
 
 def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession:
@@ -359,7 +347,9 @@ def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession
     )
 
 
-def _finish(session: AnalysedSession, out_dir: Path, progress: Progress | None) -> BlinkSession:
+def _finish(
+    session: AnalysedSession, out_dir: Path, progress: sampling.Progress | None
+) -> BlinkSession:
     def report(share: float, text: str) -> None:
         if progress is not None:
             progress(0.95 + 0.05 * share, text)

@@ -16,6 +16,7 @@ from aggregators.predictors import LandmarkPredictor
 from site_agent.datasets.landmark_schemes import EYE_POINTS
 from site_agent.datasets.trials import Trial
 from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink import session_folder, text_tables
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.statistics import perclos_pct
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
@@ -33,14 +34,6 @@ from site_agent.eyeblink.openness.signal import (
     fraction_eyelid_closure,
 )
 from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
-from site_agent.eyeblink.session_folder import (
-    RecordingStart,
-    SessionLabels,
-    SessionNames,
-    SourceFile,
-    source_file,
-)
-from site_agent.eyeblink.text_tables import Decimal
 from site_agent.eyeblink.video.frames import Frame
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.settings import Settings
@@ -50,7 +43,7 @@ from site_agent.training_record import read_training_metadata
 class FileSettings(Settings, error=BlinkAnalysisError):
     """How the input files are read."""
 
-    decimal: Decimal = Field(
+    decimal: text_tables.Decimal = Field(
         default=".", description="Decimal sign in traces and in tables of trials."
     )
     bits: int = Field(
@@ -73,8 +66,8 @@ class BlinkAnalysisSettings(Settings, error=BlinkAnalysisError):
     trial_timing: TrialTiming = Field(
         default_factory=TrialTiming, description="Used when trials are given."
     )
-    labels: SessionLabels = Field(
-        default_factory=SessionLabels,
+    labels: session_folder.SessionLabels = Field(
+        default_factory=session_folder.SessionLabels,
         description="Whose recording it is; with a subject the files get names of the BIDS "
         "standard.",
     )
@@ -103,13 +96,13 @@ class AnalysedSession:
     calibration: Calibration
     blinks: tuple[Blink, ...]
     settings: BlinkAnalysisSettings
-    sources: tuple[SourceFile, ...]
+    sources: tuple[session_folder.SourceFile, ...]
     recording: Mapping[str, Any]
     warnings: tuple[str, ...]
     analysis_s: float
     conditioning: ConditioningResult | None = None
     footage: Footage | None = None
-    start: RecordingStart | None = None
+    start: session_folder.RecordingStart | None = None
     filtered: EyeTrace | None = None
     trials: tuple[Trial, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -120,7 +113,7 @@ class AnalysedSession:
         return self.filtered or self.trace
 
     @property
-    def names(self) -> SessionNames:
+    def names(self) -> session_folder.SessionNames:
         return self.settings.labels.names(has_trials=self.conditioning is not None)
 
     def fec(self) -> Float64:
@@ -217,7 +210,7 @@ class FaceModels:
     detector: FaceDetector | None
     predictor: LandmarkPredictor
     settings: FaceSettings
-    sources: tuple[SourceFile, ...]
+    sources: tuple[session_folder.SourceFile, ...]
     doubts: tuple[str, ...] = ()
 
     @classmethod
@@ -231,19 +224,23 @@ class FaceModels:
         """Open the models and check that they fit the analysis."""
         predictor = open_landmarks(landmarks)
         check_eyes(predictor, str(landmarks))
-        points = source_file("landmarks", Path(landmarks), addresses.get("landmarks"))
+        points = session_folder.source_file(
+            "landmarks", Path(landmarks), addresses.get("landmarks")
+        )
         doubts = model_doubts(Path(landmarks), points.address, predictor.part_count)
         if settings.region:
             if detector is not None:
                 raise BlinkAnalysisError("give either a detector or a fixed region, not both")
             place = ",".join(str(value) for value in settings.region)
-            fixed = SourceFile("detector", f"fixed region {place} (x, y, width, height)", None)
+            fixed = session_folder.SourceFile(
+                "detector", f"fixed region {place} (x, y, width, height)", None
+            )
             return cls(None, predictor, settings, (fixed, points), doubts)
         opened = open_detector(detector)
         finder = (
-            SourceFile("detector", opened.name, None)
+            session_folder.SourceFile("detector", opened.name, None)
             if opened.path is None
-            else source_file("detector", opened.path, addresses.get("detector"))
+            else session_folder.source_file("detector", opened.path, addresses.get("detector"))
         )
         return cls(opened, predictor, settings, (finder, points), doubts)
 

@@ -24,22 +24,8 @@ from site_agent.datasets import (
     write_imglab_xml,
 )
 from site_agent.errors import ImageFileError, PredictionInputError
-from site_agent.faces.models import (
-    DetectedImage,
-    DetectionTask,
-    FaceDetector,
-    detect_in_images,
-    in_threads,
-    open_detector,
-    open_landmarks,
-)
-from site_agent.pictures.images import (
-    FIRST_LYING,
-    as_stored,
-    exif_orientation,
-    list_images,
-    read_image,
-)
+from site_agent.faces import models
+from site_agent.pictures import images as image_files
 from site_agent.runs.progress import Progress
 
 Float64 = NDArray[np.float64]
@@ -103,7 +89,7 @@ class ImagePrediction:
 
 def find_images(paths: Iterable[Path | str]) -> list[Path]:
     """Return the images that files and folders name, each once, in the order given."""
-    found = list(dict.fromkeys(image for path in paths for image in list_images(path)))
+    found = list(dict.fromkeys(image for path in paths for image in image_files.list_images(path)))
     if not found:
         raise PredictionInputError("no images were given; name image files, folders or an XML file")
     return found
@@ -112,7 +98,7 @@ def find_images(paths: Iterable[Path | str]) -> list[Path]:
 def predict_images(
     images: Sequence[Path] | FaceDataset,
     *,
-    detector: FaceDetector | Path | str | None = None,
+    detector: models.FaceDetector | Path | str | None = None,
     landmarks: LandmarkPredictor | Path | str | None = None,
     upsample: int | None = None,
     threshold: float = 0.0,
@@ -143,10 +129,10 @@ def predict_images(
     from_dataset = isinstance(images, FaceDataset)
     has_boxes = any(not box.ignore for image in annotated for box in image.boxes)
     _check_request(annotated, detector, landmarks, has_boxes=has_boxes)
-    if detector is not None and not isinstance(detector, FaceDetector):
-        detector = open_detector(detector)
+    if detector is not None and not isinstance(detector, models.FaceDetector):
+        detector = models.open_detector(detector)
     if landmarks is not None and not isinstance(landmarks, LandmarkPredictor):
-        landmarks = open_landmarks(landmarks)
+        landmarks = models.open_landmarks(landmarks)
     names: tuple[str, ...] = ()
     if landmarks is not None and isinstance(images, FaceDataset):
         names, _ = find_model_parts(part_names(images), landmarks.initial_shape)
@@ -156,7 +142,9 @@ def predict_images(
         else _detected(
             detector,
             [
-                DetectionTask(im.path, upsample, threshold, not from_dataset, skip_unreadable)
+                models.DetectionTask(
+                    im.path, upsample, threshold, not from_dataset, skip_unreadable
+                )
                 for im in annotated
             ],
             workers,
@@ -178,11 +166,13 @@ def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "
 
 
 def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
-    orientation = exif_orientation(prediction.path) if prediction.upright else 1
+    orientation = image_files.exif_orientation(prediction.path) if prediction.upright else 1
     width_px, height_px = prediction.width_px, prediction.height_px
 
     def stored(face: PredictedFace) -> PredictedFace:
-        corners = as_stored(np.reshape(face.box, (2, 2)), orientation, width_px, height_px)
+        corners = image_files.as_stored(
+            np.reshape(face.box, (2, 2)), orientation, width_px, height_px
+        )
         (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
         points = face.landmarks
         return replace(
@@ -190,10 +180,12 @@ def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
             box=(float(left), float(top), float(right), float(bottom)),
             landmarks=None
             if points is None
-            else as_stored(points, orientation, width_px, height_px),
+            else image_files.as_stored(points, orientation, width_px, height_px),
         )
 
-    sides = (height_px, width_px) if orientation >= FIRST_LYING else (width_px, height_px)
+    sides = (
+        (height_px, width_px) if orientation >= image_files.FIRST_LYING else (width_px, height_px)
+    )
     return AnnotatedImage(
         path=prediction.path,
         boxes=tuple(_face_box(stored(face), prediction.part_names) for face in prediction.faces),
@@ -229,7 +221,7 @@ def _check_request(
         )
 
 
-_Found = tuple[Path, DetectedImage | None, tuple[PredictedFace, ...]]
+_Found = tuple[Path, models.DetectedImage | None, tuple[PredictedFace, ...]]
 """An image, what the detector found in it (None without a detector), and its faces."""
 
 
@@ -240,9 +232,9 @@ def _boxes_of_dataset(images: Sequence[AnnotatedImage]) -> Iterator[_Found]:
 
 
 def _detected(
-    detector: FaceDetector, tasks: Sequence[DetectionTask], workers: int
+    detector: models.FaceDetector, tasks: Sequence[models.DetectionTask], workers: int
 ) -> Iterator[_Found]:
-    results = detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
+    results = models.detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
     for task, result in zip(tasks, results, strict=True):
         faces = tuple(
             PredictedFace((d.left, d.top, d.right, d.bottom), d.score, d.detector_index)
@@ -274,7 +266,7 @@ def _with_landmarks(
         if detected is not None and (landmarks is None or not faces):
             width, height = detected.width_px, detected.height_px
             return ImagePrediction(path, width, height, faces, upright, names)
-        image = read_image(path, apply_orientation=upright)
+        image = image_files.read_image(path, apply_orientation=upright)
         if landmarks is not None and faces:
             placed = landmarks.predict(image, [face.box for face in faces])
             faces = tuple(
@@ -284,7 +276,7 @@ def _with_landmarks(
         return ImagePrediction(path, image.shape[1], image.shape[0], faces, upright, names)
 
     threads = 1 if landmarks is None else min(_MOST_THREADS, os.cpu_count() or 1)
-    return in_threads(finish, found, threads)
+    return models.in_threads(finish, found, threads)
 
 
 def _counted(

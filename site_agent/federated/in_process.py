@@ -10,26 +10,8 @@ import numpy as np
 from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import NetworkContribution, StateDict
-from aggregators.secure_sum.layout import (
-    BitBudget,
-    combine_network,
-    decode_sum,
-    encode_network,
-    network_layout,
-)
-from aggregators.secure_sum.sharing import (
-    SEED_BYTES,
-    UInt64,
-    add_check_values,
-    add_to,
-    challenges,
-    check_values,
-    digest_of,
-    explicit_share,
-    random_numbers,
-    share_from_seed,
-    to_bytes,
-)
+from aggregators.secure_sum import layout as sum_layout
+from aggregators.secure_sum import sharing
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.local_training import Privacy, count_honest, train_at_site
 from site_agent.federated.personal import PersonalPart, with_reply
@@ -161,31 +143,35 @@ def sum_in_memory(
     mean : str
         ``samples``: weighted by numbers of samples. ``sites``: equal for all labs.
     """
-    first, budget = next(iter(contributions.values())), BitBudget()
-    layout = network_layout(base, first.base_digest, first.settings)
+    first, budget = next(iter(contributions.values())), sum_layout.BitBudget()
+    layout = sum_layout.network_layout(base, first.base_digest, first.settings)
     totals = [np.zeros(layout.size + _CHALLENGES, dtype=np.uint64) for _ in _SERVERS]
     vectors = {}
     for lab, given in contributions.items():
         weighted = replace(given, samples=1) if mean == "sites" else given
-        masks = random_numbers(os.urandom(SEED_BYTES), _CHALLENGES)
-        encoded = encode_network(layout, weighted, base, budget)
+        masks = sharing.random_numbers(os.urandom(sharing.SEED_BYTES), _CHALLENGES)
+        encoded = sum_layout.encode_network(layout, weighted, base, budget)
         vectors[lab] = np.concatenate([encoded, masks])
         for total, share in zip(totals, _shares(lab, vectors[lab]), strict=True):
-            add_to(total, share)
-    transcript = digest_of(_SESSION, *(to_bytes(total) for total in totals))
-    drawn = list(challenges(transcript, _CHALLENGES, layout.size))
-    tags = add_check_values(check_values(vector, drawn) for vector in vectors.values())
-    if tags != add_check_values(check_values(total, drawn) for total in totals):
+            sharing.add_to(total, share)
+    transcript = sharing.digest_of(_SESSION, *(sharing.to_bytes(total) for total in totals))
+    drawn = list(sharing.challenges(transcript, _CHALLENGES, layout.size))
+    tags = sharing.add_check_values(
+        sharing.check_values(vector, drawn) for vector in vectors.values()
+    )
+    if tags != sharing.add_check_values(sharing.check_values(total, drawn) for total in totals):
         raise InvalidInputError("the labs' check values do not add up to those of the servers")
     for other in totals[1:]:
-        add_to(totals[0], other)
+        sharing.add_to(totals[0], other)
     numbers = totals[0][: layout.size]
-    means, weights = decode_sum(numbers, 1, len(contributions), budget)
-    return combine_network(layout, means, int(weights[0]), dict(first.settings))
+    means, weights = sum_layout.decode_sum(numbers, 1, len(contributions), budget)
+    return sum_layout.combine_network(layout, means, int(weights[0]), dict(first.settings))
 
 
-def _shares(lab: str, vector: UInt64) -> list[UInt64]:
+def _shares(lab: str, vector: sharing.UInt64) -> list[sharing.UInt64]:
     """Return the share of each server; they add up to the vector."""
-    seeds = {server: os.urandom(SEED_BYTES) for server in _SERVERS[1:]}
-    expanded = [share_from_seed(seed, _SESSION, lab, x, len(vector)) for x, seed in seeds.items()]
-    return [explicit_share(vector, seeds, _SESSION, lab), *expanded]
+    seeds = {server: os.urandom(sharing.SEED_BYTES) for server in _SERVERS[1:]}
+    expanded = [
+        sharing.share_from_seed(seed, _SESSION, lab, x, len(vector)) for x, seed in seeds.items()
+    ]
+    return [sharing.explicit_share(vector, seeds, _SESSION, lab), *expanded]

@@ -21,12 +21,7 @@ from numpy.typing import NDArray
 from aggregators.methods.contract import MethodOptions
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from site_agent.errors import (
-    ContributionWithheldError,
-    InvalidInputError,
-    TrainingDataError,
-    TrainingFailedError,
-)
+from site_agent import errors
 
 if TYPE_CHECKING:
     import torch
@@ -145,7 +140,7 @@ def train_at_site(
 
     if len(samples) < settings.least_samples:
         text = f"found {len(samples)} samples, expected at least {settings.least_samples}"
-        raise TrainingDataError(None, [(0, text)])
+        raise errors.TrainingDataError(None, [(0, text)])
     if settings.dp_epsilon is not None:
         return SiteUpdate(
             _train_private_contribution(
@@ -251,7 +246,7 @@ def _train(
             parted.begin(number)
         loss = one_pass(progress=timer.at_epoch(number))
         if not np.isfinite(loss):
-            raise TrainingFailedError(
+            raise errors.TrainingFailedError(
                 f"the loss is {loss} in round {round_number}: lower the learning rate "
                 f"({settings.learning_rate:g})"
             )
@@ -332,7 +327,7 @@ def _train_private_contribution(
     from site_agent.training.gaze.loop import repeatable, to_tensors
 
     if settings.optimiser != "sgd":
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"dp_epsilon: the noise is counted for sgd; the round asks for {settings.optimiser}"
         )
     module = to_module(base, "the base")
@@ -364,7 +359,7 @@ def _train_private_contribution(
         )
     differences = subtract_network(from_module(module, architecture), base)
     if not all(np.isfinite(each).all() for each in differences.values()):
-        raise TrainingFailedError(
+        raise errors.TrainingFailedError(
             f"the noise of epsilon {settings.dp_epsilon:g} has driven the network apart in round "
             f"{round_number}: lower the learning rate ({settings.learning_rate:g})"
         )
@@ -392,7 +387,7 @@ class _Timer:
             total_s = spent_s * self._epochs / (epoch + share)
             # The first steps take longer than the others.
             if spent_s > _TRIAL_SHARE * self._limit_s and total_s > self._limit_s:
-                raise ContributionWithheldError(
+                raise errors.ContributionWithheldError(
                     self._round,
                     [
                         f"its {self._epochs} passes over your samples would take "

@@ -16,12 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from site_agent.errors import (
-    AddressGoneError,
-    PoolAnswerError,
-    PoolRefusedRequestError,
-    PoolUnreachableError,
-)
+from site_agent import errors
 
 # After a large part some servers think for a while.
 _LEAST_TIMEOUT_S = 60.0
@@ -79,7 +74,9 @@ class StorageConnection:
                 if not response.is_success:
                     raise _failure(read_whole(response))
                 if response.status_code != 206 and first > 0:
-                    raise PoolAnswerError(f"{_host(url)} gave a whole file for a range of it")
+                    raise errors.PoolAnswerError(
+                        f"{_host(url)} gave a whole file for a range of it"
+                    )
                 yield response.iter_raw()
             finally:
                 response.close()
@@ -100,31 +97,33 @@ def _host(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _unreachable(url: str, error: Exception) -> PoolUnreachableError:
+def _unreachable(url: str, error: Exception) -> errors.PoolUnreachableError:
     why = str(error).strip() or type(error).__name__
-    return PoolUnreachableError(
+    return errors.PoolUnreachableError(
         f"no answer from the pool's storage at {_host(url)}: {why}",
         hint="can it be reached from this network? Then run the same command again; transfers "
         "go on where they stopped",
     )
 
 
-def _failure(response: httpx.Response) -> PoolUnreachableError | PoolRefusedRequestError:
+def _failure(
+    response: httpx.Response,
+) -> errors.PoolUnreachableError | errors.PoolRefusedRequestError:
     status = response.status_code
     found = re.search(r"<Code>([A-Za-z0-9]{1,64})</Code>", response.text[:4000])
     code = found[1] if found else ""
     said = f"{_host(str(response.url))}, the pool's storage, answered {status} {code}".rstrip()
     if code in _DAMAGED_CODES:
-        return PoolUnreachableError(f"{said}: the bytes were damaged on the way")
+        return errors.PoolUnreachableError(f"{said}: the bytes were damaged on the way")
     if status in {401, 403} or code == "ExpiredToken":
-        return PoolUnreachableError(
+        return errors.PoolUnreachableError(
             said, hint="is the clock of this machine right? Otherwise notify the pool's admin"
         )
     if status == _GONE_STATUS:
-        return AddressGoneError(said, hint="notify the pool's admin if it stays so")
+        return errors.AddressGoneError(said, hint="notify the pool's admin if it stays so")
     if status in _PASSING_STATUS or status >= 500:
-        return PoolUnreachableError(said, hint="run the same command again")
-    return PoolRefusedRequestError(said, hint="notify the pool's admin")
+        return errors.PoolUnreachableError(said, hint="run the same command again")
+    return errors.PoolRefusedRequestError(said, hint="notify the pool's admin")
 
 
 def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.Client:
@@ -155,14 +154,14 @@ def read_whole(response: httpx.Response) -> httpx.Response:
     try:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            raise PoolAnswerError(
+            raise errors.PoolAnswerError(
                 f"{host} sent a compressed answer ({encoding[:40]}), although none was asked for",
                 hint="a proxy between here and the pool may have compressed it",
             )
         for chunk in response.iter_raw():
             body += chunk
             if len(body) > MOST_ANSWER_BYTES:
-                raise PoolAnswerError(
+                raise errors.PoolAnswerError(
                     f"{host} sent more than {MOST_ANSWER_BYTES:,} bytes as one answer"
                 )
     finally:

@@ -24,15 +24,9 @@ from pydantic import ValidationError
 from aggregators.whole_file import write_whole
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
-from pool_server.wire.signatures.comparison import differences, text_digest
+from pool_server.wire.signatures import comparison, statements
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
 from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse
-from pool_server.wire.signatures.statements import (
-    ModelPredicate,
-    SignatureSummary,
-    Statement,
-    open_statement,
-)
 from site_agent.errors import InvalidInputError, SignatureError
 from site_agent.pool import trust
 from site_agent.pool.cache import ModelCache
@@ -162,7 +156,7 @@ class Verifier:
             card_digest=self._card_digest(version, card, agreed),
             recipe_digest=self._recipe_digest(version, recipe, agreed),
         )
-        if problems := differences(statement, facts):
+        if problems := comparison.differences(statement, facts):
             raise SignatureError(
                 f"{version.address}: the pool shows something else than the site signed: "
                 f"{'; '.join(problems)}",
@@ -208,7 +202,7 @@ class Verifier:
         )
 
     def _kept_statement(
-        self, version: ModelVersionResponse, summary: SignatureSummary
+        self, version: ModelVersionResponse, summary: statements.SignatureSummary
     ) -> StatementResponse | None:
         """Return the statement that an earlier verification kept, if it is still the one."""
         try:
@@ -220,21 +214,24 @@ class Verifier:
         return kept if is_meant else None
 
     def _card_digest(
-        self, version: ModelVersionResponse, card: str | None, agreed: ModelPredicate | None
+        self,
+        version: ModelVersionResponse,
+        card: str | None,
+        agreed: statements.ModelPredicate | None,
     ) -> str | None:
         if card is not None:
-            return text_digest(card)
+            return comparison.text_digest(card)
         if not version.has_card:
             return None
         if agreed is not None or self.source is None:
             return None if agreed is None else agreed.card_digest
-        return text_digest(self.source.card(version))
+        return comparison.text_digest(self.source.card(version))
 
     def _recipe_digest(
         self,
         version: ModelVersionResponse,
         recipe: Mapping[str, Any] | None,
-        agreed: ModelPredicate | None,
+        agreed: statements.ModelPredicate | None,
     ) -> str | None:
         if recipe is None and not version.has_recipe:
             return None
@@ -294,7 +291,7 @@ class Verifier:
         )
 
 
-def _require_valid(version: ModelVersionResponse, summary: SignatureSummary) -> None:
+def _require_valid(version: ModelVersionResponse, summary: statements.SignatureSummary) -> None:
     if summary.revoked_at is None:
         return
     if summary.revoked_as == "compromised":
@@ -312,7 +309,7 @@ def _require_valid(version: ModelVersionResponse, summary: SignatureSummary) -> 
 
 
 def _key_of(
-    version: ModelVersionResponse, summary: SignatureSummary, answer: StatementResponse
+    version: ModelVersionResponse, summary: statements.SignatureSummary, answer: StatementResponse
 ) -> PublicKey:
     try:
         key = PublicKey.from_text(answer.key.public_key)
@@ -326,9 +323,11 @@ def _key_of(
     return key
 
 
-def _open(version: ModelVersionResponse, answer: StatementResponse, key: PublicKey) -> Statement:
+def _open(
+    version: ModelVersionResponse, answer: StatementResponse, key: PublicKey
+) -> statements.Statement:
     try:
-        return open_statement(answer.envelope, key)
+        return statements.open_statement(answer.envelope, key)
     except ValueError as error:
         raise SignatureError(
             f"{version.address}: {error}",

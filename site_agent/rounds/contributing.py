@@ -35,15 +35,7 @@ from aggregators.formats import file_digest
 from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.errors import ConflictError
 from site_agent.pool.requests import require_field, require_same
-from site_agent.rounds.contract import (
-    ContributionRules,
-    DataChoice,
-    SitePart,
-    require_sound_base,
-    round_folder,
-)
-from site_agent.rounds.kinds import find_site_part
-from site_agent.rounds.provenance import require_allowed
+from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.terms import check_terms, pin_terms
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.training_record import remember_learned
@@ -106,11 +98,11 @@ def contribute_to_round(
     pool: PoolClient,
     round_id: str,
     data: SiteData,
-    choice: DataChoice | None = None,
+    choice: contract.DataChoice | None = None,
     *,
     site: str = "",
     despite_withdrawal: bool = False,
-    rules: ContributionRules | None = None,
+    rules: contract.ContributionRules | None = None,
     send: bool = True,
     wait: bool = False,
     progress: Progress | None = None,
@@ -157,8 +149,10 @@ def contribute_to_round(
     site = site or pool.whoami().site
     if site not in found.contributions() and found.state in {"finished", "cancelled"}:
         _require_open(found, site)
-    part = find_site_part(found.method).prepare(pool, found, site, data, choice or DataChoice())
-    rules = (rules or ContributionRules()).including(site)
+    part = kinds.find_site_part(found.method).prepare(
+        pool, found, site, data, choice or contract.DataChoice()
+    )
+    rules = (rules or contract.ContributionRules()).including(site)
     files = _name_files(pool, found, site, part.inputs(rules))
     terms = check_terms(pool, found)
     pin_terms(found, terms, files.contribution.with_name("terms.json"))
@@ -168,9 +162,9 @@ def contribute_to_round(
     is_new = not files.contribution.is_file()
     if is_new:
         _require_open(found, site)
-        require_sound_base(found, despite_withdrawal=despite_withdrawal)
+        contract.require_sound_base(found, despite_withdrawal=despite_withdrawal)
     # Also of what an earlier call has computed: the trust in a site may have ended since then.
-    require_allowed(pool, found, part, rules, report)
+    provenance.require_allowed(pool, found, part, rules, report)
     _require_verified_base(pool, found, site, rules)
     left_out: tuple[tuple[int, str], ...] = ()
     if is_new:
@@ -202,7 +196,7 @@ def _remember_faces(done: Contributed, data: SiteData) -> None:
 def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Files:
     words = json.dumps([found.base_digest, *inputs], sort_keys=True)
     name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    folder = round_folder(pool, found.round_id)
+    folder = contract.round_folder(pool, found.round_id)
     contribution = folder / f"{name}.contribution"
     sent = contribution if found.secure is None else folder / f"{name}.sum"
     return _Files(contribution, sent, folder / f"{name}.taken")
@@ -230,7 +224,7 @@ def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed |
 
 
 def _restore(
-    pool: PoolClient, files: _Files, done: Contributed, rules: ContributionRules
+    pool: PoolClient, files: _Files, done: Contributed, rules: contract.ContributionRules
 ) -> Contributed:
     """Send a contribution that the pool has taken again; its storage may have lost it since."""
     if not files.sent.is_file():
@@ -268,7 +262,7 @@ def _require_open(found: RoundResponse, site: str) -> None:
 
 
 def _require_verified_base(
-    pool: PoolClient, found: RoundResponse, site: str, rules: ContributionRules
+    pool: PoolClient, found: RoundResponse, site: str, rules: contract.ContributionRules
 ) -> None:
     """Refuse the result of a secure round as a base, unless it is what this lab's sum makes."""
     from site_agent.rounds.secure import require_own_result
@@ -290,7 +284,9 @@ def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> P
     return pool.fetch(base, may_be_unsigned=is_result, progress=progress).path
 
 
-def _describe(found: RoundResponse, site: str, part: SitePart, files: _Files) -> Contributed:
+def _describe(
+    found: RoundResponse, site: str, part: contract.SitePart, files: _Files
+) -> Contributed:
     path = files.contribution
     facts = vars(part.describe(path))
     return Contributed(
@@ -301,9 +297,9 @@ def _describe(found: RoundResponse, site: str, part: SitePart, files: _Files) ->
 def _sum(
     pool: PoolClient,
     done: Contributed,
-    part: SitePart,
+    part: contract.SitePart,
     files: _Files,
-    rules: ContributionRules,
+    rules: contract.ContributionRules,
     *,
     terms: RoundTerms,
     wait: bool,
@@ -337,7 +333,7 @@ def _send(
     pool: PoolClient,
     done: Contributed,
     files: _Files,
-    rules: ContributionRules,
+    rules: contract.ContributionRules,
     *,
     despite_withdrawal: bool,
     progress: Progress,

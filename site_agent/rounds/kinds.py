@@ -134,18 +134,16 @@ class LeafRefitPart(SitePart):
 
         A leaf that few labs reach would show their changes, so the second leaves it out.
         """
-        from site_agent.secure.contributions import (
-            encode_leaf_presence,
-            encode_leaf_sums,
-            read_presence,
-        )
+        from site_agent.secure import contributions
 
         counted = target.with_suffix(".presence")
-        first = sums.take_part(encode_leaf_presence(contribution, sums.budget), counted)
+        first = sums.take_part(
+            contributions.encode_leaf_presence(contribution, sums.budget), counted
+        )
         if first.total is None:
             return first
-        encoded = encode_leaf_sums(
-            contribution, read_presence(counted), sums.least_labs, sums.budget
+        encoded = contributions.encode_leaf_sums(
+            contribution, contributions.read_presence(counted), sums.least_labs, sums.budget
         )
         return sums.take_part(encoded, target)
 

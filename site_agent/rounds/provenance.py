@@ -25,13 +25,7 @@ from typing import TYPE_CHECKING
 
 from aggregators.errors import AggregatorError
 from aggregators.methods.registry import list_round_methods
-from site_agent.errors import (
-    ContributionWithheldError,
-    ForbiddenError,
-    NotFoundError,
-    PoolUnreachableError,
-    WithdrawnError,
-)
+from site_agent import errors
 from site_agent.pool.recipe_sources import RecipeSources
 from site_agent.pool.requests import parse_address, require_field, require_same
 from site_agent.rounds.kinds import find_site_part
@@ -47,7 +41,7 @@ if TYPE_CHECKING:
     from site_agent.rounds.contract import ContributionRules, SitePart
 
 
-_UNAVAILABLE = (NotFoundError, ForbiddenError, WithdrawnError)
+_UNAVAILABLE = (errors.NotFoundError, errors.ForbiddenError, errors.WithdrawnError)
 
 
 def require_allowed(
@@ -78,7 +72,7 @@ def require_allowed(
         if problems:
             hint += f"if you know how the base was made, approve it: --approve-base {address}"
     if reasons:
-        raise ContributionWithheldError(found.round_id, reasons, hint=hint)
+        raise errors.ContributionWithheldError(found.round_id, reasons, hint=hint)
 
 
 def find_base_problems(
@@ -122,7 +116,7 @@ class Provenance:
         """Return why a base cannot be accounted for; empty if it can."""
         problems = self._problems(base.digest, base.address.removeprefix("pool://"))
         if self._sources.silence:
-            raise PoolUnreachableError(self._sources.silence)
+            raise errors.PoolUnreachableError(self._sources.silence)
         return problems
 
     def _problems(self, digest: str, name: str) -> list[str]:
@@ -232,7 +226,7 @@ class Provenance:
     def _fetch(self, digest: str, *, is_result: bool = False) -> Path:
         addresses = self._sources.addresses_of(digest)
         if not addresses:
-            raise NotFoundError(f"the pool does not show sha256 {digest}")
+            raise errors.NotFoundError(f"the pool does not show sha256 {digest}")
         version = self._version(addresses[0], digest)
         return self._pool.fetch(version, may_be_unsigned=is_result).path
 

@@ -11,15 +11,7 @@ from aggregators.formats import file_digest, read_model
 from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.methods.refitting import read_contribution
 from aggregators.models import Int64, LeafContribution, StateDict
-from aggregators.secure_sum.layout import (
-    BitBudget,
-    SumLayout,
-    encode_leaves,
-    encode_network,
-    leaf_presence_layout,
-    leaf_sums_layout,
-    network_layout,
-)
+from aggregators.secure_sum import layout as sum_layout
 from aggregators.secure_sum.sharing import NUMBER_BYTES, UInt64
 from site_agent.errors import InvalidInputError
 
@@ -27,12 +19,12 @@ from site_agent.errors import InvalidInputError
 class EncodedContribution(NamedTuple):
     """The vector that a lab shares: uint64, shape (size of the layout,)."""
 
-    layout: SumLayout
+    layout: sum_layout.SumLayout
     numbers: UInt64
 
 
 def encode_network_file(
-    contribution: Path, base: Path, budget: BitBudget, *, mean: str = "samples"
+    contribution: Path, base: Path, budget: sum_layout.BitBudget, *, mean: str = "samples"
 ) -> EncodedContribution:
     """Return the differences from the base that a contribution's file holds, and its weight.
 
@@ -55,20 +47,20 @@ def encode_network_file(
     found = read_network_contribution(contribution)
     if mean == "sites":
         found = replace(found, samples=1)
-    layout = network_layout(network, file_digest(base), found.settings)
-    numbers = encode_network(layout, found, network, budget)
+    layout = sum_layout.network_layout(network, file_digest(base), found.settings)
+    numbers = sum_layout.encode_network(layout, found, network, budget)
     return EncodedContribution(layout, numbers)
 
 
-def encode_leaf_presence(contribution: Path, budget: BitBudget) -> EncodedContribution:
+def encode_leaf_presence(contribution: Path, budget: sum_layout.BitBudget) -> EncodedContribution:
     """Return which leaves a lab reaches, for the first of the two sessions of a leaf refinement."""
     found = read_contribution(contribution)
-    layout = leaf_presence_layout(found)
-    return EncodedContribution(layout, encode_leaves(layout, found, budget))
+    layout = sum_layout.leaf_presence_layout(found)
+    return EncodedContribution(layout, sum_layout.encode_leaves(layout, found, budget))
 
 
 def encode_leaf_sums(
-    contribution: Path, labs_per_leaf: Int64, least: int, budget: BitBudget
+    contribution: Path, labs_per_leaf: Int64, least: int, budget: sum_layout.BitBudget
 ) -> EncodedContribution:
     """Return the weighted changes of the leaves that enough labs reach, for the second session.
 
@@ -80,8 +72,10 @@ def encode_leaf_sums(
         The charter's `least_labs`.
     """
     found: LeafContribution = read_contribution(contribution)
-    layout = leaf_sums_layout(leaf_presence_layout(found), labs_per_leaf, least)
-    return EncodedContribution(layout, encode_leaves(layout, found, budget))
+    layout = sum_layout.leaf_sums_layout(
+        sum_layout.leaf_presence_layout(found), labs_per_leaf, least
+    )
+    return EncodedContribution(layout, sum_layout.encode_leaves(layout, found, budget))
 
 
 def read_presence(path: Path) -> Int64:

@@ -15,18 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from aggregators.secure_sum import sharing
 from aggregators.secure_sum.layout import SumLayout
-from aggregators.secure_sum.sharing import (
-    SEED_BYTES,
-    UInt64,
-    check_values,
-    explicit_server,
-    explicit_share,
-    from_bytes,
-    random_numbers,
-    share_from_seed,
-    to_bytes,
-)
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, SecureSumError
 from site_agent.secure.messages import PartsBody, ShareBody, ValuesBody
@@ -84,7 +74,7 @@ class Lab(Party):
                 self.ledger.append({"kind": "base", "digest": digest})
 
     def share(
-        self, session: str, layout: SumLayout, numbers: UInt64, labs: Collection[str] = ()
+        self, session: str, layout: SumLayout, numbers: sharing.UInt64, labs: Collection[str] = ()
     ) -> bool:
         """Share a vector; return False while the servers have not posted their keys.
 
@@ -106,7 +96,7 @@ class Lab(Party):
         SecureSumError
             The session cannot go on.
         """
-        digest = hashlib.sha256(to_bytes(numbers)).hexdigest()
+        digest = hashlib.sha256(sharing.to_bytes(numbers)).hexdigest()
         with self.ledger.at_work():
             view = self.review(session)
             if self.has_said(session, "share"):
@@ -248,19 +238,21 @@ class Lab(Party):
             self.forget_secrets(session)
         return view.is_void
 
-    def _share(self, view: Session, numbers: UInt64, digest: str) -> None:
+    def _share(self, view: Session, numbers: sharing.UInt64, digest: str) -> None:
         servers = tuple(self.charter.servers)
-        explicit = explicit_server(view.session, self.name, servers)
-        seeds = {server: os.urandom(SEED_BYTES) for server in servers if server != explicit}
-        masks = random_numbers(os.urandom(SEED_BYTES), self.charter.terms.challenges)
+        explicit = sharing.explicit_server(view.session, self.name, servers)
+        seeds = {server: os.urandom(sharing.SEED_BYTES) for server in servers if server != explicit}
+        masks = sharing.random_numbers(
+            os.urandom(sharing.SEED_BYTES), self.charter.terms.challenges
+        )
         # The masks keep the check values, which all see, from showing anything of the numbers.
         vector = np.concatenate([numbers, masks])
         # On disk before anything is posted: the tag on the next visit must be of this very vector.
         folder = self.secrets(view.session)
-        write_whole(folder / "vector", to_bytes(vector), mode=0o600)
+        write_whole(folder / "vector", sharing.to_bytes(vector), mode=0o600)
         texts = {server: seed.hex() for server, seed in seeds.items()}
         write_whole(folder / "seeds.json", json.dumps(texts), mode=0o600)
-        rest = to_bytes(explicit_share(vector, seeds, view.session, self.name))
+        rest = sharing.to_bytes(sharing.explicit_share(vector, seeds, view.session, self.name))
         sealed = {
             server: self._seal(view, server, content)
             for server, content in [*seeds.items(), (explicit, rest)]
@@ -290,7 +282,7 @@ class Lab(Party):
         self._require_roster_of_presence(view, roster)
         digest = self.facts(view.session, "share")["input"]
         self._require_consistent(view, digest, roster)
-        values = check_values(self._vector(view), challenges_of(view))
+        values = sharing.check_values(self._vector(view), challenges_of(view))
         self.say(view, "tag", ValuesBody(values=values), input=digest, roster=roster)
 
     def _require_roster_of_presence(self, view: Session, roster: list[str]) -> None:
@@ -336,18 +328,18 @@ class Lab(Party):
         vector = self._vector(view)
         texts = json.loads((folder / "seeds.json").read_text())
         seeds = {server: bytes.fromhex(text) for server, text in texts.items()}
-        explicit = explicit_server(view.session, self.name, tuple(self.charter.servers))
+        explicit = sharing.explicit_server(view.session, self.name, tuple(self.charter.servers))
         drawn = challenges_of(view)
-        rest = explicit_share(vector, seeds, view.session, self.name)
-        parts = {explicit: check_values(rest, drawn)}
+        rest = sharing.explicit_share(vector, seeds, view.session, self.name)
+        parts = {explicit: sharing.check_values(rest, drawn)}
         for server, seed in seeds.items():
-            share = share_from_seed(seed, view.session, self.name, server, len(vector))
-            parts[server] = check_values(share, drawn)
+            share = sharing.share_from_seed(seed, view.session, self.name, server, len(vector))
+            parts[server] = sharing.check_values(share, drawn)
         self.say(view, "answer", PartsBody(parts=parts))
 
-    def _vector(self, view: Session) -> UInt64:
+    def _vector(self, view: Session) -> sharing.UInt64:
         count = view.descriptor.layout.size + self.charter.terms.challenges
-        return from_bytes((self.secrets(view.session) / "vector").read_bytes(), count)
+        return sharing.from_bytes((self.secrets(view.session) / "vector").read_bytes(), count)
 
     def _said_digest(self, session: str, phase: str) -> str:
         from pool_server.wire.signatures.keys import Envelope

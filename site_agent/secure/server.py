@@ -13,46 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.secure_sum.sharing import (
-    NUMBER_BYTES,
-    SEED_BYTES,
-    UInt64,
-    add_to,
-    check_values,
-    commitment,
-    from_bytes,
-    share_from_seed,
-    to_bytes,
-)
+from aggregators.secure_sum import sharing
 from aggregators.whole_file import write_whole
-from site_agent.errors import (
-    DigestMismatchError,
-    InvalidInputError,
-    NotFoundError,
-    PoolClientError,
-    SecureSumError,
-)
-from site_agent.secure.messages import (
-    CommitBody,
-    KeysBody,
-    OpeningBody,
-    PartsBody,
-    ReceiptBody,
-    ResultBody,
-    ShareBody,
-    ValuesBody,
-    VoidBody,
-)
-from site_agent.secure.party import Party, challenges_of, create_session_key, open_share
+from site_agent import errors
+from site_agent.secure import messages, party, verification
 from site_agent.secure.session import Fault, Session
-from site_agent.secure.verification import add_openings, find_liars, write_result
 
 _MOST_REASON = 2000
 _SEALING_BYTES = 1000
 """More than the encapsulated key and the tag of a sealed share take."""
 
 
-class Server(Party):
+class Server(party.Party):
     """An aggregation server on one machine; see `Party`."""
 
     role = "servers"
@@ -104,7 +76,7 @@ class Server(Party):
             return f"{', '.join(sorted(view.voids))} declared it void"
         faults = view.faults or self._silence(view)
         if view.phase == "blame" and view.has("blame") and not faults:
-            faults = find_liars(view, self.clock())
+            faults = verification.find_liars(view, self.clock())
         return "; ".join(str(fault) for fault in faults)[:_MOST_REASON]
 
     def _silence(self, view: Session) -> tuple[Fault, ...]:
@@ -125,14 +97,14 @@ class Server(Party):
     def _void(self, view: Session, reason: str) -> bool:
         if self.has_said(view.session, "opening"):
             return False
-        self.say(view, "void", VoidBody(reason=reason))
+        self.say(view, "void", messages.VoidBody(reason=reason))
         self.forget_secrets(view.session)
         return True
 
     def _give_key(self, view: Session) -> bool:
-        private, public = create_session_key()
+        private, public = party.create_session_key()
         write_whole(self.secrets(view.session) / "session.key", private, mode=0o600)
-        self.say(view, "keys", KeysBody(hpke=base64.b64encode(public).decode()))
+        self.say(view, "keys", messages.KeysBody(hpke=base64.b64encode(public).decode()))
         return True
 
     def _give_receipt(self, view: Session) -> bool:
@@ -148,11 +120,11 @@ class Server(Party):
                 continue
             try:
                 self._share(view, lab, view.shares[lab].body)
-            except (ValueError, NotFoundError, DigestMismatchError) as error:
+            except (ValueError, errors.NotFoundError, errors.DigestMismatchError) as error:
                 refused[lab] = str(error)[:200]
             else:
                 received[lab] = view.shares[lab].digest
-        self.say(view, "receipt", ReceiptBody(received=received, refused=refused))
+        self.say(view, "receipt", messages.ReceiptBody(received=received, refused=refused))
         return True
 
     def _commit(self, view: Session) -> bool:
@@ -167,27 +139,27 @@ class Server(Party):
                 return self._void(view, reason)
         total = self._zeros(view)
         for lab in roster:
-            add_to(total, self._share(view, lab, view.share_of(lab)))
+            sharing.add_to(total, self._share(view, lab, view.share_of(lab)))
         folder = self.secrets(view.session)
-        opener = os.urandom(SEED_BYTES)
+        opener = os.urandom(sharing.SEED_BYTES)
         write_whole(folder / "opener", opener, mode=0o600)
-        write_whole(folder / "sum", to_bytes(total), mode=0o600)
-        made = commitment(view.session, roster, self.name, opener, total)
-        self.say(view, "commit", CommitBody(commitment=made), roster=roster)
+        write_whole(folder / "sum", sharing.to_bytes(total), mode=0o600)
+        made = sharing.commitment(view.session, roster, self.name, opener, total)
+        self.say(view, "commit", messages.CommitBody(commitment=made), roster=roster)
         return True
 
     def _check(self, view: Session) -> bool:
-        values = check_values(self._sum(view), challenges_of(view))
-        self.say(view, "check", ValuesBody(values=values))
+        values = sharing.check_values(self._sum(view), party.challenges_of(view))
+        self.say(view, "check", messages.ValuesBody(values=values))
         return True
 
     def _blame(self, view: Session) -> bool:
-        drawn = challenges_of(view)
+        drawn = party.challenges_of(view)
         parts = {
-            lab: check_values(self._share(view, lab, view.share_of(lab)), drawn)
+            lab: sharing.check_values(self._share(view, lab, view.share_of(lab)), drawn)
             for lab in sorted(view.roster)
         }
-        self.say(view, "blame", PartsBody(parts=parts))
+        self.say(view, "blame", messages.PartsBody(parts=parts))
         return True
 
     def _open(self, view: Session) -> bool:
@@ -195,17 +167,17 @@ class Server(Party):
         path = folder / "sum"
         digest = self._digest(path)
         opener = (folder / "opener").read_bytes().hex()
-        self.say(view, "opening", OpeningBody(blob=digest, opener=opener), blob=path)
+        self.say(view, "opening", messages.OpeningBody(blob=digest, opener=opener), blob=path)
         return True
 
     def _give_result(self, view: Session) -> bool:
         folder = self.secrets(view.session)
         try:
-            total = add_openings(view, self.board, folder)
-            written = write_result(view, total, folder / "result")
-        except SecureSumError:
+            total = verification.add_openings(view, self.board, folder)
+            written = verification.write_result(view, total, folder / "result")
+        except errors.SecureSumError:
             return False  # whoever verifies finds the same
-        body = ResultBody(
+        body = messages.ResultBody(
             sum=written.sum_digest,
             labs=tuple(sorted(view.roster)),
             weight=written.weight,
@@ -214,33 +186,33 @@ class Server(Party):
         self.say(view, "result", body, blob=folder / "result")
         return True
 
-    def _share(self, view: Session, lab: str, body: Any) -> UInt64:
+    def _share(self, view: Session, lab: str, body: Any) -> sharing.UInt64:
         """Return this server's share of a lab's vector; raise ValueError where it has none."""
-        assert isinstance(body, ShareBody)
+        assert isinstance(body, messages.ShareBody)
         count = len(self._zeros(view))
         context = ("share", view.session, view.transcripts["share"], lab, self.name)
         private = (self.secrets(view.session) / "session.key").read_bytes()
         if body.server != self.name:
             sealed = base64.b64decode(body.seeds[self.name], validate=True)
-            seed = open_share(sealed, private, *context)
-            if len(seed) != SEED_BYTES:
-                raise ValueError(f"a seed of {len(seed)} bytes, expected {SEED_BYTES}")
-            return share_from_seed(seed, view.session, lab, self.name, count)
+            seed = party.open_share(sealed, private, *context)
+            if len(seed) != sharing.SEED_BYTES:
+                raise ValueError(f"a seed of {len(seed)} bytes, expected {sharing.SEED_BYTES}")
+            return sharing.share_from_seed(seed, view.session, lab, self.name, count)
         path = self.secrets(view.session) / f"share.{lab}"
         if not path.exists():
             self.board.get_blob(
-                view.session, body.blob, path, NUMBER_BYTES * count + _SEALING_BYTES
+                view.session, body.blob, path, sharing.NUMBER_BYTES * count + _SEALING_BYTES
             )
         if self._digest(path) != body.blob:
             path.unlink()
             raise ValueError("the file of the share is not the one that the lab signed")
-        return from_bytes(open_share(path.read_bytes(), private, *context), count)
+        return sharing.from_bytes(party.open_share(path.read_bytes(), private, *context), count)
 
-    def _sum(self, view: Session) -> UInt64:
+    def _sum(self, view: Session) -> sharing.UInt64:
         content = (self.secrets(view.session) / "sum").read_bytes()
-        return from_bytes(content, len(self._zeros(view)))
+        return sharing.from_bytes(content, len(self._zeros(view)))
 
-    def _zeros(self, view: Session) -> UInt64:
+    def _zeros(self, view: Session) -> sharing.UInt64:
         count = view.descriptor.layout.size + self.charter.terms.challenges
         return np.zeros(count, dtype=np.uint64)
 
@@ -276,7 +248,7 @@ def serve(
             for session in [each for each in server.board.sessions() if each not in ended]:
                 try:
                     view = server.act(session)
-                except InvalidInputError as error:
+                except errors.InvalidInputError as error:
                     ended.add(session)
                     say(session, f"not served: {error}")
                     continue
@@ -284,7 +256,7 @@ def serve(
                 if state in ("void", "complete"):
                     ended.add(session)
                 say(session, state)
-        except PoolClientError as error:
+        except errors.PoolClientError as error:
             # The pool may be back at the next look.
             say("board", str(error))
         time.sleep(poll_seconds)

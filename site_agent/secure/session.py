@@ -16,17 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from aggregators.secure_sum.layout import SumLayout
 from aggregators.secure_sum.sharing import add_check_values, digest_of, explicit_server
 from site_agent.errors import InvalidInputError
+from site_agent.secure import messages
 from site_agent.secure.charter import Charter
-from site_agent.secure.messages import (
-    Digest,
-    PartsBody,
-    Post,
-    ReceiptBody,
-    ShareBody,
-    Signed,
-    ValuesBody,
-    verify_post,
-)
 
 _MOST_NUMBERS = 2**28
 _Names = Annotated[tuple[str, ...], Field(max_length=1024)]
@@ -58,7 +49,7 @@ class Descriptor(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    charter: Digest
+    charter: messages.Digest
     layout: SumLayout
     attempt: int = Field(ge=1)
     labs: _Names
@@ -154,7 +145,7 @@ class Session:
         Posts that their sender did not sign; the board's doing.
     """
 
-    def __init__(self, content: bytes, charter: Charter, posts: Iterable[Post]) -> None:
+    def __init__(self, content: bytes, charter: Charter, posts: Iterable[messages.Post]) -> None:
         self.session = hashlib.sha256(content).hexdigest()
         self.charter = charter
         self.descriptor = parse_descriptor(content, charter)
@@ -163,10 +154,10 @@ class Session:
         self.faults: tuple[Fault, ...] = ()
         self.transcripts: dict[str, str] = {}
         self.roster: dict[str, str] = {}
-        self._complete: dict[str, dict[str, Signed]] = {}
-        self._messages: dict[str, dict[str, dict[str, Signed]]] = {}
+        self._complete: dict[str, dict[str, messages.Signed]] = {}
+        self._messages: dict[str, dict[str, dict[str, messages.Signed]]] = {}
         for post in posts:
-            signed = verify_post(post, charter) if post.session == self.session else None
+            signed = messages.verify_post(post, charter) if post.session == self.session else None
             if signed is None:
                 self.rejected += 1
             else:
@@ -204,7 +195,7 @@ class Session:
         return {sender: each.digest for sender, each in self._complete[before[phase]].items()}
 
     @cached_property
-    def shares(self) -> dict[str, Signed]:
+    def shares(self) -> dict[str, messages.Signed]:
         """Share messages of invited labs that can be received: one a lab, for these keys."""
         found = {}
         for lab in self.descriptor.labs:
@@ -221,9 +212,9 @@ class Session:
             each.values for each in checks.values()
         )
 
-    def share_of(self, lab: str) -> ShareBody:
+    def share_of(self, lab: str) -> messages.ShareBody:
         """Return the share message of a lab on the roster."""
-        return cast(ShareBody, self._messages["share"][lab][self.roster[lab]].body)
+        return cast(messages.ShareBody, self._messages["share"][lab][self.roster[lab]].body)
 
     def _review(self) -> None:
         servers = tuple(self.charter.servers)
@@ -278,7 +269,7 @@ class Session:
         self._complete[phase] = found
         return True
 
-    def _disagreement(self, phase: str, sender: str, signed: Signed) -> Fault:
+    def _disagreement(self, phase: str, sender: str, signed: messages.Signed) -> Fault:
         """Say who lied where a message follows from other messages than are seen here.
 
         A lab or server goes on only when the messages that it sees agree in all earlier ones. So
@@ -293,24 +284,24 @@ class Session:
         text = f"{sender} states other messages of {names} than are seen here; one of them lied"
         return Fault(phase, "pair", (sender, *other), text)
 
-    def _body_problem(self, phase: str, signed: Signed) -> str:
+    def _body_problem(self, phase: str, signed: messages.Signed) -> str:
         body = signed.body
         if body is None:
             return "no message of this phase"
         count = self.charter.terms.challenges
-        if isinstance(body, ValuesBody) and len(body.values) != count:
+        if isinstance(body, messages.ValuesBody) and len(body.values) != count:
             return f"{len(body.values)} check values, expected {count}"
-        if isinstance(body, PartsBody):
+        if isinstance(body, messages.PartsBody):
             wanted = set(self.roster) if phase == "blame" else set(self.charter.servers)
             if set(body.parts) != wanted or any(len(x) != count for x in body.parts.values()):
                 return "other parts than were asked for"
         return ""
 
-    def _share_problem(self, signed: Signed) -> str:
+    def _share_problem(self, signed: messages.Signed) -> str:
         """Say why a share message cannot be received; empty where it can."""
         body, lab = signed.body, signed.message.sender
         servers = tuple(self.charter.servers)
-        if not isinstance(body, ShareBody):
+        if not isinstance(body, messages.ShareBody):
             return "no share message"
         if signed.message.transcript != self.transcripts.get("share"):
             return "made for other keys of the servers"
@@ -320,7 +311,7 @@ class Session:
         return ""
 
     def _find_roster(self) -> bool:
-        receipts: list[ReceiptBody] = list(self.bodies("receipt").values())
+        receipts: list[messages.ReceiptBody] = list(self.bodies("receipt").values())
         missing = []
         for lab in self.descriptor.labs:
             digests = {receipt.received.get(lab, "") for receipt in receipts}
@@ -340,9 +331,9 @@ class Session:
             self.faults = (Fault("receipt", "refusal", (), text),)
         return not missing and not self.faults
 
-    def answers(self) -> dict[str, Signed | Fault]:
+    def answers(self) -> dict[str, messages.Signed | Fault]:
         """Return what labs of the roster answered to the blame phase."""
-        found: dict[str, Signed | Fault] = {}
+        found: dict[str, messages.Signed | Fault] = {}
         transcript = self.transcripts.get("answer", "")
         for lab in self.roster:
             signed = list(self._messages.get("answer", {}).get(lab, {}).values())

@@ -22,18 +22,8 @@ from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest
 from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import write_contribution
+from aggregators.secure_sum import sharing
 from aggregators.secure_sum.layout import combine_leaves, combine_network, decode_sum
-from aggregators.secure_sum.sharing import (
-    NUMBER_BYTES,
-    UInt64,
-    add_check_values,
-    add_to,
-    check_values,
-    commitment,
-    from_bytes,
-    from_signed,
-    to_bytes,
-)
 from aggregators.whole_file import write_whole
 from site_agent.errors import DigestMismatchError, NotFoundError, SecureSumError
 from site_agent.secure.board import Board
@@ -109,7 +99,7 @@ def unfinished(view: Session) -> SecureSumError:
     return SecureSumError(faults)
 
 
-def add_openings(view: Session, board: Board, folder: Path) -> UInt64:
+def add_openings(view: Session, board: Board, folder: Path) -> sharing.UInt64:
     """Return the sum of what the servers opened, with its masks left out.
 
     Returns
@@ -124,28 +114,31 @@ def add_openings(view: Session, board: Board, folder: Path) -> UInt64:
     size = view.descriptor.layout.size
     count = size + view.charter.terms.challenges
     drawn = challenges_of(view)
-    total: UInt64 = np.zeros(count, dtype=np.uint64)
+    total: sharing.UInt64 = np.zeros(count, dtype=np.uint64)
     commits, checks = view.bodies("commit"), view.bodies("check")
     for server, opening in view.bodies("opening").items():
         with TemporaryDirectory(dir=folder) as place:
             path = Path(place) / "opening"
-            _fetch(board, view.session, opening.blob, path, NUMBER_BYTES * count)
+            _fetch(board, view.session, opening.blob, path, sharing.NUMBER_BYTES * count)
             content = path.read_bytes()
         try:
-            part = from_bytes(content, count)
+            part = sharing.from_bytes(content, count)
         except ValueError as error:
             text = f"the opening of {server}: {error}"
             raise SecureSumError((Fault("opening", "proof", (server,), text),)) from error
         opener = bytes.fromhex(opening.opener)
-        made = commitment(view.session, view.roster, server, opener, part)
-        if made != commits[server].commitment or check_values(part, drawn) != checks[server].values:
+        made = sharing.commitment(view.session, view.roster, server, opener, part)
+        if (
+            made != commits[server].commitment
+            or sharing.check_values(part, drawn) != checks[server].values
+        ):
             text = f"{server} opened something else than it committed to"
             raise SecureSumError((Fault("opening", "proof", (server,), text),))
-        add_to(total, part)
+        sharing.add_to(total, part)
     return total[:size]
 
 
-def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
+def write_result(view: Session, total: sharing.UInt64, target: Path) -> WrittenResult:
     """Write what follows from a sum; the same bytes at every party.
 
     Raises
@@ -169,12 +162,12 @@ def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
         elif layout.kind == "leaf-sums":
             write_contribution(combine_leaves(layout, mean, weights), target)
         else:
-            write_whole(target, to_bytes(from_signed(weights)))
+            write_whole(target, sharing.to_bytes(sharing.from_signed(weights)))
     except (AggregatorError, ValueError) as error:
         # The labs agreed to this layout, so it is not the fault of a server.
         text = f"the layout is that of no contribution: {error}"
         raise SecureSumError((Fault("result", "refusal", (), text),)) from error
-    digest = hashlib.sha256(to_bytes(total)).hexdigest()
+    digest = hashlib.sha256(sharing.to_bytes(total)).hexdigest()
     return WrittenResult(target, digest, file_digest(target), weight, labs)
 
 
@@ -192,7 +185,7 @@ def _compare_results(view: Session, written: WrittenResult) -> WrittenResult:
 def _most_bytes_of_result(view: Session) -> int:
     """Return how large a combined contribution can be: its numbers, and what the layout says."""
     described = len(view.descriptor.to_bytes())
-    return NUMBER_BYTES * view.descriptor.layout.size + 2 * described + 1024**2
+    return sharing.NUMBER_BYTES * view.descriptor.layout.size + 2 * described + 1024**2
 
 
 def _fetch(board: Board, session: str, digest: str, target: Path, most_bytes: int) -> None:
@@ -217,7 +210,7 @@ def find_liars(view: Session, now: float) -> tuple[Fault, ...]:
     faults = [
         Fault("blame", "proof", (server,), f"the parts of {server} do not give its check values")
         for server in posted
-        if add_check_values(posted[server].parts.values()) != checks[server].values
+        if sharing.add_check_values(posted[server].parts.values()) != checks[server].values
     ]
     disputed = disputed_labs(view)
     silent = tuple(lab for lab in disputed if lab not in answers)
@@ -241,12 +234,13 @@ def disputed_labs(view: Session) -> tuple[str, ...]:
     return tuple(
         lab
         for lab in sorted(view.roster)
-        if add_check_values(posted[server].parts[lab] for server in posted) != tags[lab].values
+        if sharing.add_check_values(posted[server].parts[lab] for server in posted)
+        != tags[lab].values
     )
 
 
 def _compare(view: Session, lab: str, expected: dict[str, tuple[int, ...]]) -> list[Fault]:
-    if add_check_values(expected.values()) != view.bodies("tag")[lab].values:
+    if sharing.add_check_values(expected.values()) != view.bodies("tag")[lab].values:
         text = f"the answer of {lab} does not give its own tag"
         return [Fault("blame", "proof", (lab,), text)]
     posted = view.bodies("blame")

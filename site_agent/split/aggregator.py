@@ -21,20 +21,10 @@ from aggregators.methods.networks.round_files import (
     decode_network_contribution,
 )
 from site_agent.errors import ConflictError, InvalidInputError
+from site_agent.split import service
 from site_agent.split.cuts import cut_of
 from site_agent.split.kits import START, Kit
 from site_agent.split.rounds_folder import Roster, RoundsFolder, Taken
-from site_agent.split.service import (
-    BODY,
-    Callers,
-    RefusalError,
-    ServiceProcess,
-    answered,
-    in_thread,
-    json_object,
-    json_response,
-    read_body,
-)
 
 _HEADER_BYTES = 64 * 1024
 _MOST_ATTEMPTS = 10_000
@@ -103,43 +93,45 @@ class PartAggregator:
 
 def aggregator_app(kit: Kit, aggregator: PartAggregator) -> Starlette:
     """Return the aggregator's HTTP interface."""
-    callers = Callers(kit)
+    callers = service.Callers(kit)
 
     async def status(request: Request) -> Response:
         callers.anybody(request)
-        return json_response(await in_thread(aggregator.status))
+        return service.json_response(await service.in_thread(aggregator.status))
 
     async def part(request: Request) -> Response:
         callers.anybody(request)
-        content = await in_thread(aggregator.part, request.path_params["number"])
-        return Response(content, media_type=BODY)
+        content = await service.in_thread(aggregator.part, request.path_params["number"])
+        return Response(content, media_type=service.BODY)
 
     async def receive(request: Request) -> Response:
         site = callers.site(request)
-        body = await read_body(request, aggregator.most_bytes)
+        body = await service.read_body(request, aggregator.most_bytes)
         number, attempt = (request.path_params[name] for name in ("number", "attempt"))
-        await in_thread(aggregator.receive, site, number, attempt, body)
-        return json_response({"received": True})
+        await service.in_thread(aggregator.receive, site, number, attempt, body)
+        return service.json_response({"received": True})
 
     async def close(request: Request) -> Response:
         callers.require(request, "server")
-        content = json_object(await read_body(request, _HEADER_BYTES), roster=dict)
+        content = service.json_object(await service.read_body(request, _HEADER_BYTES), roster=dict)
         try:
             roster = {str(site): Taken(**taken) for site, taken in content["roster"].items()}
         except TypeError as error:
-            raise RefusalError(422, "invalid", f"roster: {error}") from error
-        digest = await in_thread(aggregator.close, request.path_params["number"], roster)
-        return json_response({"digest": digest})
+            raise service.RefusalError(422, "invalid", f"roster: {error}") from error
+        digest = await service.in_thread(aggregator.close, request.path_params["number"], roster)
+        return service.json_response({"digest": digest})
 
     routes = [
-        Route("/status", answered(status)),
-        Route("/parts/{number:int}", answered(part)),
-        Route("/rounds/{number:int}/{attempt:int}/part", answered(receive), methods=["PUT"]),
-        Route("/rounds/{number:int}/close", answered(close), methods=["POST"]),
+        Route("/status", service.answered(status)),
+        Route("/parts/{number:int}", service.answered(part)),
+        Route(
+            "/rounds/{number:int}/{attempt:int}/part", service.answered(receive), methods=["PUT"]
+        ),
+        Route("/rounds/{number:int}/close", service.answered(close), methods=["POST"]),
     ]
     return Starlette(routes=routes)
 
 
 def run_aggregator(kit: Kit, *, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    ServiceProcess(kit, aggregator_app(kit, PartAggregator(kit)), on_ready).run()
+    service.ServiceProcess(kit, aggregator_app(kit, PartAggregator(kit)), on_ready).run()

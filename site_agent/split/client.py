@@ -31,21 +31,10 @@ from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import ConflictError, FederationError, InvalidInputError
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.runs.ledger import Ledger
-from site_agent.split.audit import require_safe_part
+from site_agent.split import audit, cuts, in_process, kits, training
 from site_agent.split.connection import ServiceConnection
-from site_agent.split.cuts import cut_of, part_shapes, to_part_module
-from site_agent.split.in_process import smash
-from site_agent.split.kits import AGGREGATOR, SERVER, Kit
 from site_agent.split.messages import ROWS_AT_ONCE, answer_shapes, decode_arrays, encode_arrays
 from site_agent.split.noise import SmashedNoise, sensitivity_of
-from site_agent.split.training import (
-    Alter,
-    ClientUpdate,
-    StepAnswer,
-    as_tensor,
-    contribution_of,
-    train_client,
-)
 from site_agent.training.gaze.loop import repeatable, to_tensors
 
 _POLL_S = 0.2
@@ -79,16 +68,20 @@ class ClientReport:
 class RemoteServer:
     """The main server's half of a site's steps in one attempt (`training.Server`)."""
 
-    def __init__(self, connection: ServiceConnection, kit: Kit, number: int, attempt: int) -> None:
+    def __init__(
+        self, connection: ServiceConnection, kit: kits.Kit, number: int, attempt: int
+    ) -> None:
         self._connection, self._path = connection, f"/rounds/{number}/{attempt}"
         self._shapes = answer_shapes(kit.plan)
 
-    def step(self, number: int, smashed: Float32, head: Float32, gaze: Float32) -> StepAnswer:
+    def step(
+        self, number: int, smashed: Float32, head: Float32, gaze: Float32
+    ) -> training.StepAnswer:
         """See `training.Server`."""
         found = self._ask("step", number, smashed=smashed, head=head, gaze=gaze)
         # Of a step of DP-SGD that happened to draw no sample there is no loss.
         loss = float(found["loss"][0]) if len(found["loss"]) else 0.0
-        return StepAnswer(found["gradient"], loss)
+        return training.StepAnswer(found["gradient"], loss)
 
     def forward(self, number: int, smashed: Float32) -> Float32:
         """See `training.Server`."""
@@ -121,13 +114,13 @@ class SplitClient:
     """
 
     def __init__(
-        self, kit: Kit, samples: GazeSamples, *, patience_s: float = 120.0,
+        self, kit: kits.Kit, samples: GazeSamples, *, patience_s: float = 120.0,
         most_epsilon: float | None = None, note: Note = print,
     ) -> None:  # fmt: skip
         self.kit, self._samples, self._note = kit, samples, note
         self._most_epsilon = most_epsilon
-        self._server = ServiceConnection(kit, SERVER, patience_s=patience_s)
-        self._aggregator = ServiceConnection(kit, AGGREGATOR, patience_s=patience_s)
+        self._server = ServiceConnection(kit, kits.SERVER, patience_s=patience_s)
+        self._aggregator = ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
         self._ledger = Ledger(kit.folder / "attempts.jsonl")
         self._rounds = self._steps = 0
         self._training_s = 0.0
@@ -192,7 +185,7 @@ class SplitClient:
         found = self.status()
         part = self._fetch_part(int(found["round"]), str(found["client_digest"]))
         cut = self.kit.plan.found_cut
-        module = to_part_module(part, cut, "client")
+        module = cuts.to_part_module(part, cut, "client")
         front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
         shape, alter = answer_shapes(self.kit.plan)["predict"], self._alter(part)
         data, results = to_tensors(samples), []
@@ -206,7 +199,7 @@ class SplitClient:
                 answer = self._server.call(
                     "POST", "/predict", encode_arrays(arrays), most_bytes=shape.most_bytes
                 )
-                gaze = as_tensor(decode_arrays(answer, shape)["found"])
+                gaze = training.as_tensor(decode_arrays(answer, shape)["found"])
                 results.append(module.run_stages(tail, gaze, data.head[piece]).numpy())
         return np.concatenate(results)
 
@@ -214,7 +207,7 @@ class SplitClient:
         """Train in a round, and hand in both results."""
         plan = self.kit.plan
         part = self._fetch_part(number, digest)
-        require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
+        audit.require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
         if plan.trains_server_alone:
             self._send_smashed(part)
             return
@@ -226,7 +219,7 @@ class SplitClient:
         began_s = time.monotonic()
         made = self._train(part, remote, number)
         self._training_s += time.monotonic() - began_s
-        contribution = contribution_of(made.differences, made.samples, digest, plan)
+        contribution = training.contribution_of(made.differences, made.samples, digest, plan)
         body = encode_model(contribution_as_network(contribution), "safetensors")
         # The main server counts only whom the aggregator has, too.
         self._aggregator.call("PUT", f"{path}/part", body)
@@ -235,13 +228,13 @@ class SplitClient:
         self._steps += made.steps
         self._note(f"round {number} of {plan.rounds}: loss {np.rad2deg(made.loss):.2f} degrees")
 
-    def _train(self, part: StateDict, remote: RemoteServer, number: int) -> ClientUpdate:
-        return train_client(
+    def _train(self, part: StateDict, remote: RemoteServer, number: int) -> training.ClientUpdate:
+        return training.train_client(
             part, self._samples, self.kit.plan, remote,
             site=self.kit.name, round_number=number, alter=self._alter(part),
         )  # fmt: skip
 
-    def _alter(self, part: StateDict) -> Alter:
+    def _alter(self, part: StateDict) -> training.Alter:
         """Return the noise on smashed data, which nobody can draw again."""
         plan = self.kit.plan
         if plan.noise_level == 0:
@@ -266,7 +259,7 @@ class SplitClient:
         """Return the client part of a round, which has to be the one that both services name."""
         cut = self.kit.plan.found_cut
         most = _HEADER_BYTES + 8 * sum(
-            int(np.prod(shape)) for shape in part_shapes(cut, "client").values()
+            int(np.prod(shape)) for shape in cuts.part_shapes(cut, "client").values()
         )
         content = self._aggregator.call("GET", f"/parts/{number}", most_bytes=most)
         expected = {digest, self.kit.first_client} if number == 1 else {digest}
@@ -276,7 +269,7 @@ class SplitClient:
                 "name: one of the services is wrong, or lies"
             )
         part = decode_model(content)
-        if not isinstance(part, StateDict) or cut_of(part, "client", "the client part") != cut:
+        if not isinstance(part, StateDict) or cuts.cut_of(part, "client", "the client part") != cut:
             raise FederationError(f"the client part of round {number} is of another cut")
         return part
 
@@ -290,7 +283,7 @@ class SplitClient:
 
     def _send_smashed(self, part: StateDict) -> None:
         """Send the smashed data of all images once."""
-        made = smash(part, self._samples, self.kit.plan, self._alter(part))
+        made = in_process.smash(part, self._samples, self.kit.plan, self._alter(part))
         pieces = [
             {name: values[first : first + ROWS_AT_ONCE] for name, values in vars(made).items()}
             for first in range(0, len(made), ROWS_AT_ONCE)

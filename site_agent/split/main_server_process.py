@@ -10,21 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from site_agent.errors import FederationError, SiteAgentError
+from site_agent.split import service
 from site_agent.split.connection import ServiceConnection
 from site_agent.split.kits import AGGREGATOR, Kit
 from site_agent.split.main_server import MainServer, StepPlace
 from site_agent.split.rounds_folder import Roster, Taken
-from site_agent.split.service import (
-    BODY,
-    Callers,
-    RefusalError,
-    ServiceProcess,
-    answered,
-    in_thread,
-    json_object,
-    json_response,
-    read_body,
-)
 from site_agent.training.gaze.loop import repeatable
 
 _LOOK_INTERVAL_S = 0.1
@@ -36,66 +26,72 @@ Note = Callable[[str], None]
 
 def main_server_app(kit: Kit, server: MainServer) -> Starlette:
     """Return the main server's HTTP interface."""
-    callers = Callers(kit)
+    callers = service.Callers(kit)
 
     async def status(request: Request) -> Response:
-        return json_response(await in_thread(server.status, callers.anybody(request)))
+        return service.json_response(
+            await service.in_thread(server.status, callers.anybody(request))
+        )
 
     async def begin(request: Request) -> Response:
         site = callers.site(request)
-        content = json_object(await read_body(request, _SMALL_BYTES), samples=int)
+        content = service.json_object(await service.read_body(request, _SMALL_BYTES), samples=int)
         number, attempt = _numbers(request, "number", "attempt")
-        await in_thread(server.begin, site, number, attempt, content["samples"])
-        return json_response({})
+        await service.in_thread(server.begin, site, number, attempt, content["samples"])
+        return service.json_response({})
 
     async def message(request: Request) -> Response:
         site, kind = callers.site(request), request.path_params["kind"]
         if kind not in ("step", "forward", "backward"):
-            raise RefusalError(404, "not_found", f"found {kind}, expected step, forward, backward")
-        body = await read_body(request, server.shapes[kind].most_bytes)
+            raise service.RefusalError(
+                404, "not_found", f"found {kind}, expected step, forward, backward"
+            )
+        body = await service.read_body(request, server.shapes[kind].most_bytes)
         place = StepPlace(site, *_numbers(request, "number", "attempt", "step"))
-        return Response(await in_thread(server.message, kind, place, body), media_type=BODY)
+        return Response(
+            await service.in_thread(server.message, kind, place, body), media_type=service.BODY
+        )
 
     async def done(request: Request) -> Response:
         site = callers.site(request)
-        content = json_object(await read_body(request, _SMALL_BYTES), steps=int)
+        content = service.json_object(await service.read_body(request, _SMALL_BYTES), steps=int)
         number, attempt = _numbers(request, "number", "attempt")
-        await in_thread(server.done, site, number, attempt, content["steps"])
-        return json_response({})
+        await service.in_thread(server.done, site, number, attempt, content["steps"])
+        return service.json_response({})
 
     async def smashed(request: Request) -> Response:
         site = callers.site(request)
-        body = await read_body(request, server.shapes["smashed"].most_bytes)
-        await in_thread(server.take_smashed, site, *_numbers(request, "index"), body)
-        return json_response({})
+        body = await service.read_body(request, server.shapes["smashed"].most_bytes)
+        await service.in_thread(server.take_smashed, site, *_numbers(request, "index"), body)
+        return service.json_response({})
 
     async def end(request: Request) -> Response:
         site = callers.site(request)
-        body = await read_body(request, _SMALL_BYTES)
-        content = json_object(body, pieces=int, samples=int)
-        await in_thread(server.finish_smashed, site, content["pieces"], content["samples"])
-        return json_response({})
+        body = await service.read_body(request, _SMALL_BYTES)
+        content = service.json_object(body, pieces=int, samples=int)
+        await service.in_thread(server.finish_smashed, site, content["pieces"], content["samples"])
+        return service.json_response({})
 
     async def predict(request: Request) -> Response:
         callers.site(request)
-        body = await read_body(request, server.shapes["predict"].most_bytes)
-        return Response(await in_thread(server.predict, body), media_type=BODY)
+        body = await service.read_body(request, server.shapes["predict"].most_bytes)
+        return Response(await service.in_thread(server.predict, body), media_type=service.BODY)
 
     async def stop(request: Request) -> Response:
         callers.require(request, "server")
         server.stop()
-        return json_response({})
+        return service.json_response({})
 
     attempt = "/rounds/{number:int}/{attempt:int}"
     routes = [
-        Route("/status", answered(status)),
-        Route(f"{attempt}/begin", answered(begin), methods=["POST"]),
-        Route(f"{attempt}/done", answered(done), methods=["POST"]),
-        Route(f"{attempt}/{{kind}}/{{step:int}}", answered(message), methods=["POST"]),
-        Route("/smashed/{index:int}", answered(smashed), methods=["POST"]),
-        Route("/smashed/end", answered(end), methods=["POST"]),
-        Route("/predict", answered(predict), methods=["POST"]),
-        Route("/stop", answered(stop), methods=["POST"]),
+        Route("/status", service.answered(status)),
+        Route(f"{attempt}/begin", service.answered(begin), methods=["POST"]),
+        Route(f"{attempt}/done", service.answered(done), methods=["POST"]),
+        Route(f"{attempt}/{{kind}}/{{step:int}}", service.answered(message), methods=["POST"]),
+        Route("/smashed/{index:int}", service.answered(smashed), methods=["POST"]),
+        Route("/smashed/end", service.answered(end), methods=["POST"]),
+        Route("/predict", service.answered(predict), methods=["POST"]),
+        Route("/stop", service.answered(stop), methods=["POST"]),
     ]
     return Starlette(routes=routes)
 
@@ -109,7 +105,7 @@ def run_main_server(
 ) -> None:
     """Serve until SIGTERM, Ctrl-C, or `stop`."""
     server = MainServer(kit)
-    process = ServiceProcess(kit, main_server_app(kit, server), on_ready)
+    process = service.ServiceProcess(kit, main_server_app(kit, server), on_ready)
     closing = Closing(kit, server, note)
     # One thread and one way of computing for all sessions, as clients have them.
     with repeatable():

@@ -17,16 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from site_agent.federated.private_training import (
-    MOST_NOISE,
-    PrivacyPlan,
-    add_clipped,
-    noise_ratio,
-    plan_privacy,
-    require_private_network,
-    set_noisy,
-    watch_samples,
-)
+from site_agent.federated import private_training
 from site_agent.networks.gaze_modules import StagedNetwork
 from site_agent.split.cost import size_of
 from site_agent.split.plan import PERSONS_IN_ONE_PROCESS, SplitPlan
@@ -43,12 +34,12 @@ class PrivateSteps:
         self,
         module: StagedNetwork,
         plan: SplitPlan,
-        privacy: PrivacyPlan,
+        privacy: private_training.PrivacyPlan,
         expected: float,
         generator: torch.Generator,
     ) -> None:
-        require_private_network(module, plan.architecture)
-        self._watched = watch_samples(module)
+        private_training.require_private_network(module, plan.architecture)
+        self._watched = private_training.watch_samples(module)
         self._parameters = [each for each in module.parameters() if each.requires_grad]
         self._clip = plan.training.clip / (math.sqrt(2) if plan.dp_covers == "whole" else 1.0)
         self._deviation = privacy.noise_multiplier * plan.training.clip
@@ -58,8 +49,10 @@ class PrivateSteps:
         """Replace the gradients after the backward pass of a sum over samples; it may be empty."""
         totals = [torch.zeros_like(each) for each in self._parameters]
         if samples:
-            add_clipped(totals, self._parameters, self._clip)
-        set_noisy(totals, self._parameters, self._deviation, self._expected, self._generator)
+            private_training.add_clipped(totals, self._parameters, self._clip)
+        private_training.set_noisy(
+            totals, self._parameters, self._deviation, self._expected, self._generator
+        )
 
     def close(self) -> None:
         """Stop watching the layers."""
@@ -106,16 +99,16 @@ def describe_protection(plan: SplitPlan, *, sites: int, units: int) -> Protectio
     if training.dp_epsilon is None:
         note = "--option dp_epsilon=E bounds what the weights show"
         return Protection(None, None, None, "nothing", (note,))
-    noise = plan_privacy(training, units).noise_multiplier
+    noise = private_training.plan_privacy(training, units).noise_multiplier
     size = size_of(plan.found_cut)
     numbers = size.client_parameters
     if plan.dp_covers != "client":
         numbers += size.server_parameters
-    ratio = noise_ratio(training, units, numbers, sites)
+    ratio = private_training.noise_ratio(training, units, numbers, sites)
     notes = [
         f"sigma {noise:.3g} times the clip of {training.clip:g} at delta {training.dp_delta:g}",
         f"the noise in the result is {ratio:.2g} times the largest change that all can make"
-        + (": expect nothing to be learned" if ratio > MOST_NOISE else ""),
+        + (": expect nothing to be learned" if ratio > private_training.MOST_NOISE else ""),
     ]
     if plan.dp_covers == "person":
         notes.append(PERSONS_IN_ONE_PROCESS)

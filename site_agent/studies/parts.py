@@ -8,21 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from site_agent.datasets import (
-    FaceBox,
-    FaceDataset,
-    ReadingOptions,
-    dataset_digest,
-    part_names,
-    read_faces,
-    site_shares,
-    split_dataset,
-    write_imglab_xml,
-)
+from site_agent import datasets as face_data
+from site_agent import errors, wording
 from site_agent.datasets.split import GroupOf
-from site_agent.errors import InvalidInputError
 from site_agent.studies.steps import TEST_PART
-from site_agent.wording import count_words
 
 
 @dataclass(frozen=True)
@@ -39,18 +28,18 @@ class StudyPart:
     images: int
     faces: int
     source: str
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    reading: face_data.ReadingOptions = field(default_factory=face_data.ReadingOptions)
 
-    def read(self) -> FaceDataset:
+    def read(self) -> face_data.FaceDataset:
         """Read its annotations."""
-        return read_faces(self.file, self.reading)
+        return face_data.read_faces(self.file, self.reading)
 
     def to_dict(self, folder: Path) -> dict[str, Any]:
         """Return plain data for JSON, files relative to `folder` where they lie in it."""
         file = self.file.relative_to(folder) if self.file.is_relative_to(folder) else self.file
         content = {**asdict(self), "file": file.as_posix()}
         content["reading"] |= {"images": self.reading.images and str(self.reading.images)}
-        if self.reading == ReadingOptions():
+        if self.reading == face_data.ReadingOptions():
             del content["reading"]
         return content
 
@@ -81,17 +70,17 @@ class StudyData:
 
 
 def split_into_parts(
-    dataset: FaceDataset, sites: int, *, group_of: GroupOf | None = None, seed: int = 0
-) -> dict[str, FaceDataset]:
+    dataset: face_data.FaceDataset, sites: int, *, group_of: GroupOf | None = None, seed: int = 0
+) -> dict[str, face_data.FaceDataset]:
     """Cut a data set into parts P1, P2, ... of about equal size; see `split_dataset`."""
     if sites < 2:
-        raise InvalidInputError(f"{sites} sites; expected at least 2 parts to merge")
+        raise errors.InvalidInputError(f"{sites} sites; expected at least 2 parts to merge")
     shares = dict.fromkeys(_part_names(sites), 1.0)
-    site_shares(sites)  # refuses too many
-    return split_dataset(dataset, shares, group_of=group_of, seed=seed)
+    face_data.site_shares(sites)  # refuses too many
+    return face_data.split_dataset(dataset, shares, group_of=group_of, seed=seed)
 
 
-def named_parts(datasets: Sequence[FaceDataset]) -> dict[str, FaceDataset]:
+def named_parts(datasets: Sequence[face_data.FaceDataset]) -> dict[str, face_data.FaceDataset]:
     """Call several data sets P1, P2, ... in their order."""
     return dict(zip(_part_names(len(datasets)), datasets, strict=True))
 
@@ -99,9 +88,9 @@ def named_parts(datasets: Sequence[FaceDataset]) -> dict[str, FaceDataset]:
 def describe_parts(
     folder: Path,
     name: str,
-    parts: Mapping[str, FaceDataset],
-    test: FaceDataset,
-    test_reading: ReadingOptions | None = None,
+    parts: Mapping[str, face_data.FaceDataset],
+    test: face_data.FaceDataset,
+    test_reading: face_data.ReadingOptions | None = None,
 ) -> StudyData:
     """Look at the parts and the test data of a study; nothing is written.
 
@@ -109,32 +98,34 @@ def describe_parts(
     `whole_pixels` gives them.
     """
     if test.path is None:
-        raise InvalidInputError("the test data come from no file")
+        raise errors.InvalidInputError("the test data come from no file")
     described = [
         _describe(part, folder / f"{part}.xml", dataset, str(dataset.path or "split"))
         for part, dataset in parts.items()
     ]
     tested = _describe(TEST_PART, test.path.absolute(), test, str(test.path))
-    tested = replace(tested, reading=_absolute(test_reading or ReadingOptions()))
+    tested = replace(tested, reading=_absolute(test_reading or face_data.ReadingOptions()))
     for part in (*described, tested):
         if not part.faces:
-            raise InvalidInputError(f"{part.name} ({part.source}) has no faces")
-    whole = FaceDataset(None, images=tuple(i for part in parts.values() for i in part.images))
+            raise errors.InvalidInputError(f"{part.name} ({part.source}) has no faces")
+    whole = face_data.FaceDataset(
+        None, images=tuple(i for part in parts.values() for i in part.images)
+    )
     remarks = tuple(_shared_pictures(parts, test))
-    return StudyData(name, tuple(described), tested, part_names(whole), remarks)
+    return StudyData(name, tuple(described), tested, face_data.part_names(whole), remarks)
 
 
-def write_parts(data: StudyData, parts: Mapping[str, FaceDataset]) -> None:
+def write_parts(data: StudyData, parts: Mapping[str, face_data.FaceDataset]) -> None:
     """Write the parts' annotations where `data` says; pictures stay where they are."""
     for part in data.parts:
         dataset = replace(parts[part.name], name=f"{data.name} {part.name}")
-        write_imglab_xml(dataset, part.file)
+        face_data.write_imglab_xml(dataset, part.file)
 
 
-def whole_pixels(dataset: FaceDataset) -> FaceDataset:
+def whole_pixels(dataset: face_data.FaceDataset) -> face_data.FaceDataset:
     """Round landmarks as an annotation file does, so that both have the same digest."""
 
-    def rounded(box: FaceBox) -> FaceBox:
+    def rounded(box: face_data.FaceBox) -> face_data.FaceBox:
         parts = {
             name: (float(math.floor(x + 0.5)), float(math.floor(y + 0.5)))
             for name, (x, y) in box.parts.items()
@@ -147,12 +138,12 @@ def whole_pixels(dataset: FaceDataset) -> FaceDataset:
     return replace(dataset, images=tuple(images))
 
 
-def read_union(parts: Iterable[StudyPart]) -> FaceDataset:
+def read_union(parts: Iterable[StudyPart]) -> face_data.FaceDataset:
     """Read parts as one data set, as if they lay in one place."""
     datasets = [part.read() for part in parts]
     if len(datasets) == 1:
         return datasets[0]
-    return FaceDataset(
+    return face_data.FaceDataset(
         None,
         name="+".join(dataset.name for dataset in datasets),
         images=tuple(image for dataset in datasets for image in dataset.images),
@@ -163,16 +154,20 @@ def _part_names(count: int) -> list[str]:
     return [f"P{number}" for number in range(1, count + 1)]
 
 
-def _absolute(reading: ReadingOptions) -> ReadingOptions:
+def _absolute(reading: face_data.ReadingOptions) -> face_data.ReadingOptions:
     return replace(reading, images=reading.images and reading.images.absolute())
 
 
-def _describe(name: str, file: Path, dataset: FaceDataset, source: str) -> StudyPart:
+def _describe(name: str, file: Path, dataset: face_data.FaceDataset, source: str) -> StudyPart:
     faces = sum(1 for _ in dataset.boxes())
-    return StudyPart(name, file, dataset_digest(dataset), len(dataset.images), faces, source)
+    return StudyPart(
+        name, file, face_data.dataset_digest(dataset), len(dataset.images), faces, source
+    )
 
 
-def _shared_pictures(parts: Mapping[str, FaceDataset], test: FaceDataset) -> Iterable[str]:
+def _shared_pictures(
+    parts: Mapping[str, face_data.FaceDataset], test: face_data.FaceDataset
+) -> Iterable[str]:
     owners: dict[str, set[str]] = defaultdict(set)
     for name, dataset in {**parts, TEST_PART: test}.items():
         for image in dataset.images:
@@ -184,5 +179,5 @@ def _shared_pictures(parts: Mapping[str, FaceDataset], test: FaceDataset) -> Ite
             shared[tuple(sorted(sharers))] += 1
     for names, count in sorted(shared.items()):
         spoiled = "; scores flatter models that were trained on them" if TEST_PART in names else ""
-        pictures = count_words(count, "picture is", "pictures are")
+        pictures = wording.count_words(count, "picture is", "pictures are")
         yield f"{pictures} in {' and '.join(names)}{spoiled}"

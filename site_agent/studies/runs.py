@@ -21,16 +21,7 @@ from typing import Any, TypeVar
 
 from site_agent.datasets.gaze.records import GazeSamples, person_digest
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.runs.jobs import (
-    Job,
-    JobOutcome,
-    JobRecords,
-    Schedule,
-    digest_of,
-    do_jobs,
-    hold_folder,
-    write_json,
-)
+from site_agent.runs import jobs
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count
 
@@ -94,7 +85,7 @@ class Study:
             "versions": {**self.versions, "python": platform.python_version()},
             "repeat": list(self._conduct.repeat),
         }
-        write_json(self.folder / "study.json", content)
+        jobs.write_json(self.folder / "study.json", content)
 
     def do(
         self,
@@ -115,20 +106,22 @@ class Study:
         facts = {key: asdict(run) for key, run in runs.items()}  # type: ignore[call-overload]
         shared = {"schema": self._schema, "versions": self.versions}
         digests = {
-            key: digest_of({**shared, "run": facts[key], **depends(run)})
+            key: jobs.digest_of({**shared, "run": facts[key], **depends(run)})
             for key, run in runs.items()
         }
         place = self.folder / "runs"
         place.mkdir(exist_ok=True)
-        records = JobRecords(place, self._schema, digests, facts)
+        records = jobs.JobRecords(place, self._schema, digests, facts)
         kept = {} if self._conduct.redo else records.read_all()
 
-        def end(outcome: JobOutcome) -> None:
+        def end(outcome: jobs.JobOutcome) -> None:
             if outcome.state == "done":
                 self._conduct.on_run(outcome.key, outcome.took_s)
 
-        outcomes = do_jobs(
-            Schedule([Job(key, cost=cost(run)) for key, run in runs.items()], frozenset(kept)),
+        outcomes = jobs.do_jobs(
+            jobs.Schedule(
+                [jobs.Job(key, cost=cost(run)) for key, run in runs.items()], frozenset(kept)
+            ),
             self._pool,
             lambda job: Task(job.key, function, payload(runs[job.key])),
             kept=kept,
@@ -153,7 +146,7 @@ def open_study(folder: Path, schema: str, conduct: Conduct) -> Iterator[Study]:
     BusyError
         Another process is at work there.
     """
-    with hold_folder(folder, folder / ".study" / "lock", what="study"):
+    with jobs.hold_folder(folder, folder / ".study" / "lock", what="study"):
         file = folder / "study.json"
         if file.exists() and schema not in file.read_text(encoding="utf-8", errors="replace"):
             raise InvalidInputError(f"{folder} holds another study; choose another folder with -o")

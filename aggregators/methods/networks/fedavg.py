@@ -9,16 +9,7 @@ from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import CappedOptions, Combined, OptionsT, Progress
-from aggregators.methods.networks.updates import (
-    NetworkMethod,
-    Updates,
-    collect_updates,
-    find_differing_counters,
-    network_of,
-    pick_first,
-    stream_network,
-    warn_of_lone_mover,
-)
+from aggregators.methods.networks import updates as network_updates
 from aggregators.methods.sub_models import SubModels, cap_samples
 from aggregators.models import Float64, MergeInput, NetworkContribution
 
@@ -35,19 +26,19 @@ Average = Callable[[str, slice, Float64], Float64]
 """Takes an entry's name, a block and the updates (sites, numbers); returns (numbers,)."""
 
 
-class MeanMethod(NetworkMethod[OptionsT]):
+class MeanMethod(network_updates.NetworkMethod[OptionsT]):
     """Base of the methods that average contributions, or networks, by the weights of sites."""
 
-    def averaging(self, updates: Updates, weights: Float64) -> Average:  # noqa: ARG002
+    def averaging(self, updates: network_updates.Updates, weights: Float64) -> Average:  # noqa: ARG002
         """Return what averages a block."""
         return lambda _name, _block, rows: weighted_mean(rows, weights)
 
     def combine(
         self, sub_models: SubModels[MergeInput], options: OptionsT, _progress: Progress, /
     ) -> Combined:
-        updates = collect_updates(sub_models, self.name)
+        updates = network_updates.collect_updates(sub_models, self.name)
         if len(updates.sites) == 1 and updates.base is None:
-            return Combined(network_of(updates.sites[0]))
+            return Combined(network_updates.network_of(updates.sites[0]))
         weights = site_weights(updates, options)  # type: ignore[arg-type]
         average = self.averaging(updates, weights)
 
@@ -55,8 +46,12 @@ class MeanMethod(NetworkMethod[OptionsT]):
             require_numbers(updates, name, rows)
             return average(name, block, rows)
 
-        network = stream_network(updates, combine, pick_first(updates))
-        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
+        network = network_updates.stream_network(
+            updates, combine, network_updates.pick_first(updates)
+        )
+        warnings = network_updates.find_differing_counters(
+            updates
+        ) + network_updates.warn_of_lone_mover(updates, weights)
         return Combined(network, warnings)
 
 
@@ -80,7 +75,7 @@ class FedAvg(MeanMethod[MeanOptions]):
     options_type = MeanOptions
 
 
-def site_weights(updates: Updates, options: MeanOptions) -> Float64:
+def site_weights(updates: network_updates.Updates, options: MeanOptions) -> Float64:
     """Return the weight of each site: the given one, for contributions times their samples.
 
     Samples are capped; equal files of two sites are two of the numbers whose median is taken.
@@ -114,7 +109,7 @@ def weighted_mean(rows: Float64, weights: Float64) -> Float64:
     return total
 
 
-def require_numbers(updates: Updates, name: str, rows: Float64) -> None:
+def require_numbers(updates: network_updates.Updates, name: str, rows: Float64) -> None:
     """Raise `IncompatibleModelsError` for a site whose network holds NaN, or the mean would."""
     if not np.isnan(rows).any():
         return

@@ -11,26 +11,8 @@ from pydantic import Field
 
 from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import Combined, OptionsT, Progress
-from aggregators.methods.networks.fedavg import (
-    MeanOptions,
-    require_numbers,
-    site_weights,
-    weighted_mean,
-)
-from aggregators.methods.networks.updates import (
-    ComputedTensors,
-    NetworkMethod,
-    Updates,
-    collect_updates,
-    find_differing_counters,
-    numpy_type,
-    pick_first,
-    require_base,
-    require_same_entries,
-    split_state,
-    stream_network,
-    warn_of_lone_mover,
-)
+from aggregators.methods.networks import fedavg
+from aggregators.methods.networks import updates as network_updates
 from aggregators.methods.sub_models import SubModel, SubModels
 from aggregators.models import Float64, MergeInput, OptimiserState, StateDict, TensorInfo
 
@@ -40,14 +22,14 @@ _STATISTICS = ("running_mean", "running_var")
 Moments = Mapping[str, Float64]
 
 
-class FedAvgMOptions(MeanOptions):
+class FedAvgMOptions(fedavg.MeanOptions):
     """Options of FedAvgM."""
 
     eta: float = Field(default=1.0, gt=0, description="Server learning rate.")
     beta: float = Field(default=0.7, ge=0, lt=1, description="Decay of the momentum.")
 
 
-class AdaptiveOptions(MeanOptions):
+class AdaptiveOptions(fedavg.MeanOptions):
     """Options of the adaptive methods."""
 
     eta: float = Field(default=0.0003, gt=0, description="Server learning rate.")
@@ -69,7 +51,7 @@ class TwoBetasOptions(AdaptiveOptions):
     beta2: float = Field(default=0.99, ge=0, lt=1, description="Decay of the variance.")
 
 
-class _FedOpt(NetworkMethod[OptionsT]):
+class _FedOpt(network_updates.NetworkMethod[OptionsT]):
     """``w += step(mean of the updates, state)``, and a new state.
 
     The inputs are the base, contributions to it, and the state that was written with the base;
@@ -105,9 +87,9 @@ class _FedOpt(NetworkMethod[OptionsT]):
     def combine(
         self, sub_models: SubModels[MergeInput], options: Any, _progress: Progress, /
     ) -> Combined:
-        inputs, given = split_state(sub_models)
-        base = require_base(inputs, self.name)
-        updates = collect_updates(inputs, self.name)
+        inputs, given = network_updates.split_state(sub_models)
+        base = network_updates.require_base(inputs, self.name)
+        updates = network_updates.collect_updates(inputs, self.name)
         if updates.base is None:
             raise IncompatibleModelsError(
                 "number of contributions",
@@ -123,22 +105,28 @@ class _FedOpt(NetworkMethod[OptionsT]):
         if given is not None:
             _require_fitting(given, self.name, base, infos)
         state = given.model.moments if given else None
-        weights = site_weights(updates, options)
+        weights = fedavg.site_weights(updates, options)
         if given is not None:
             tau = given.model.tau
         else:
             relative = getattr(options, "tau", 0.0)
             tau = relative * _mean_update_rms(updates, weights) if relative else 0.0
         stepping = _Stepping(self, updates, options, weights, state, tau)
-        network = stream_network(updates, stepping.change, pick_first(updates))
-        moments = ComputedTensors(infos, lambda name: stepping.moment(*name.split("/", 1)))
-        warnings = find_differing_counters(updates) + warn_of_lone_mover(updates, weights)
+        network = network_updates.stream_network(
+            updates, stepping.change, network_updates.pick_first(updates)
+        )
+        moments = network_updates.ComputedTensors(
+            infos, lambda name: stepping.moment(*name.split("/", 1))
+        )
+        warnings = network_updates.find_differing_counters(
+            updates
+        ) + network_updates.warn_of_lone_mover(updates, weights)
         if given is None:
             warnings = (*warnings, f"no optimiser state was given: {self.name} begins anew")
         kept = OptimiserState(StateDict(moments, infos), self.name, "", tau)
         return Combined(network, warnings, kept)
 
-    def _moment_infos(self, updates: Updates) -> dict[str, TensorInfo]:
+    def _moment_infos(self, updates: network_updates.Updates) -> dict[str, TensorInfo]:
         return {
             f"{moment}/{name}": TensorInfo(
                 "F64" if updates.infos[name].dtype == "F64" else "F32", updates.infos[name].shape
@@ -247,7 +235,7 @@ class _Stepping:
     """
 
     method: _FedOpt[Any]
-    updates: Updates
+    updates: network_updates.Updates
     options: Any
     weights: Float64
     state: StateDict | None
@@ -258,8 +246,8 @@ class _Stepping:
         """Return the change of a block of the base."""
         if not np.isfinite(rows).all():
             rows = np.where(np.isfinite(rows), rows, np.nan)
-            require_numbers(self.updates, name, rows)
-        mean = weighted_mean(rows, self.weights)
+            fedavg.require_numbers(self.updates, name, rows)
+        mean = fedavg.weighted_mean(rows, self.weights)
         # A step could make a running variance negative.
         if name.endswith(_STATISTICS):
             return mean
@@ -276,7 +264,9 @@ class _Stepping:
         info = self.updates.infos[name]
         # A state that was read goes on with the same bits as one in memory, so both are rounded to
         # what the file stores.
-        stored_as = np.float64 if numpy_type(info.dtype) is np.float64 else np.float32
+        stored_as = (
+            np.float64 if network_updates.numpy_type(info.dtype) is np.float64 else np.float32
+        )
         entry = np.empty(info.shape, dtype=stored_as)
         flat = entry.reshape(-1)
         for block in self.updates.blocks(name):
@@ -297,7 +287,7 @@ class _Stepping:
         }
 
 
-def _mean_update_rms(updates: Updates, weights: Float64) -> float:
+def _mean_update_rms(updates: network_updates.Updates, weights: Float64) -> float:
     """Return the root mean square of the mean update, over all entries that are stepped."""
     squares, count = 0.0, 0
     for name in updates.float_names:
@@ -305,7 +295,7 @@ def _mean_update_rms(updates: Updates, weights: Float64) -> float:
             continue
         for block in updates.blocks(name):
             with np.errstate(invalid="ignore", over="ignore"):
-                mean = weighted_mean(updates.rows(name, block), weights)
+                mean = fedavg.weighted_mean(updates.rows(name, block), weights)
             # Not a dot product: how BLAS adds up depends on its threads.
             squares += float(np.square(mean).sum())
             count += len(mean)
@@ -336,4 +326,4 @@ def _require_fitting(
                 other_name=state.name,
                 hint="give the state that was written beside the base",
             )
-    require_same_entries(base.name, infos, state.name, found.moments.infos)
+    network_updates.require_same_entries(base.name, infos, state.name, found.moments.infos)

@@ -13,33 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from aggregators.errors import IncompatibleModelsError
+from aggregators import errors, models
 from aggregators.methods.contract import Combined, Progress
-from aggregators.methods.networks.fedavg import (
-    MeanOptions,
-    require_numbers,
-    site_weights,
-    weighted_mean,
-)
-from aggregators.methods.networks.masked_mean import MaskedMean
+from aggregators.methods.networks import fedavg, masked_mean
+from aggregators.methods.networks import updates as network_updates
 from aggregators.methods.networks.replies import reply_prefix
-from aggregators.methods.networks.updates import (
-    Updates,
-    collect_updates,
-    head_entries,
-    numpy_type,
-    split_state,
-)
 from aggregators.methods.sub_models import SubModels
-from aggregators.models import (
-    ClassStatistics,
-    Float64,
-    MergeInput,
-    NetworkContribution,
-    OptimiserState,
-    StateDict,
-    TensorInfo,
-)
 
 LEAST_WEIGHT = 0.001
 """A head with less weight in a mixture is left out."""
@@ -47,7 +26,7 @@ LEAST_WEIGHT = 0.001
 _RIDGE, _TOLERANCE, _DIGITS = 1e-10, 1e-13, 9
 
 
-class PacOptions(MeanOptions):
+class PacOptions(fedavg.MeanOptions):
     """Options of FedPAC."""
 
     lam: float = Field(
@@ -55,7 +34,7 @@ class PacOptions(MeanOptions):
     )
 
 
-class FedPac(MaskedMean[PacOptions]):
+class FedPac(masked_mean.MaskedMean[PacOptions]):
     """The network has the bytes of FedAvg; its state has prototypes, and a head for each site.
 
     The head of site i is ``sum_j a_j head_j``, where a minimises ``a' (diag(v) + D_i) a`` on the
@@ -78,17 +57,17 @@ class FedPac(MaskedMean[PacOptions]):
     replies: ClassVar[bool] = True
 
     def combine(
-        self, sub_models: SubModels[MergeInput], options: PacOptions, progress: Progress, /
+        self, sub_models: SubModels[models.MergeInput], options: PacOptions, progress: Progress, /
     ) -> Combined:
-        inputs, _ = split_state(sub_models)
+        inputs, _ = network_updates.split_state(sub_models)
         combined = super().combine(inputs, options, progress)
-        updates = collect_updates(inputs, self.name)
+        updates = network_updates.collect_updates(inputs, self.name)
         if updates.base is None:
             return combined
         statistics = [_statistics_of(site.model, site.name) for site in updates.sites]
         classes = max(len(each.counts) for each in statistics)
-        shares: Float64 = np.zeros((len(statistics), classes))
-        means: Float64 = np.zeros((len(statistics), classes, _features(statistics)))
+        shares: models.Float64 = np.zeros((len(statistics), classes))
+        means: models.Float64 = np.zeros((len(statistics), classes, _features(statistics)))
         for number, each in enumerate(statistics):
             shares[number, : len(each.counts)] = each.counts / each.counts.sum()
             means[number, : len(each.counts)] = each.means
@@ -97,23 +76,25 @@ class FedPac(MaskedMean[PacOptions]):
         variances = np.array([each.variance for each in statistics]) / copies
         references = (shares[:, :, None] * means).reshape(len(statistics), -1)
         weights = mixing_weights(references, variances)
-        tensors = _prototypes(means, shares * site_weights(updates, options)[:, None])
+        tensors = _prototypes(means, shares * fedavg.site_weights(updates, options)[:, None])
         infos = {
-            "prototypes": TensorInfo("F32", means.shape[1:]),
-            "known": TensorInfo("U8", (classes,)),
+            "prototypes": models.TensorInfo("F32", means.shape[1:]),
+            "known": models.TensorInfo("U8", (classes,)),
         }
-        for name in head_entries(updates.infos):
+        for name in network_updates.head_entries(updates.infos):
             for site, mixed in zip(updates.sites, _mix(updates, name, weights), strict=True):
                 tensors[reply_prefix(site.digest) + name] = mixed
                 infos[reply_prefix(site.digest) + name] = updates.infos[name]
-        state = OptimiserState(StateDict(tensors, infos), self.name, "")
+        state = models.OptimiserState(models.StateDict(tensors, infos), self.name, "")
         return Combined(combined.model, combined.warnings, state)
 
 
-def _statistics_of(model: StateDict | NetworkContribution, name: str) -> ClassStatistics:
-    found = model.statistics if isinstance(model, NetworkContribution) else None
+def _statistics_of(
+    model: models.StateDict | models.NetworkContribution, name: str
+) -> models.ClassStatistics:
+    found = model.statistics if isinstance(model, models.NetworkContribution) else None
     if found is None:
-        raise IncompatibleModelsError(
+        raise errors.IncompatibleModelsError(
             "statistics of classes",
             "those of a site's features",
             "none",
@@ -124,10 +105,10 @@ def _statistics_of(model: StateDict | NetworkContribution, name: str) -> ClassSt
     return found
 
 
-def _features(statistics: list[ClassStatistics]) -> int:
+def _features(statistics: list[models.ClassStatistics]) -> int:
     sizes = sorted({int(each.means.shape[1]) for each in statistics})
     if len(sizes) > 1:
-        raise IncompatibleModelsError(
+        raise errors.IncompatibleModelsError(
             "number of features",
             str(sizes[0]),
             str(sizes[1]),
@@ -137,7 +118,7 @@ def _features(statistics: list[ClassStatistics]) -> int:
     return sizes[0]
 
 
-def _prototypes(means: Float64, weights: Float64) -> dict[str, NDArray[Any]]:
+def _prototypes(means: models.Float64, weights: models.Float64) -> dict[str, NDArray[Any]]:
     """Return the weighted means of the classes over the sites, and which of them there are."""
     total, counted = np.zeros(means.shape[1:]), np.zeros(means.shape[1])
     for mean, weight in zip(means, weights, strict=True):
@@ -148,19 +129,21 @@ def _prototypes(means: Float64, weights: Float64) -> dict[str, NDArray[Any]]:
     return {"prototypes": total.astype(np.float32), "known": known.astype(np.uint8)}
 
 
-def _mix(updates: Updates, name: str, weights: Float64) -> Iterator[NDArray[Any]]:
+def _mix(
+    updates: network_updates.Updates, name: str, weights: models.Float64
+) -> Iterator[NDArray[Any]]:
     """Yield an entry of the last layer as it is mixed for each site."""
     info = updates.infos[name]
     whole = slice(0, math.prod(info.shape))
     rows, origin = updates.rows(name, whole), updates.origin(name, whole)
-    require_numbers(updates, name, rows)
+    fedavg.require_numbers(updates, name, rows)
     assert origin is not None, "only contributions to a base are mixed"
     for own in weights:
-        mixed = origin + weighted_mean(rows, own)
-        yield mixed.reshape(info.shape).astype(numpy_type(info.dtype))
+        mixed = origin + fedavg.weighted_mean(rows, own)
+        yield mixed.reshape(info.shape).astype(network_updates.numpy_type(info.dtype))
 
 
-def mixing_weights(references: Float64, variances: Float64) -> Float64:
+def mixing_weights(references: models.Float64, variances: models.Float64) -> models.Float64:
     """Return how much of each site's head every site takes.
 
     Parameters
@@ -178,7 +161,7 @@ def mixing_weights(references: Float64, variances: Float64) -> Float64:
     # D follows from distances alone, and these are exact for sites that are near to one another,
     # however far away a site that lies may be.
     distances = np.array([np.square(each - references).sum(axis=1) for each in references])
-    weights: Float64 = np.empty_like(distances)
+    weights: models.Float64 = np.empty_like(distances)
     for own, to in enumerate(distances):
         found = minimise_on_simplex(np.diag(variances) + (to[:, None] + to - distances) / 2)
         # Rounded, so that it does not matter in which order a library adds up.
@@ -188,7 +171,7 @@ def mixing_weights(references: Float64, variances: Float64) -> Float64:
     return weights
 
 
-def minimise_on_simplex(matrix: Float64) -> Float64:
+def minimise_on_simplex(matrix: models.Float64) -> models.Float64:
     """Return the a with ``a >= 0`` and ``sum(a) = 1`` for which ``a' M a`` is smallest.
 
     The minimum over some entries with weights of any sign is a linear system; entries that would
@@ -206,7 +189,7 @@ def minimise_on_simplex(matrix: Float64) -> Float64:
     # The minimum is not above the smallest number of the diagonal.
     scaled = matrix / diagonal.min(where=diagonal > 0, initial=math.inf) + _RIDGE * np.eye(size)
     chosen = [int(np.argmin(np.diag(scaled)))]
-    found: Float64 = np.zeros(size)
+    found: models.Float64 = np.zeros(size)
     found[chosen] = 1.0
     for _ in range(10 * size):
         gradient = (scaled * found).sum(axis=1)

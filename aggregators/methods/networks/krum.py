@@ -5,13 +5,7 @@ from pydantic import Field
 
 from aggregators.errors import OptionError
 from aggregators.methods.contract import MethodOptions, Progress
-from aggregators.methods.networks.updates import (
-    Updates,
-    holds_differences,
-    network_of,
-    pick_first,
-    stream_network,
-)
+from aggregators.methods.networks import updates as network_updates
 from aggregators.methods.networks.voting import RobustMethod, Votes
 from aggregators.models import Float64, NetworkContribution, StateDict
 
@@ -55,7 +49,7 @@ class Krum(RobustMethod[KrumOptions]):
         return _network_of_site(votes.updates, chosen)
 
 
-def squared_distances(updates: Updates, progress: Progress) -> Float64:
+def squared_distances(updates: network_updates.Updates, progress: Progress) -> Float64:
     """Return the squared distances between all updates, shape (sites, sites)."""
     count = len(updates.sites)
     distances: Float64 = np.zeros((count, count))
@@ -94,11 +88,13 @@ def _require_enough(sites: int, hostile: int) -> None:
         )
 
 
-def _network_of_site(updates: Updates, number: int) -> StateDict:
+def _network_of_site(updates: network_updates.Updates, number: int) -> StateDict:
     site = updates.sites[number]
     if not isinstance(site.model, NetworkContribution):
-        return network_of(site)
-    alone = Updates(updates.base, (site,))
-    if not holds_differences(site):
+        return network_updates.network_of(site)
+    alone = network_updates.Updates(updates.base, (site,))
+    if not network_updates.holds_differences(site):
         return StateDict(site.model.network.tensors, alone.infos, alone.metadata)
-    return stream_network(alone, lambda _name, _block, rows: rows[0], pick_first(alone))
+    return network_updates.stream_network(
+        alone, lambda _name, _block, rows: rows[0], network_updates.pick_first(alone)
+    )

@@ -14,19 +14,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from aggregators.methods.contract import Combined, OptionsT, Progress
-from aggregators.methods.networks.fedavg import (
-    Average,
-    FedAvg,
-    MeanMethod,
-    MeanOptions,
-    weighted_mean,
-)
+from aggregators.methods.networks import fedavg
 from aggregators.methods.networks.updates import Updates, require_base
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Float64, MergeInput, NetworkContribution
 
 
-class MaskedMean(MeanMethod[OptionsT]):
+class MaskedMean(fedavg.MeanMethod[OptionsT]):
     """``w = base + sum(n_k m_k d_k) / sum(n_k m_k)``, and the base where no site shares.
 
     ``d_k`` are the differences of a site, ``m_k`` is 1 where it shares a number. Without masks
@@ -45,7 +39,7 @@ class MaskedMean(MeanMethod[OptionsT]):
         require_base(sub_models, self.name)
         return super().combine(sub_models, options, progress)
 
-    def averaging(self, updates: Updates, weights: Float64) -> Average:
+    def averaging(self, updates: Updates, weights: Float64) -> fedavg.Average:
         # An entry is combined block by block, and its bits are unpacked as a whole.
         @lru_cache(maxsize=1)
         def entry_masks(name: str) -> list[NDArray[np.bool_] | None]:
@@ -53,7 +47,11 @@ class MaskedMean(MeanMethod[OptionsT]):
 
         def average(name: str, block: slice, rows: Float64) -> Float64:
             masks = _block_masks(entry_masks(name), block)
-            return weighted_mean(rows, weights) if masks is None else _mean(rows, masks, weights)
+            return (
+                fedavg.weighted_mean(rows, weights)
+                if masks is None
+                else _mean(rows, masks, weights)
+            )
 
         return average
 
@@ -88,13 +86,13 @@ def _mean(rows: Float64, masks: NDArray[np.bool_], weights: Float64) -> Float64:
     everyone = masks.all(axis=0)
     if everyone.any():
         # As FedAvg has it, to the last bit.
-        total[everyone] = weighted_mean(rows[:, everyone], weights)
+        total[everyone] = fedavg.weighted_mean(rows[:, everyone], weights)
         counted[everyone] = 1.0
     result: Float64 = np.divide(total, counted, out=np.zeros_like(total), where=counted > 0)
     return result
 
 
-class SitesOptions(MeanOptions):
+class SitesOptions(fedavg.MeanOptions):
     """Options of methods whose sites count the same, as in FedCPF's algorithm."""
 
     mean: Literal["samples", "sites"] = Field(
@@ -162,7 +160,7 @@ class FedSelect(MaskedMean[SelectOptions]):
     options_type = SelectOptions
 
 
-class FedPer(MaskedMean[MeanOptions]):
+class FedPer(MaskedMean[fedavg.MeanOptions]):
     """FedPer: the last layer of each site stays at home.
 
     Source: Arivazhagan et al. 2019, "Federated Learning with Personalization Layers".
@@ -170,21 +168,21 @@ class FedPer(MaskedMean[MeanOptions]):
 
     name = "fedper"
     summary = "mean of all layers but the last, which each site keeps"
-    options_type = MeanOptions
+    options_type = fedavg.MeanOptions
     same_parts = True
 
 
-class Local(MaskedMean[MeanOptions]):
+class Local(MaskedMean[fedavg.MeanOptions]):
     """Every site trains alone: the bar that training together has to pass."""
 
     name = "local"
     summary = "every site trains alone and shares nothing; for simulations and studies"
-    options_type = MeanOptions
+    options_type = fedavg.MeanOptions
 
     contribution = None
 
 
-class ProxOptions(MeanOptions):
+class ProxOptions(fedavg.MeanOptions):
     """Options of FedProx."""
 
     mu: float = Field(
@@ -192,7 +190,7 @@ class ProxOptions(MeanOptions):
     )
 
 
-class FedProx(FedAvg):
+class FedProx(fedavg.FedAvg):
     """FedAvg of sites whose loss has ``mu / 2`` times the squared distance from the base.
 
     Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks".

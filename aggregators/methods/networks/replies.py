@@ -31,14 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.formats.dlib_stream import Buffer
-from aggregators.formats.registry import encode_model
-from aggregators.formats.safetensors_file import (
-    SITE_ONLY,
-    TensorsFormat,
-    header_error,
-    require_metadata,
-)
+from aggregators.formats import dlib_stream, registry, safetensors_file
 from aggregators.methods.networks.class_statistics import LARGEST_FEATURE, MOST_CLASSES
 from aggregators.methods.networks.updates import head_entries, require_same_entries
 from aggregators.models import Float32, OptimiserState, StateDict, TensorInfo
@@ -79,17 +72,17 @@ def encode_reply(state: OptimiserState, contribution: str) -> bytes | None:
         return None
     names |= {name: name for name in _COMMON}
     return bytes(
-        encode_model(
+        registry.encode_model(
             StateDict(
                 {short: found.tensors[name] for name, short in names.items()},
                 {short: found.infos[name] for name, short in names.items()},
-                {"format": REPLY, "version": _VERSION, **SITE_ONLY},
+                {"format": REPLY, "version": _VERSION, **safetensors_file.SITE_ONLY},
             )
         )
     )
 
 
-def decode_reply(data: Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
+def decode_reply(data: dlib_stream.Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
     """Read a reply to a contribution to a network; whoever combined the round may lie.
 
     Parameters
@@ -97,9 +90,9 @@ def decode_reply(data: Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
     infos : mapping of str to TensorInfo
         The entries of the network.
     """
-    found = TensorsFormat().decode(data)
-    require_metadata(found.metadata, "format", REPLY)
-    require_metadata(found.metadata, "version", _VERSION)
+    found = safetensors_file.TensorsFormat().decode(data)
+    safetensors_file.require_metadata(found.metadata, "format", REPLY)
+    safetensors_file.require_metadata(found.metadata, "version", _VERSION)
     head = head_entries(infos)
     features = infos[head[0]].shape[1]
     classes = (*found.infos.get("known", TensorInfo("", ())).shape, 0)[0]
@@ -109,12 +102,14 @@ def decode_reply(data: Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
     }
     require_same_entries("a reply", wanted, "this one", found.infos)
     if not 1 <= classes <= MOST_CLASSES:
-        raise header_error("prototypes", f"{classes} classes", f"1 to {MOST_CLASSES}")
+        raise safetensors_file.header_error(
+            "prototypes", f"{classes} classes", f"1 to {MOST_CLASSES}"
+        )
     arrays = {name: np.array(found.tensors[name]) for name in wanted}
     for name, values in arrays.items():
         numbers = values.astype(np.float64)
         if not np.isfinite(numbers).all() or np.abs(numbers).max(initial=0) > LARGEST_FEATURE:
-            raise header_error(
+            raise safetensors_file.header_error(
                 name, "numbers out of range", f"finite ones of at most {LARGEST_FEATURE:g}"
             )
     prototypes = arrays["prototypes"]

@@ -57,13 +57,7 @@ from aggregators.formats.safetensors_file import (
     require_metadata_keys,
 )
 from aggregators.methods.contract import require_made_for
-from aggregators.methods.networks.class_statistics import (
-    STATISTICS,
-    check_statistics,
-    parse_statistics,
-    statistics_entries,
-)
-from aggregators.methods.networks.updates import FLOAT_DTYPES, ComputedTensors, require_same_entries
+from aggregators.methods.networks import class_statistics, updates
 from aggregators.models import NetworkContribution, OptimiserState, StateDict, TensorInfo
 
 NETWORK_CONTRIBUTION = "poolctl-network-contribution"
@@ -120,7 +114,7 @@ def contribution_as_network(contribution: NetworkContribution) -> StateDict:
         infos[_SHARED + name] = TensorInfo("U8", packed.shape)
     if contribution.statistics is not None:
         kinds = {"int64": "I64", "float32": "F32", "float64": "F64"}
-        for name, values in statistics_entries(contribution.statistics).items():
+        for name, values in class_statistics.statistics_entries(contribution.statistics).items():
             tensors[name] = values
             infos[name] = TensorInfo(kinds[values.dtype.name], values.shape)
     return StateDict(tensors, infos, metadata)
@@ -137,16 +131,16 @@ def _parse(network: StateDict) -> NetworkContribution:
     own = {
         name: info
         for name, info in network.infos.items()
-        if not name.startswith((_SHARED, STATISTICS))
+        if not name.startswith((_SHARED, class_statistics.STATISTICS))
     }
     return NetworkContribution(
-        network=StateDict(ComputedTensors(own, network.tensors.__getitem__), own),
+        network=StateDict(updates.ComputedTensors(own, network.tensors.__getitem__), own),
         holds=cast('Literal["values", "differences"]', holds),
         samples=_parse_samples(metadata["samples"]),
         base_digest=digest_in_metadata(metadata, "base"),
         settings=_parse_settings(metadata["settings"]),
         shared=_parse_shared(network, own),
-        statistics=parse_statistics(network),
+        statistics=class_statistics.parse_statistics(network),
     )
 
 
@@ -160,7 +154,7 @@ def _parse_shared(
         entry = entries.get(name.removeprefix(_SHARED))
         count = math.prod(entry.shape) if entry else 0
         wanted = TensorInfo("U8", ((count + 7) // 8,))
-        if entry is None or entry.dtype not in FLOAT_DTYPES or info != wanted:
+        if entry is None or entry.dtype not in updates.FLOAT_DTYPES or info != wanted:
             raise header_error(
                 f"tensor {name[:80]!r}",
                 f"{info.dtype} {list(info.shape)}",
@@ -174,7 +168,7 @@ def _parse_shared(
         packed = np.asarray(network.tensors[_SHARED + name], dtype=np.uint8)
         return np.unpackbits(packed, count=math.prod(shape)).astype(np.bool_).reshape(shape)
 
-    return cast("Mapping[str, NDArray[np.bool_]]", ComputedTensors(shared, unpack))
+    return cast("Mapping[str, NDArray[np.bool_]]", updates.ComputedTensors(shared, unpack))
 
 
 def _parse_samples(text: str) -> int:
@@ -315,8 +309,8 @@ def check_network_contribution(
     if contribution.holds != "differences":
         raise ContributionError(f"holds {contribution.holds}, expected differences from the base")
     infos = base.infos
-    require_same_entries("the base", infos, "the contribution", contribution.network.infos)
-    check_statistics(contribution.statistics, base, wanted=replies)
+    updates.require_same_entries("the base", infos, "the contribution", contribution.network.infos)
+    class_statistics.check_statistics(contribution.statistics, base, wanted=replies)
     changed = False
     for name, info in infos.items():
         difference = contribution.network.tensors[name].reshape(-1)
@@ -335,7 +329,7 @@ def check_network_contribution(
 
 def _check_numbers(name: str, info: TensorInfo, difference: Any, start: Any) -> None:
     """Refuse some of an entry's numbers; `difference` and `start` have shape (numbers,)."""
-    if info.dtype not in FLOAT_DTYPES:
+    if info.dtype not in updates.FLOAT_DTYPES:
         return
     if not np.isfinite(difference).all():
         raise ContributionError(

@@ -17,18 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.errors import IncompatibleModelsError
+from aggregators import errors, models
 from aggregators.formats.safetensors_file import SITE_ONLY
 from aggregators.methods.contract import AggregationMethod, ContributionKind, OptionsT
 from aggregators.methods.sub_models import SubModel, SubModels
-from aggregators.models import (
-    Float64,
-    MergeInput,
-    NetworkContribution,
-    OptimiserState,
-    StateDict,
-    TensorInfo,
-)
 
 FLOAT_DTYPES = frozenset({"F64", "F32", "F16", "BF16"})
 ARCHITECTURE_FIELDS = ("architecture", "architecture_version")
@@ -54,14 +46,14 @@ class NetworkMethod(AggregationMethod[OptionsT]):
         return "layout-" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def require_same_architecture(networks: Sequence[tuple[str, StateDict]]) -> None:
+def require_same_architecture(networks: Sequence[tuple[str, models.StateDict]]) -> None:
     """Raise `IncompatibleModelsError` if (name, network) differ in architecture from the first."""
     first_name, first = networks[0]
     for other_name, other in networks[1:]:
         for field in ARCHITECTURE_FIELDS:
             mine, theirs = first.metadata.get(field), other.metadata.get(field)
             if mine != theirs:
-                raise IncompatibleModelsError(
+                raise errors.IncompatibleModelsError(
                     field,
                     mine or "not stated",
                     theirs or "not stated",
@@ -72,15 +64,15 @@ def require_same_architecture(networks: Sequence[tuple[str, StateDict]]) -> None
 
 def require_same_entries(
     first_name: str,
-    first: Mapping[str, TensorInfo],
+    first: Mapping[str, models.TensorInfo],
     other_name: str,
-    other: Mapping[str, TensorInfo],
+    other: Mapping[str, models.TensorInfo],
 ) -> None:
     """Raise `IncompatibleModelsError` for the first entry in which two networks differ."""
     for name in [*first, *(name for name in other if name not in first)]:
         mine, theirs = first.get(name), other.get(name)
         if mine != theirs:
-            raise IncompatibleModelsError(
+            raise errors.IncompatibleModelsError(
                 f"entry {name!r}",
                 _describe(mine),
                 _describe(theirs),
@@ -89,7 +81,7 @@ def require_same_entries(
             )
 
 
-def common_metadata(networks: Iterable[StateDict]) -> dict[str, str]:
+def common_metadata(networks: Iterable[models.StateDict]) -> dict[str, str]:
     """Return the metadata that all networks share; of site-only ones, that they are."""
     shared: dict[str, str] | None = None
     marks: dict[str, str] = {}
@@ -105,13 +97,13 @@ def common_metadata(networks: Iterable[StateDict]) -> dict[str, str]:
     return dict(sorted({**(shared or {}), **marks}.items()))
 
 
-def _describe(info: TensorInfo | None) -> str:
+def _describe(info: models.TensorInfo | None) -> str:
     if info is None:
         return "absent"
     return f"{info.dtype} [{', '.join(str(size) for size in info.shape)}]"
 
 
-Site = SubModel[StateDict | NetworkContribution]
+Site = SubModel[models.StateDict | models.NetworkContribution]
 
 _BLOCK_NUMBERS = 1 << 17
 _COUNTER = "num_batches_tracked"
@@ -130,11 +122,11 @@ class Updates:
         Networks or contributions with equal entries.
     """
 
-    base: SubModel[StateDict] | None
+    base: SubModel[models.StateDict] | None
     sites: tuple[Site, ...]
 
     @property
-    def infos(self) -> Mapping[str, TensorInfo]:
+    def infos(self) -> Mapping[str, models.TensorInfo]:
         """Types and shapes of the entries."""
         return network_of(self.sites[0]).infos if self.base is None else self.base.model.infos
 
@@ -157,11 +149,11 @@ class Updates:
         step = max(1, _BLOCK_NUMBERS // (len(self.sites) + 1))
         return (slice(first, min(first + step, size)) for first in range(0, size, step))
 
-    def origin(self, name: str, block: slice) -> Float64 | None:
+    def origin(self, name: str, block: slice) -> models.Float64 | None:
         """Return a block of the base, or None without one."""
         return None if self.base is None else read_block(self.base.model, name, block)
 
-    def rows(self, name: str, block: slice) -> Float64:
+    def rows(self, name: str, block: slice) -> models.Float64:
         """Return the sites' differences from the base, without one their values.
 
         Returns
@@ -169,7 +161,7 @@ class Updates:
         float64, shape (sites, numbers)
         """
         origin = self.origin(name, block)
-        rows: Float64 = np.empty((len(self.sites), block.stop - block.start))
+        rows: models.Float64 = np.empty((len(self.sites), block.stop - block.start))
         for number, site in enumerate(self.sites):
             rows[number] = read_block(network_of(site), name, block)
             if origin is not None and not holds_differences(site):
@@ -178,28 +170,30 @@ class Updates:
         return rows
 
 
-def network_of(site: Site) -> StateDict:
+def network_of(site: Site) -> models.StateDict:
     """Return the entries that a site gives."""
     model = site.model
-    return model.network if isinstance(model, NetworkContribution) else model
+    return model.network if isinstance(model, models.NetworkContribution) else model
 
 
 def holds_differences(site: Site) -> bool:
     """Return whether a site gives differences from the base, not values."""
-    return isinstance(site.model, NetworkContribution) and site.model.holds == "differences"
+    return isinstance(site.model, models.NetworkContribution) and site.model.holds == "differences"
 
 
-def read_block(network: StateDict, name: str, block: slice) -> Float64:
+def read_block(network: models.StateDict, name: str, block: slice) -> models.Float64:
     """Return a part of an entry, flattened, in float64."""
     return network.tensors[name].reshape(-1)[block].astype(np.float64)
 
 
-def collect_updates(sub_models: SubModels[MergeInput], method: str) -> Updates:
+def collect_updates(sub_models: SubModels[models.MergeInput], method: str) -> Updates:
     """Return the inputs of a method as updates."""
-    known: SubModels[StateDict | NetworkContribution] = sub_models.narrow(
-        StateDict, NetworkContribution
+    known: SubModels[models.StateDict | models.NetworkContribution] = sub_models.narrow(
+        models.StateDict, models.NetworkContribution
     )
-    contributions = [item for item in known.given if isinstance(item.model, NetworkContribution)]
+    contributions = [
+        item for item in known.given if isinstance(item.model, models.NetworkContribution)
+    ]
     if not contributions:
         given = [(item.name, network_of(item)) for item in known.given]
         require_same_architecture(given)
@@ -210,7 +204,7 @@ def collect_updates(sub_models: SubModels[MergeInput], method: str) -> Updates:
     base = require_base(known, method)
     for item in contributions:
         if item.model.base_digest != base.digest:  # type: ignore[union-attr]
-            raise IncompatibleModelsError(
+            raise errors.IncompatibleModelsError(
                 "base",
                 base.digest[:16],
                 item.model.base_digest[:16],  # type: ignore[union-attr]
@@ -220,16 +214,16 @@ def collect_updates(sub_models: SubModels[MergeInput], method: str) -> Updates:
             )
         require_same_entries(base.name, base.model.infos, item.name, network_of(item).infos)
     sites = tuple(
-        item for item in known.in_sum_order if isinstance(item.model, NetworkContribution)
+        item for item in known.in_sum_order if isinstance(item.model, models.NetworkContribution)
     )
     return Updates(base, sites)
 
 
-def require_base(sub_models: SubModels[Any], method: str) -> SubModel[StateDict]:
+def require_base(sub_models: SubModels[Any], method: str) -> SubModel[models.StateDict]:
     """Return the only network, to which the other inputs belong."""
-    networks = [item for item in sub_models.given if isinstance(item.model, StateDict)]
+    networks = [item for item in sub_models.given if isinstance(item.model, models.StateDict)]
     if len(networks) != 1:
-        raise IncompatibleModelsError(
+        raise errors.IncompatibleModelsError(
             "number of networks",
             "1, the base",
             f"{len(networks)}",
@@ -242,7 +236,7 @@ def require_base(sub_models: SubModels[Any], method: str) -> SubModel[StateDict]
     return networks[0]
 
 
-def head_entries(infos: Mapping[str, TensorInfo]) -> tuple[str, ...]:
+def head_entries(infos: Mapping[str, models.TensorInfo]) -> tuple[str, ...]:
     """Return the names of the entries of a network's last layer, its weight first.
 
     It is the layer with the fewest outputs: an answer (yaw and pitch, or one map) has fewer
@@ -255,7 +249,7 @@ def head_entries(infos: Mapping[str, TensorInfo]) -> tuple[str, ...]:
     }
     found = [name for name, count in outputs.items() if count == min(outputs.values())]
     if len(found) != 1:
-        raise IncompatibleModelsError(
+        raise errors.IncompatibleModelsError(
             "last layer",
             "one layer with the fewest outputs",
             ", ".join(found) or "none",
@@ -269,12 +263,12 @@ def head_entries(infos: Mapping[str, TensorInfo]) -> tuple[str, ...]:
 
 
 def split_state(
-    sub_models: SubModels[MergeInput],
-) -> tuple[SubModels[MergeInput], SubModel[OptimiserState] | None]:
+    sub_models: SubModels[models.MergeInput],
+) -> tuple[SubModels[models.MergeInput], SubModel[models.OptimiserState] | None]:
     """Return the inputs without the optimiser's state, and that state."""
-    states = [item for item in sub_models.given if isinstance(item.model, OptimiserState)]
+    states = [item for item in sub_models.given if isinstance(item.model, models.OptimiserState)]
     if len(states) > 1:
-        raise IncompatibleModelsError(
+        raise errors.IncompatibleModelsError(
             "number of optimiser states",
             "at most 1",
             f"{len(states)}",
@@ -282,8 +276,10 @@ def split_state(
             other_name=", ".join(item.name for item in states),
         )
 
-    def others(items: tuple[SubModel[MergeInput], ...]) -> tuple[SubModel[MergeInput], ...]:
-        return tuple(item for item in items if not isinstance(item.model, OptimiserState))
+    def others(
+        items: tuple[SubModel[models.MergeInput], ...],
+    ) -> tuple[SubModel[models.MergeInput], ...]:
+        return tuple(item for item in items if not isinstance(item.model, models.OptimiserState))
 
     rest = replace(
         sub_models, given=others(sub_models.given), in_sum_order=others(sub_models.in_sum_order)
@@ -293,9 +289,9 @@ def split_state(
 
 def stream_network(
     updates: Updates,
-    combine: Callable[[str, slice, Float64], Float64],
+    combine: Callable[[str, slice, models.Float64], models.Float64],
     pick: Callable[[str], NDArray[np.generic]],
-) -> StateDict:
+) -> models.StateDict:
     """Return the network whose entries are the base, if any, plus a function of the updates.
 
     Parameters
@@ -321,19 +317,19 @@ def stream_network(
                 _require_finite(name, origin, flat[block])
         return entry
 
-    return StateDict(
+    return models.StateDict(
         ComputedTensors(updates.infos, compute), dict(updates.infos), dict(updates.metadata)
     )
 
 
-def _require_finite(name: str, origin: Float64, result: NDArray[Any]) -> None:
+def _require_finite(name: str, origin: models.Float64, result: NDArray[Any]) -> None:
     """Raise `IncompatibleModelsError` where a base's finite number would become NaN or infinite.
 
     Such a result is useless, and every later round on it as well. A base may hold infinities
     itself, in masks.
     """
     if bool((~np.isfinite(result) & np.isfinite(origin)).any()):
-        raise IncompatibleModelsError(
+        raise errors.IncompatibleModelsError(
             f"entry {name!r} of the result",
             "finite numbers",
             "infinities or NaN",
@@ -343,9 +339,9 @@ def _require_finite(name: str, origin: Float64, result: NDArray[Any]) -> None:
         )
 
 
-def update_norms(updates: Updates) -> Float64:
+def update_norms(updates: Updates) -> models.Float64:
     """Return the Euclidean norm of each update, over all floating-point entries."""
-    squares: Float64 = np.zeros(len(updates.sites))
+    squares: models.Float64 = np.zeros(len(updates.sites))
     for name in updates.float_names:
         for block in updates.blocks(name):
             rows = updates.rows(name, block)
@@ -359,7 +355,7 @@ LONE_MOVER = 0.8
 """Share of all changes, by weight and size, from which on a result is called one site's."""
 
 
-def warn_of_lone_mover(updates: Updates, weights: Float64) -> tuple[str, ...]:
+def warn_of_lone_mover(updates: Updates, weights: models.Float64) -> tuple[str, ...]:
     """Return a warning if nearly all that moves the base comes from one of several sites.
 
     Parameters
@@ -390,7 +386,7 @@ class ComputedTensors(Mapping[str, NDArray[np.generic]]):
     """Entries that are computed, or loaded, when read."""
 
     def __init__(
-        self, names: Mapping[str, TensorInfo], compute: Callable[[str], NDArray[np.generic]]
+        self, names: Mapping[str, models.TensorInfo], compute: Callable[[str], NDArray[np.generic]]
     ) -> None:
         self._names, self._compute = names, compute
 

@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 
 from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import Combined, OptionsT, Progress
-from aggregators.methods.networks.updates import (
-    NetworkMethod,
-    Updates,
-    collect_updates,
-    network_of,
-    stream_network,
-)
+from aggregators.methods.networks import updates as network_updates
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Float64, MergeInput, StateDict
 
@@ -32,7 +26,7 @@ class Votes:
         Number of sites whose updates are not finite; they count as hostile ones that were found.
     """
 
-    updates: Updates
+    updates: network_updates.Updates
     dropped: int
     warnings: tuple[str, ...]
 
@@ -41,7 +35,7 @@ class Votes:
         return len(self.updates.sites)
 
 
-class RobustMethod(NetworkMethod[OptionsT]):
+class RobustMethod(network_updates.NetworkMethod[OptionsT]):
     """Base of the methods that give each site one vote and withstand a few hostile ones."""
 
     needs_each = True
@@ -59,7 +53,7 @@ class RobustMethod(NetworkMethod[OptionsT]):
 
 def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
     """Return the finite updates, one for each site; weights and samples do not matter."""
-    updates = collect_updates(sub_models, method)
+    updates = network_updates.collect_updates(sub_models, method)
     # A copy is a vote of its own: two sites may honestly send the same file.
     given = tuple(
         replace(site, weight=1.0, copies=1) for site in updates.sites for _ in range(site.copies)
@@ -68,7 +62,9 @@ def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
     warnings = []
     if len({site.weight / site.copies for site in sub_models.given}) > 1:
         warnings.append(f"{method} counts sites: the weights change nothing")
-    finite = {site.digest for site in given if _is_finite(updates, network_of(site))}
+    finite = {
+        site.digest for site in given if _is_finite(updates, network_updates.network_of(site))
+    }
     kept = tuple(site for site in given if site.digest in finite)
     if not kept:
         raise IncompatibleModelsError(
@@ -79,7 +75,7 @@ def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
     return Votes(replace(updates, sites=kept), len(given) - len(kept), tuple(warnings))
 
 
-def _is_finite(updates: Updates, network: StateDict) -> bool:
+def _is_finite(updates: network_updates.Updates, network: StateDict) -> bool:
     return all(
         bool(np.isfinite(network.tensors[name].reshape(-1)[block]).all())
         for name in updates.float_names
@@ -92,12 +88,14 @@ def stream_votes(votes: Votes, combine: Callable[[Float64], Float64]) -> StateDi
     sites = votes.updates.sites
 
     def pick(name: str) -> NDArray[np.generic]:
-        values = np.stack([network_of(site).tensors[name] for site in sites])
+        values = np.stack([network_updates.network_of(site).tensors[name] for site in sites])
         # An honest value as long as fewer than half of the sites lie, which a mean is not.
         middle: NDArray[np.generic] = np.sort(values, axis=0)[(len(sites) - 1) // 2]
         return middle
 
-    return stream_network(votes.updates, lambda _name, _block, rows: combine(rows), pick)
+    return network_updates.stream_network(
+        votes.updates, lambda _name, _block, rows: combine(rows), pick
+    )
 
 
 def mean_within(rows: Float64) -> Float64:

@@ -32,16 +32,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from aggregators.errors import ConversionError, FormatError
-from aggregators.formats.dlib_stream import Buffer, view_bytes
-from aggregators.formats.registry import decode_file
-from aggregators.formats.safetensors_file import (
-    Contents,
-    digest_in_metadata,
-    header_error,
-    lay_out,
-    parse_safetensors,
-    require_metadata,
-)
+from aggregators.formats import dlib_stream, registry, safetensors_file
 from aggregators.methods.contract import MethodOptions, check_options, no_progress
 from aggregators.methods.joined_cascades import join_cascades
 from aggregators.models import Float32, LeafContribution, ShapePredictor, TensorInfo, UInt32
@@ -168,28 +159,32 @@ def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
 
 def read_contribution(path: Path | str) -> LeafContribution:
     """Read a contribution file; large arrays are mapped into memory."""
-    return decode_file(decode_contribution, path)
+    return registry.decode_file(decode_contribution, path)
 
 
-def decode_contribution(data: Buffer) -> LeafContribution:
+def decode_contribution(data: dlib_stream.Buffer) -> LeafContribution:
     """Read the bytes of a contribution; see `read_contribution`."""
-    contents = parse_safetensors(data)
-    require_metadata(contents.metadata, "format", LEAF_CONTRIBUTION)
-    require_metadata(contents.metadata, "version", _VERSION)
+    contents = safetensors_file.parse_safetensors(data)
+    safetensors_file.require_metadata(contents.metadata, "format", LEAF_CONTRIBUTION)
+    safetensors_file.require_metadata(contents.metadata, "version", _VERSION)
     if set(contents.entries) != {"changes", "counts"}:
-        raise header_error(
+        raise safetensors_file.header_error(
             "entries", ", ".join(sorted(contents.entries))[:200], "changes and counts"
         )
     changes = _entry(contents, "changes", "F32")
     counts = _entry(contents, "counts", "U32")
     if changes.ndim != 3 or changes.shape[2] != 2 or 0 in changes.shape:
-        raise header_error("changes", f"shape {changes.shape}", "(leaves, parts, 2)")
+        raise safetensors_file.header_error(
+            "changes", f"shape {changes.shape}", "(leaves, parts, 2)"
+        )
     if counts.shape != changes.shape[:1]:
-        raise header_error("counts", f"shape {counts.shape}", f"({changes.shape[0]},)")
+        raise safetensors_file.header_error(
+            "counts", f"shape {counts.shape}", f"({changes.shape[0]},)"
+        )
     contribution = LeafContribution(
         changes=cast("Float32", changes),
         counts=cast("UInt32", counts),
-        base_digest=digest_in_metadata(contents.metadata, "base"),
+        base_digest=safetensors_file.digest_in_metadata(contents.metadata, "base"),
         settings=_parse_settings(contents.metadata.get("settings", "")),
     )
     problem = _find_problem(contribution)
@@ -245,14 +240,14 @@ class ContributionWriter:
         self._write(counts.view(np.uint8))
         self.digest = self._hash.hexdigest()
 
-    def _write(self, content: Buffer) -> None:
-        view = view_bytes(content)
+    def _write(self, content: dlib_stream.Buffer) -> None:
+        view = dlib_stream.view_bytes(content)
         self._hash.update(view)
         self._file.write(view)
 
 
 def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any]) -> bytes:
-    header, _ = lay_out(
+    header, _ = safetensors_file.lay_out(
         {"changes": TensorInfo("F32", tuple(shape)), "counts": TensorInfo("U32", (shape[0],))},
         {
             "format": LEAF_CONTRIBUTION,
@@ -264,10 +259,10 @@ def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any
     return header
 
 
-def _entry(contents: Contents, name: str, dtype: str) -> NDArray[np.generic]:
+def _entry(contents: safetensors_file.Contents, name: str, dtype: str) -> NDArray[np.generic]:
     found = contents.entries[name].info.dtype
     if found != dtype:
-        raise header_error(name, f"type {found}", dtype)
+        raise safetensors_file.header_error(name, f"type {found}", dtype)
     return contents.array(name)
 
 
@@ -277,5 +272,7 @@ def _parse_settings(text: str) -> dict[str, Any]:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(step) for step in problem["loc"])
-        raise header_error("metadata settings", f"{where}: {problem['msg']}", "settings") from error
+        raise safetensors_file.header_error(
+            "metadata settings", f"{where}: {problem['msg']}", "settings"
+        ) from error
     return settings.shared()

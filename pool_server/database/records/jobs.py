@@ -8,16 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import (
-    BigKey,
-    DigestText,
-    JsonObject,
-    NameText,
-    Record,
-    now_utc,
-)
-from pool_server.database.records.people import SiteRecord, TokenRecord
-from pool_server.database.records.rounds import RoundRecord
+from pool_server.database.records import base, people, rounds
 
 # Uploads on their way into the pool, and merges that the pool makes in the background. Which
 # parts have arrived is asked of the storage, the one place that knows for certain.
@@ -25,7 +16,7 @@ from pool_server.database.records.rounds import RoundRecord
 UPLOAD_IS_OPEN = sa.text("state IN ('receiving', 'checking')")
 
 
-class UploadRecord(Record):
+class UploadRecord(base.Record):
     """An announced file and what its uploader says of it.
 
     `state` is ``receiving``, ``checking``, ``complete``, ``refused`` or ``expired``.
@@ -58,20 +49,20 @@ class UploadRecord(Record):
     id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"))
-    model_name: Mapped[NameText]
+    model_name: Mapped[base.NameText]
     purpose: Mapped[str] = mapped_column(
         sa.String(16), default="version", server_default=sa.text("'version'")
     )
     round_id: Mapped[int | None] = mapped_column(sa.ForeignKey("rounds.id"))
     secure_session_id: Mapped[int | None] = mapped_column(sa.ForeignKey("secure_sessions.id"))
     least_others: Mapped[int | None]
-    digest: Mapped[DigestText]
+    digest: Mapped[base.DigestText]
     size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
     part_bytes: Mapped[int] = mapped_column(sa.BigInteger)
     file_name: Mapped[str] = mapped_column(sa.String(255))
     description: Mapped[str] = mapped_column(sa.Text, default="")
-    labels: Mapped[JsonObject]
-    metrics: Mapped[JsonObject]
+    labels: Mapped[base.JsonObject]
+    metrics: Mapped[base.JsonObject]
     recipe: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
     card: Mapped[str] = mapped_column(sa.Text, default="", server_default=sa.text("''"))
     terms: Mapped[list[dict[str, str]]] = mapped_column(
@@ -85,18 +76,18 @@ class UploadRecord(Record):
     state: Mapped[str] = mapped_column(sa.String(16))
     claim_expires_at: Mapped[datetime | None]
     refusal: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     expires_at: Mapped[datetime]
     version_id: Mapped[int | None] = mapped_column(sa.ForeignKey("model_versions.id"))
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
-    token: Mapped[TokenRecord] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
+    token: Mapped[people.TokenRecord] = relationship(lazy="raise")
 
 
 JOB_IS_OPEN = sa.text("state IN ('queued', 'running')")
 
 
-class MergeJobRecord(Record):
+class MergeJobRecord(base.Record):
     """One merge in the background, and what became of it.
 
     `state` is ``queued``, ``running``, ``finished``, ``failed`` or ``cancelled``. A running job is
@@ -120,14 +111,14 @@ class MergeJobRecord(Record):
         ),
     )
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
     key: Mapped[str] = mapped_column(sa.String(16), unique=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
     created_by: Mapped[str] = mapped_column(sa.String(129))
-    round_id: Mapped[int | None] = mapped_column(sa.ForeignKey(RoundRecord.id))
-    model_name: Mapped[NameText]
-    request: Mapped[JsonObject]
+    round_id: Mapped[int | None] = mapped_column(sa.ForeignKey(rounds.RoundRecord.id))
+    model_name: Mapped[base.NameText]
+    request: Mapped[base.JsonObject]
     state: Mapped[str] = mapped_column(sa.String(16))
     progress: Mapped[float] = mapped_column(sa.Double, default=0.0)
     activity: Mapped[str] = mapped_column(sa.Text, default="")
@@ -135,14 +126,14 @@ class MergeJobRecord(Record):
     attempts: Mapped[int] = mapped_column(default=0)
     claimed_by: Mapped[str] = mapped_column(sa.String(64), default="")
     claim_expires_at: Mapped[datetime | None]
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     refusal: Mapped[dict[str, object] | None] = mapped_column(sa.JSON(none_as_null=True))
     version_id: Mapped[int | None] = mapped_column(sa.ForeignKey("model_versions.id"))
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
-    round: Mapped[RoundRecord | None] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
+    round: Mapped[rounds.RoundRecord | None] = relationship(lazy="raise")
 
 
 # The audit, which is only ever appended to, and events of sites.
@@ -153,7 +144,7 @@ FIRST_SITE = "admin"
 LOCAL_ACTOR = "command-line"
 
 
-class AuditRecord(Record):
+class AuditRecord(base.Record):
     """One act, written in the same transaction as the act itself.
 
     Names are copied, not referenced: the entry says what was true at the time. `actor_user` is
@@ -164,11 +155,11 @@ class AuditRecord(Record):
     __tablename__ = "audit"
     __table_args__ = (sa.Index(None, "subject"), sa.Index(None, "action", "at"))
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    at: Mapped[datetime] = mapped_column(default=now_utc)
-    actor_site: Mapped[NameText]
-    actor_token: Mapped[NameText]
-    actor_user: Mapped[NameText] = mapped_column(server_default=sa.text("''"))
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=base.now_utc)
+    actor_site: Mapped[base.NameText]
+    actor_token: Mapped[base.NameText]
+    actor_user: Mapped[base.NameText] = mapped_column(server_default=sa.text("''"))
     token_id: Mapped[str] = mapped_column(sa.String(32))
     # By somebody who sees all models, and not only what their site may see.
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
@@ -177,7 +168,7 @@ class AuditRecord(Record):
     action: Mapped[str] = mapped_column(sa.String(64))
     subject: Mapped[str] = mapped_column(sa.String(256))
     outcome: Mapped[str] = mapped_column(sa.String(32), default="done")
-    details: Mapped[JsonObject]
+    details: Mapped[base.JsonObject]
 
 
 def local_act(action: str, subject: str, **details: Any) -> dict[str, Any]:
@@ -202,17 +193,17 @@ def _system_user() -> str:
         return str(os.getuid())
 
 
-class EventRecord(Record):
+class EventRecord(base.Record):
     """Something that concerns one site; written in the transaction of the act itself."""
 
     __tablename__ = "events"
     __table_args__ = (sa.Index(None, "site_id", "id"),)
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    at: Mapped[datetime] = mapped_column(default=now_utc)
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=base.now_utc)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     kind: Mapped[str] = mapped_column(sa.String(64))
     subject: Mapped[str] = mapped_column(sa.String(256))
-    details: Mapped[JsonObject]
+    details: Mapped[base.JsonObject]
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")

@@ -11,31 +11,22 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
-from pool_server.database.records.base import (
-    BigKey,
-    DigestText,
-    JsonObject,
-    JsonStrings,
-    NameText,
-    Record,
-    now_utc,
-)
-from pool_server.database.records.people import SiteRecord, StatementRecord, TokenRecord
+from pool_server.database.records import base, people
 
 
-class AliasRecord(Record):
+class AliasRecord(base.Record):
     """``site/model@name`` means this version until the alias is moved."""
 
     __tablename__ = "aliases"
     __table_args__ = (sa.Index(None, "version_id"),)
 
     model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"), primary_key=True)
-    name: Mapped[NameText] = mapped_column(primary_key=True)
+    name: Mapped[base.NameText] = mapped_column(primary_key=True)
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
-    changed_at: Mapped[datetime] = mapped_column(default=now_utc)
+    changed_at: Mapped[datetime] = mapped_column(default=base.now_utc)
 
 
-class GrantRecord(Record):
+class GrantRecord(base.Record):
     """One listed site of a model; `rights` are those beyond seeing it."""
 
     __tablename__ = "grants"
@@ -43,12 +34,12 @@ class GrantRecord(Record):
 
     model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"), primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
-    rights: Mapped[JsonStrings]
+    rights: Mapped[base.JsonStrings]
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
 
 
-class ModelRecord(Record):
+class ModelRecord(base.Record):
     """``site/name``: all versions of it are of one kind.
 
     `visibility` is ``private`` (the own site), ``sites`` (those with a `GrantRecord`) or
@@ -61,18 +52,18 @@ class ModelRecord(Record):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
-    name: Mapped[NameText]
+    name: Mapped[base.NameText]
     kind: Mapped[str] = mapped_column(sa.String(16))
     visibility: Mapped[str] = mapped_column(
         sa.String(16), default="consortium", server_default=sa.text("'consortium'")
     )
-    rights: Mapped[JsonStrings] = mapped_column(
+    rights: Mapped[base.JsonStrings] = mapped_column(
         default=lambda: ["download", "merge"], server_default=sa.text("""'["download", "merge"]'""")
     )
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     deleted_at: Mapped[datetime | None]
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
     grants: Mapped[list[GrantRecord]] = relationship(lazy="raise")
 
 
@@ -90,7 +81,7 @@ def _number_of_row(context: Any) -> float | None:
     return number_in(context.get_current_parameters()["value"])
 
 
-class LabelRecord(Record):
+class LabelRecord(base.Record):
     """``key = value`` of one version.
 
     `number` is the value where that is a number, so that it can be compared as one; it is filled
@@ -104,25 +95,25 @@ class LabelRecord(Record):
     )
 
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
-    key: Mapped[NameText] = mapped_column(primary_key=True)
+    key: Mapped[base.NameText] = mapped_column(primary_key=True)
     value: Mapped[str] = mapped_column(sa.String(256))
     number: Mapped[float | None] = mapped_column(
         sa.Double, default=_number_of_row, onupdate=_number_of_row
     )
 
 
-class MetricRecord(Record):
+class MetricRecord(base.Record):
     """``name = value`` of one version; always finite."""
 
     __tablename__ = "metrics"
     __table_args__ = (sa.Index(None, "name", "value", "version_id"),)
 
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
-    name: Mapped[NameText] = mapped_column(primary_key=True)
+    name: Mapped[base.NameText] = mapped_column(primary_key=True)
     value: Mapped[float] = mapped_column(sa.Double)
 
 
-class TermRecord(Record):
+class TermRecord(base.Record):
     """One term of one version; `detail` says what the code leaves open (a site, a date, words).
 
     `inherited` terms came from the inputs of a merge and bind as the version's own do.
@@ -137,7 +128,7 @@ class TermRecord(Record):
     inherited: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
 
 
-class MergeKeyRecord(Record):
+class MergeKeyRecord(base.Record):
     """The key of one version under one aggregation method."""
 
     __tablename__ = "merge_keys"
@@ -148,17 +139,17 @@ class MergeKeyRecord(Record):
     key: Mapped[str] = mapped_column(sa.String(256))
 
 
-class RecipeRecord(Record):
+class RecipeRecord(base.Record):
     """The recipe that makes a version's file again, as the merge wrote it."""
 
     __tablename__ = "recipes"
 
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     method: Mapped[str] = mapped_column(sa.String(64))
-    document: Mapped[JsonObject]
+    document: Mapped[base.JsonObject]
 
 
-class ParentRecord(Record):
+class ParentRecord(base.Record):
     """One input of a recipe.
 
     Parents are known by digest, for the pool need not have them; the child's digest stands here
@@ -173,15 +164,15 @@ class ParentRecord(Record):
 
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    child_digest: Mapped[DigestText]
-    parent_digest: Mapped[DigestText]
+    child_digest: Mapped[base.DigestText]
+    parent_digest: Mapped[base.DigestText]
     weight: Mapped[float] = mapped_column(sa.Double)
     method: Mapped[str] = mapped_column(sa.String(64))
     # Family trees, terms and withdrawals follow it: the pool believes the recipe.
     followed: Mapped[bool] = mapped_column(default=True, server_default=sa.true())
 
 
-class ModelVersionRecord(Record):
+class ModelVersionRecord(base.Record):
     """One file of a model. A record exists only for a file that was checked and is stored.
 
     `state` is ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``deleted``. `id` grows
@@ -197,10 +188,10 @@ class ModelVersionRecord(Record):
         sa.Index(None, "state", "id"),
     )
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
     model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"))
     number: Mapped[int]
-    digest: Mapped[DigestText]
+    digest: Mapped[base.DigestText]
     size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
     kind: Mapped[str] = mapped_column(sa.String(16))
     format: Mapped[str] = mapped_column(sa.String(64))
@@ -212,7 +203,7 @@ class ModelVersionRecord(Record):
     )
     has_card: Mapped[bool] = column_property(card != "")
     # Privacy receipts by mode, as the site has sent them.
-    receipts: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
+    receipts: Mapped[base.JsonObject] = mapped_column(default=dict, deferred=True)
     state: Mapped[str] = mapped_column(
         sa.String(16), default="available", server_default=sa.text("'available'")
     )
@@ -221,12 +212,12 @@ class ModelVersionRecord(Record):
     state_changed_by: Mapped[str] = mapped_column(
         sa.String(129), default="", server_default=sa.text("''")
     )
-    fingerprint: Mapped[JsonObject]
+    fingerprint: Mapped[base.JsonObject]
     # Tensors, trees of each level: read only by who asks for one version.
-    fingerprint_lists: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    fingerprint_lists: Mapped[base.JsonObject] = mapped_column(default=dict, deferred=True)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
 
     model: Mapped[ModelRecord] = relationship(lazy="raise")
     labels: Mapped[list[LabelRecord]] = relationship(lazy="raise", order_by=LabelRecord.key)
@@ -240,7 +231,7 @@ class ModelVersionRecord(Record):
     )
     recipe: Mapped[RecipeRecord | None] = relationship(lazy="raise")
     parents: Mapped[list[ParentRecord]] = relationship(lazy="raise", order_by=ParentRecord.position)
-    statement: Mapped[StatementRecord | None] = relationship(lazy="raise")
+    statement: Mapped[people.StatementRecord | None] = relationship(lazy="raise")
     withdrawal: Mapped[WithdrawalRecord | None] = relationship(
         lazy="raise", back_populates="version"
     )
@@ -254,7 +245,7 @@ class ModelVersionRecord(Record):
     )
 
 
-class WithdrawalRecord(Record):
+class WithdrawalRecord(base.Record):
     """A version was withdrawn, once and for good.
 
     `reason` is a word of a fixed list, `effect` what it means for downloads: ``warn`` or
@@ -264,22 +255,22 @@ class WithdrawalRecord(Record):
     __tablename__ = "withdrawals"
     __table_args__ = (sa.Index(None, "digest"),)
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), unique=True)
-    digest: Mapped[DigestText]
+    digest: Mapped[base.DigestText]
     reason: Mapped[str] = mapped_column(sa.String(32))
     explanation: Mapped[str] = mapped_column(sa.Text, default="")
     effect: Mapped[str] = mapped_column(sa.String(16))
     # It does not reach the same file at other sites: one of them has made it of other models.
     own_only: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
 
     version: Mapped[ModelVersionRecord] = relationship(lazy="raise", back_populates="withdrawal")
 
 
-class WithdrawalFlagRecord(Record):
+class WithdrawalFlagRecord(base.Record):
     """A version holds, directly or through other merges, what was withdrawn."""
 
     __tablename__ = "withdrawal_flags"
@@ -287,12 +278,12 @@ class WithdrawalFlagRecord(Record):
 
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     withdrawal_id: Mapped[int] = mapped_column(sa.ForeignKey("withdrawals.id"), primary_key=True)
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
 
     withdrawal: Mapped[WithdrawalRecord] = relationship(lazy="raise")
 
 
-class SuccessorRecord(Record):
+class SuccessorRecord(base.Record):
     """A version was made again without what was withdrawn from it."""
 
     __tablename__ = "successors"
@@ -300,13 +291,13 @@ class SuccessorRecord(Record):
 
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
     successor_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"), primary_key=True)
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
 
     successor: Mapped[ModelVersionRecord] = relationship(lazy="raise", foreign_keys=[successor_id])
 
 
-class DownloadRecord(Record):
+class DownloadRecord(base.Record):
     """A site has asked for a version's bytes, once or more often.
 
     One row a site and version, written at the first time and then at most once a day: most
@@ -317,13 +308,13 @@ class DownloadRecord(Record):
     __table_args__ = (sa.Index(None, "site_id"),)
 
     version_id: Mapped[int] = mapped_column(sa.ForeignKey(ModelVersionRecord.id), primary_key=True)
-    site_id: Mapped[int] = mapped_column(sa.ForeignKey(SiteRecord.id), primary_key=True)
-    first_at: Mapped[datetime] = mapped_column(default=now_utc)
-    last_at: Mapped[datetime] = mapped_column(default=now_utc)
+    site_id: Mapped[int] = mapped_column(sa.ForeignKey(people.SiteRecord.id), primary_key=True)
+    first_at: Mapped[datetime] = mapped_column(default=base.now_utc)
+    last_at: Mapped[datetime] = mapped_column(default=base.now_utc)
 
 
 # Search entries: one row for each version, written by triggers of the database.
-class SearchEntryRecord(Record):
+class SearchEntryRecord(base.Record):
     """All that a version can be found by, beside its numbers.
 
     Only the triggers of the baseline migration write here: any statement that changes a version,
@@ -342,7 +333,7 @@ class SearchEntryRecord(Record):
     __table_args__ = (sa.Index(None, "sort_name"), {"info": {"is_derived": True}})
 
     version_id: Mapped[int] = mapped_column(
-        BigKey, sa.ForeignKey("model_versions.id", ondelete="CASCADE"), primary_key=True
+        base.BigKey, sa.ForeignKey("model_versions.id", ondelete="CASCADE"), primary_key=True
     )
     # In the order of its characters, whatever the language of the database.
     sort_name: Mapped[str] = mapped_column(
@@ -365,13 +356,13 @@ def is_index_of_search(name: str | None, *_more: object) -> bool:
     )
 
 
-class PictureRecord(Record):
+class PictureRecord(base.Record):
     """A drawing of a file; it can be made again at any time."""
 
     __tablename__ = "pictures"
     __table_args__ = ({"info": {"is_derived": True}},)
 
-    digest: Mapped[DigestText] = mapped_column(primary_key=True)
+    digest: Mapped[base.DigestText] = mapped_column(primary_key=True)
     size: Mapped[str] = mapped_column(sa.String(8), primary_key=True)
     media_type: Mapped[str] = mapped_column(sa.String(32))
     content: Mapped[bytes] = mapped_column(sa.LargeBinary)

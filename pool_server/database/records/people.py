@@ -7,33 +7,26 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import (
-    BigKey,
-    DigestText,
-    JsonObject,
-    NameText,
-    Record,
-    now_utc,
-)
+from pool_server.database.records import base
 
 
-class SiteRecord(Record):
+class SiteRecord(base.Record):
     """A lab. Its name is the first word of its models' addresses and never changes."""
 
     __tablename__ = "sites"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[NameText] = mapped_column(unique=True)
+    name: Mapped[base.NameText] = mapped_column(unique=True)
     display_name: Mapped[str] = mapped_column(sa.String(200), default="")
     contact: Mapped[str] = mapped_column(sa.String(200), default="")
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     # Bytes that all files of the site may take together; None: no limit.
     quota_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
     # A suspended site is refused with all its tokens; its models stay.
     suspended_at: Mapped[datetime | None]
 
 
-class UserRecord(Record):
+class UserRecord(base.Record):
     """A person at a site; the person's tokens never may more than the person.
 
     `role` is ``viewer``, ``contributor``, ``curator`` or ``admin`` and holds for the person's own
@@ -45,18 +38,18 @@ class UserRecord(Record):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
-    name: Mapped[NameText]
+    name: Mapped[base.NameText]
     display_name: Mapped[str] = mapped_column(sa.String(200), default="")
     email: Mapped[str] = mapped_column(sa.String(254), default="")
     role: Mapped[str] = mapped_column(sa.String(16))
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     disabled_at: Mapped[datetime | None]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
 
 
-class InvitationRecord(Record):
+class InvitationRecord(base.Record):
     """A secret that makes one user, once; only its SHA-256 is kept."""
 
     __tablename__ = "invitations"
@@ -67,7 +60,7 @@ class InvitationRecord(Record):
     email: Mapped[str] = mapped_column(sa.String(254), default="")
     role: Mapped[str] = mapped_column(sa.String(16))
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
     expires_at: Mapped[datetime]
     used_at: Mapped[datetime | None]
@@ -78,7 +71,7 @@ class InvitationRecord(Record):
     user: Mapped[UserRecord | None] = relationship(lazy="raise")
 
 
-class TokenRecord(Record):
+class TokenRecord(base.Record):
     """A named token of a site; of the secret only the SHA-256 is kept.
 
     `kind` is ``program`` or ``feed``; a feed token only reads the feed of its site's events.
@@ -102,13 +95,13 @@ class TokenRecord(Record):
 
     id: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
-    name: Mapped[NameText]
+    name: Mapped[base.NameText]
     kind: Mapped[str] = mapped_column(sa.String(16), default="program", server_default="program")
     role: Mapped[str] = mapped_column(sa.String(16))
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     scopes: Mapped[list[str] | None] = mapped_column(sa.JSON(none_as_null=True))
     secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     expires_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
@@ -117,7 +110,7 @@ class TokenRecord(Record):
     user: Mapped[UserRecord | None] = relationship(lazy="raise", secondary="user_tokens")
 
 
-class UserTokenRecord(Record):
+class UserTokenRecord(base.Record):
     """Whose a token is; those of machines belong to the site alone."""
 
     __tablename__ = "user_tokens"
@@ -127,7 +120,7 @@ class UserTokenRecord(Record):
     user_id: Mapped[int] = mapped_column(sa.ForeignKey("users.id"))
 
 
-class BrowserSessionRecord(Record):
+class BrowserSessionRecord(base.Record):
     """A person who is logged in with a browser: by a token, and as long as that is valid.
 
     The browser has the secret as a cookie; only its SHA-256 is kept. `proved_at` is when the
@@ -141,14 +134,14 @@ class BrowserSessionRecord(Record):
     secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
     token_id: Mapped[str] = mapped_column(sa.ForeignKey("tokens.id"))
     browser: Mapped[str] = mapped_column(sa.String(200), default="")
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    last_used_at: Mapped[datetime] = mapped_column(default=now_utc)
-    proved_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
+    last_used_at: Mapped[datetime] = mapped_column(default=base.now_utc)
+    proved_at: Mapped[datetime] = mapped_column(default=base.now_utc)
 
     token: Mapped[TokenRecord] = relationship(lazy="raise")
 
 
-class LoginLinkRecord(Record):
+class LoginLinkRecord(base.Record):
     """A secret in an address that logs a browser in once; only its SHA-256 is kept."""
 
     __tablename__ = "login_links"
@@ -161,7 +154,7 @@ class LoginLinkRecord(Record):
 # Keys, signed statements and evaluations.
 
 
-class EvaluationRecord(Record):
+class EvaluationRecord(base.Record):
     """Scores of a file, by digest, measured by one site on one data set.
 
     `dataset_digest` is equal for equal data sets, and reveals nothing of them. A later
@@ -172,19 +165,19 @@ class EvaluationRecord(Record):
     __tablename__ = "evaluations"
     __table_args__ = (sa.Index(None, "digest", "id"), sa.Index(None, "site_id", "id"))
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
-    digest: Mapped[DigestText]
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
+    digest: Mapped[base.DigestText]
     # The version that was named: its scores are shown only to those who may see it.
     version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     dataset: Mapped[str] = mapped_column(sa.String(128))
-    dataset_digest: Mapped[DigestText]
+    dataset_digest: Mapped[base.DigestText]
     split: Mapped[str] = mapped_column(sa.String(64), default="")
     protocol: Mapped[str] = mapped_column(sa.String(128), default="")
     images: Mapped[int | None] = mapped_column(sa.Integer)
     note: Mapped[str] = mapped_column(sa.Text, default="")
-    details: Mapped[JsonObject]
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    details: Mapped[base.JsonObject]
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
     token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
 
@@ -194,20 +187,20 @@ class EvaluationRecord(Record):
     )
 
 
-class EvaluationScoreRecord(Record):
+class EvaluationScoreRecord(base.Record):
     """``name = value`` of one evaluation, with its 95 % interval where one was measured."""
 
     __tablename__ = "evaluation_scores"
     __table_args__ = (sa.Index(None, "name", "value", "evaluation_id"),)
 
     evaluation_id: Mapped[int] = mapped_column(sa.ForeignKey("evaluations.id"), primary_key=True)
-    name: Mapped[NameText] = mapped_column(primary_key=True)
+    name: Mapped[base.NameText] = mapped_column(primary_key=True)
     value: Mapped[float] = mapped_column(sa.Double)
     low: Mapped[float | None] = mapped_column(sa.Double)
     high: Mapped[float | None] = mapped_column(sa.Double)
 
 
-class SiteKeyRecord(Record):
+class SiteKeyRecord(base.Record):
     """A public key with which a site signs; `id` is the SHA-256 of the raw key.
 
     `origin` is empty for a key that the site has proved to hold, and ``site@pool`` for one that
@@ -221,10 +214,10 @@ class SiteKeyRecord(Record):
 
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
     id: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
-    name: Mapped[NameText]
+    name: Mapped[base.NameText]
     public_key: Mapped[str] = mapped_column(sa.Text)
     origin: Mapped[str] = mapped_column(sa.String(320), default="", server_default=sa.text("''"))
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
     revoked_at: Mapped[datetime | None]
     revocation: Mapped[str] = mapped_column(sa.String(16), default="", server_default=sa.text("''"))
@@ -232,7 +225,7 @@ class SiteKeyRecord(Record):
     site: Mapped[SiteRecord] = relationship(lazy="raise")
 
 
-class StatementRecord(Record):
+class StatementRecord(base.Record):
     """A site's signed statement about a version: an in-toto statement in a DSSE envelope.
 
     `site_id` is the site of the version, which the key belongs to. `origin` is ``site@pool``
@@ -249,7 +242,7 @@ class StatementRecord(Record):
     site_id: Mapped[int]
     key_id: Mapped[str] = mapped_column(sa.String(64))
     origin: Mapped[str] = mapped_column(sa.String(320), default="", server_default=sa.text("''"))
-    envelope: Mapped[JsonObject]
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    envelope: Mapped[base.JsonObject]
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
 
     key: Mapped[SiteKeyRecord] = relationship(lazy="raise")

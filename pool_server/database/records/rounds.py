@@ -7,19 +7,10 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import (
-    BigKey,
-    DigestText,
-    JsonObject,
-    NameText,
-    Record,
-    now_utc,
-)
-from pool_server.database.records.models import ModelVersionRecord
-from pool_server.database.records.people import SiteRecord, TokenRecord
+from pool_server.database.records import base, models, people
 
 
-class RoundParticipantRecord(Record):
+class RoundParticipantRecord(base.Record):
     """One site of one round; `late_at` is when it came too late, if it did."""
 
     __tablename__ = "round_participants"
@@ -29,10 +20,10 @@ class RoundParticipantRecord(Record):
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
     late_at: Mapped[datetime | None]
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
 
 
-class RoundContributionRecord(Record):
+class RoundContributionRecord(base.Record):
     """The one contribution of a site to a round: a checked file, which is no model.
 
     The key lets a site contribute once, however many of its processes try at the same time.
@@ -50,19 +41,19 @@ class RoundContributionRecord(Record):
 
     round_id: Mapped[int] = mapped_column(sa.ForeignKey("rounds.id"), primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
-    digest: Mapped[DigestText]
+    digest: Mapped[base.DigestText]
     size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
     file_name: Mapped[str] = mapped_column(sa.String(255))
-    summary: Mapped[JsonObject]
+    summary: Mapped[base.JsonObject]
     least_others: Mapped[int]
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise", foreign_keys=[site_id])
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise", foreign_keys=[site_id])
 
 
-class RoundRecord(Record):
+class RoundRecord(base.Record):
     """One exchange: a base model, the sites that were asked, and what became of it.
 
     `key` is what the outside calls it; `id` grows with time and is what listings are paged by.
@@ -85,21 +76,21 @@ class RoundRecord(Record):
     __tablename__ = "rounds"
     __table_args__ = (sa.Index(None, "state", "id"), sa.Index(None, "state_digest"))
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
     key: Mapped[str] = mapped_column(sa.String(16), unique=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
     created_by: Mapped[str] = mapped_column(sa.String(129))
     base_version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
-    method: Mapped[NameText]
+    method: Mapped[base.NameText]
     method_version: Mapped[int]
     mode: Mapped[str] = mapped_column(sa.String(32))
-    options: Mapped[JsonObject]
+    options: Mapped[base.JsonObject]
     description: Mapped[str] = mapped_column(sa.Text, default="")
     number: Mapped[int]
     rounds_total: Mapped[int]
     predecessor_id: Mapped[int | None] = mapped_column(sa.ForeignKey("rounds.id"), unique=True)
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     deadline: Mapped[datetime]
     duration_s: Mapped[int]
     least_others: Mapped[int]
@@ -109,14 +100,14 @@ class RoundRecord(Record):
     ended_at: Mapped[datetime | None]
     ended_by: Mapped[str | None] = mapped_column(sa.String(129))
     result_version_id: Mapped[int | None] = mapped_column(sa.ForeignKey("model_versions.id"))
-    state_digest: Mapped[DigestText | None]
+    state_digest: Mapped[base.DigestText | None]
     state_size_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
-    base_version: Mapped[ModelVersionRecord] = relationship(
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
+    base_version: Mapped[models.ModelVersionRecord] = relationship(
         lazy="raise", foreign_keys=[base_version_id]
     )
-    result_version: Mapped[ModelVersionRecord | None] = relationship(
+    result_version: Mapped[models.ModelVersionRecord | None] = relationship(
         lazy="raise", foreign_keys=[result_version_id]
     )
     participants: Mapped[list[RoundParticipantRecord]] = relationship(lazy="raise")
@@ -129,7 +120,7 @@ class RoundRecord(Record):
     successor: Mapped[RoundRecord | None] = relationship(lazy="raise", back_populates="predecessor")
 
 
-class SecureParticipantRecord(Record):
+class SecureParticipantRecord(base.Record):
     """One site of one session: a lab, or an aggregation server."""
 
     __tablename__ = "secure_participants"
@@ -138,10 +129,10 @@ class SecureParticipantRecord(Record):
     session_id: Mapped[int] = mapped_column(sa.ForeignKey("secure_sessions.id"), primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
 
 
-class SecureSessionRecord(Record):
+class SecureSessionRecord(base.Record):
     """One session; `key` is the SHA-256 of `descriptor`.
 
     It is deleted, with all that belongs to it, some time after `ends_at`.
@@ -150,13 +141,13 @@ class SecureSessionRecord(Record):
     __tablename__ = "secure_sessions"
     __table_args__ = (sa.Index(None, "ends_at"), sa.Index(None, "round_id"))
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
     key: Mapped[str] = mapped_column(sa.String(64), unique=True)
     descriptor: Mapped[str] = mapped_column(sa.Text)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
     created_by: Mapped[str] = mapped_column(sa.String(129))
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     ends_at: Mapped[datetime]
     round_id: Mapped[int | None] = mapped_column(sa.ForeignKey("rounds.id"))
 
@@ -164,7 +155,7 @@ class SecureSessionRecord(Record):
     participants: Mapped[list[SecureParticipantRecord]] = relationship(lazy="raise")
 
 
-class SecurePostRecord(Record):
+class SecurePostRecord(base.Record):
     """A signed message; `id` grows in the order of arrival within a session."""
 
     __tablename__ = "secure_posts"
@@ -173,18 +164,18 @@ class SecurePostRecord(Record):
         sa.Index(None, "session_id", "id"),
     )
 
-    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
     session_id: Mapped[int] = mapped_column(sa.ForeignKey("secure_sessions.id"))
-    phase: Mapped[NameText]
+    phase: Mapped[base.NameText]
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     envelope: Mapped[str] = mapped_column(sa.Text)
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
 
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
+    site: Mapped[people.SiteRecord] = relationship(lazy="raise")
 
 
-class SecureFileRecord(Record):
+class SecureFileRecord(base.Record):
     """A file of one site in one session: a share that only a server can decrypt, or an opening."""
 
     __tablename__ = "secure_files"
@@ -192,7 +183,7 @@ class SecureFileRecord(Record):
 
     session_id: Mapped[int] = mapped_column(sa.ForeignKey("secure_sessions.id"), primary_key=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"), primary_key=True)
-    digest: Mapped[DigestText] = mapped_column(primary_key=True)
+    digest: Mapped[base.DigestText] = mapped_column(primary_key=True)
     size_bytes: Mapped[int] = mapped_column(sa.BigInteger)
-    created_at: Mapped[datetime] = mapped_column(default=now_utc)
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
+    token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))

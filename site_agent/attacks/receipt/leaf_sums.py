@@ -12,14 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.methods.refitting import (
-    RefitSettings,
-    SiteFaces,
-    contribute,
-    forest_digest,
-    read_contribution,
-    thin_base,
-)
+from aggregators.methods import refitting
 from aggregators.models import CascadeLevel, Float32, Float64, LeafContribution, ShapePredictor
 from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score
@@ -62,13 +55,13 @@ def attack_leaf_sums(
     InvalidInputError
         The artifact is no contribution of leaf sums, or was made to another base.
     """
-    sent = read_sent(artifact, read_contribution)
-    if sent.base_digest != forest_digest(base):
+    sent = read_sent(artifact, refitting.read_contribution)
+    if sent.base_digest != refitting.forest_digest(base):
         raise InvalidInputError(f"{artifact}: not made to the base that --base names")
     sides, names = sides.complete(base.initial_shape)
-    rules = RefitSettings.model_validate(dict(sent.settings))
+    rules = refitting.RefitSettings.model_validate(dict(sent.settings))
     unguarded = rules.model_copy(update={"min_faces": 1, "starts": 1, "jitter": 0.0})
-    leaky = contribute(base, _load(sides, base, most=None), unguarded, threads=1)
+    leaky = refitting.contribute(base, _load(sides, base, most=None), unguarded, threads=1)
     yield AttackFinding(
         name="leaves with few faces",
         measure=f"share of sent leaves that may rest on fewer than {FEW_FACES} faces",
@@ -81,9 +74,11 @@ def attack_leaf_sums(
     shapes = sides.own.shapes(names), sides.others.shapes(names)
     persons = np.concatenate([sides.own.persons, sides.others.persons])
     is_own = np.arange(len(persons)) < len(sides.own)
-    found = _recover(sent, thin_base(base, rules.thin), np.concatenate(shapes))
+    found = _recover(sent, refitting.thin_base(base, rules.thin), np.concatenate(shapes))
     camera = build_camera(base.initial_shape, _OUTSIDE)
-    shown = contribute(camera, _load(sides, base, most=None), _on_camera(unguarded), threads=1)
+    shown = refitting.contribute(
+        camera, _load(sides, base, most=None), _on_camera(unguarded), threads=1
+    )
     control = _recover(shown, camera, np.concatenate(shapes))
     yield AttackFinding(
         name="landmarks recovered from residuals",
@@ -142,17 +137,20 @@ def _gain(
     return mean_over_persons(own.gain, persons[is_own], seed)
 
 
-def _on_camera(settings: RefitSettings) -> RefitSettings:
+def _on_camera(settings: refitting.RefitSettings) -> refitting.RefitSettings:
     """Return settings of a fit to a camera, which has one level; leaves hardly move."""
     return settings.model_copy(update={"thin": None, "nu": 0.001, "mode": "one-shot"})
 
 
 def _photograph_faces(
-    camera: ShapePredictor, faces: SiteFaces, rules: RefitSettings, unguarded: RefitSettings
+    camera: ShapePredictor,
+    faces: refitting.SiteFaces,
+    rules: refitting.RefitSettings,
+    unguarded: refitting.RefitSettings,
 ) -> AttackFinding:
     shares = []
     for settings in (rules, unguarded):
-        pictures, _ = develop(contribute(camera, faces, _on_camera(settings), threads=1))
+        pictures, _ = develop(refitting.contribute(camera, faces, _on_camera(settings), threads=1))
         seen = [_is_seen(face, pictures) for face in photograph(faces)]
         shares.append(share_of(sum(seen), len(seen)))
     return AttackFinding(
@@ -175,7 +173,7 @@ def _is_seen(face: Float64, pictures: Float64) -> bool:
     return False
 
 
-def _load(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> SiteFaces:
+def _load(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> refitting.SiteFaces:
     from site_agent.refinement import load_site
 
     own = sides.own if most is None else sides.own.first(most)
@@ -240,7 +238,7 @@ def develop(contribution: LeafContribution) -> tuple[Float64, Float64]:
     return pictures.reshape(-1, SIZE, SIZE), known
 
 
-def photograph(faces: SiteFaces) -> Float64:
+def photograph(faces: refitting.SiteFaces) -> Float64:
     """Return the true pictures that a camera should recover: (faces, SIZE, SIZE) grey values."""
     pictures = np.empty((faces.face_count, SIZE**2))
     for face, box in enumerate(faces.boxes):

@@ -15,22 +15,7 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score
-from site_agent.attacks.dualview import (
-    InversionSettings,
-    Victims,
-    fit_embedding,
-    fit_prior,
-    reconstruct,
-)
-from site_agent.attacks.gradients import build_imprint, decode_pictures, read_inputs
-from site_agent.attacks.leaks import (
-    Float64,
-    Leak,
-    LeakedRound,
-    Losses,
-    apply_update,
-    leak_of_network,
-)
+from site_agent.attacks import dualview, gradients, leaks, reidentification
 from site_agent.attacks.membership import (
     Candidates,
     ShadowLosses,
@@ -39,7 +24,6 @@ from site_agent.attacks.membership import (
     probe_membership,
 )
 from site_agent.attacks.receipt.findings import auc_of, membership, read_sent, share_of
-from site_agent.attacks.reidentification import update_cosines
 from site_agent.attacks.scores import MemberScores, separation
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.errors import InvalidInputError
@@ -101,7 +85,7 @@ class _Attacker:
         """Return the scores of samples by each attack on membership."""
         networks, shadow = self._references
         references = np.array([candidates.losses.of(each) for each in networks])
-        leak = leak_of_network(self.base, network)
+        leak = leaks.leak_of_network(self.base, network)
         return probe_membership(leak, candidates, shadow=shadow, references=references)
 
     def chances(self, candidates: Candidates) -> dict[str, float]:
@@ -140,7 +124,7 @@ class _Attacker:
         made = [self.train(mine, f"as {name}") for name, mine in zip(names, pictures, strict=True)]
         one = self.train(pictures[0], "control of one person")
         seen = [network, one]
-        scores = {"updates": update_cosines(self.base, seen, made, centre=made)}
+        scores = {"updates": reidentification.update_cosines(self.base, seen, made, centre=made)}
         public = self.sides.public
         if public is not None and len(np.unique(public.person)) >= _FEWEST_SHADOWS:
             scores["pictures by DualView"] = self._likenesses(seen, pictures, public)
@@ -155,7 +139,7 @@ class _Attacker:
 
     def _likenesses(
         self, seen: Sequence[StateDict], gallery: list[GazeSamples], public: GazeSamples
-    ) -> Float64:
+    ) -> leaks.Float64:
         """Return how alike pictures made of networks are to persons: (networks, persons)."""
         names = np.unique(public.person)[:_MOST_CANDIDATES]
         known = _by_person(public, names)
@@ -163,14 +147,16 @@ class _Attacker:
             name: self.train(mine, f"shadow {name}")
             for name, mine in zip(names, known, strict=True)
         }
-        prior, embedding = fit_prior(public.patches), fit_embedding(public)
+        prior, embedding = dualview.fit_prior(public.patches), dualview.fit_embedding(public)
         codes = np.array([prior.encode(mine.patches).mean(axis=0) for mine in known])
-        settings = InversionSettings(seed=self.seed)
+        settings = dualview.InversionSettings(seed=self.seed)
         rows = []
         for network in seen:
-            leak = Leak("artifact", (LeakedRound(self.base, {"site": network}),))
-            victims = Victims(["site"], predict_from_updates(leak, ["site"], shadow, codes))
-            pictures = reconstruct(leak, victims, prior, public, settings)
+            leak = leaks.Leak("artifact", (leaks.LeakedRound(self.base, {"site": network}),))
+            victims = dualview.Victims(
+                ["site"], predict_from_updates(leak, ["site"], shadow, codes)
+            )
+            pictures = dualview.reconstruct(leak, victims, prior, public, settings)
             rows.append(embedding.similarities(pictures, gallery)[0])
         return np.array(rows)
 
@@ -187,7 +173,7 @@ class _Attacker:
             halves.append(np.isin(public.person, chosen))
             mine = public[halves[-1]]
             networks.append(self.train(mine, f"reference {number}"))
-        known = Losses(public).of_leak(leak_of_network(self.base, networks[0]))
+        known = leaks.Losses(public).of_leak(leaks.leak_of_network(self.base, networks[0]))
         return networks, ShadowLosses(known, halves[0])
 
 
@@ -242,7 +228,9 @@ def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[Atta
     controls = attacker.memberships(leaky, Candidates.of(memorised, others))
     few = _thin(sides.own, _FEW_SAMPLES)
     stepped = _train(base, few, _ONE_STEP, "control of one step", guarded=False)
-    one_step = probe_membership(leak_of_network(base, stepped), Candidates.of(few, sides.others))
+    one_step = probe_membership(
+        leaks.leak_of_network(base, stepped), Candidates.of(few, sides.others)
+    )
     controls |= {name: one_step[name] for name in _GRADIENT_ATTACKS}
     chances = attacker.chances(candidates)
     for name, scores in found.items():
@@ -270,7 +258,7 @@ def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:
 
 def _attack_by_shadows(attacker: _Attacker, network: StateDict, shadows: int) -> AttackFinding:
     base, sides, seed = attacker.base, attacker.sides, attacker.seed
-    leak = leak_of_network(base, network)
+    leak = leaks.leak_of_network(base, network)
     found = probe_by_shadows(
         leak, sides.own, sides.others, attacker.train, count=shadows, seed=seed
     )
@@ -279,7 +267,7 @@ def _attack_by_shadows(attacker: _Attacker, network: StateDict, shadows: int) ->
         return _train(base, samples, _OVERFITTING, name, guarded=False)
 
     memorised = _thin(sides.own, _DECODED_SAMPLES * 4)
-    leaky = leak_of_network(base, overfit(memorised, "control"))
+    leaky = leaks.leak_of_network(base, overfit(memorised, "control"))
     others = _thin(sides.others, len(memorised))
     control = probe_by_shadows(leaky, memorised, others, overfit, count=shadows, seed=seed)
     return membership(
@@ -292,12 +280,12 @@ def _read_pictures(attacker: _Attacker, changes: Changes) -> Iterator[AttackFind
     """Read pictures from single rows, as after one step, and from differences of equal rows."""
     base, sides = attacker.base, attacker.sides
     public = sides.others if sides.public is None else sides.public
-    camera_base = build_imprint(base, public, attacker.seed)
+    camera_base = gradients.build_imprint(base, public, attacker.seed)
     if camera_base is None:
         return
     few = _thin(sides.own, _DECODED_SAMPLES)
-    shown = read_inputs(base, changes, sides.own)
-    made = decode_pictures(base, shown, sides.own).values()
+    shown = gradients.read_inputs(base, changes, sides.own)
+    made = gradients.decode_pictures(base, shown, sides.own).values()
     words = "no picture was read"
     if made:
         words = (
@@ -314,9 +302,9 @@ def _read_pictures(attacker: _Attacker, changes: Changes) -> Iterator[AttackFind
             entry: np.subtract(leaky.tensors[entry], control_base.tensors[entry])
             for entry in base.infos
         }
-        found = shown if camera else read_inputs(base, changes, sides.own, camera=False)
-        control = read_inputs(control_base, leaked, few, camera=camera)
-        chance = read_inputs(base, changes, sides.others, camera=camera)
+        found = shown if camera else gradients.read_inputs(base, changes, sides.own, camera=False)
+        control = gradients.read_inputs(control_base, leaked, few, camera=camera)
+        chance = gradients.read_inputs(base, changes, sides.others, camera=camera)
         yield AttackFinding(
             name=name, measure="share of the training pictures",
             found=share_of(len(found), len(sides.own)), chance=len(chance) / len(sides.others),
@@ -378,16 +366,16 @@ def _train(
     made = train_contribution(
         base, "0" * 64, samples, training, site=name, round_number=1, guarded=guarded
     )
-    return apply_update(base, made)
+    return leaks.apply_update(base, made)
 
 
 def _apply_sent(base: StateDict, sent: NetworkContribution) -> StateDict:
     if sent.holds == "differences":
-        return apply_update(base, sent)
+        return leaks.apply_update(base, sent)
     return StateDict(dict(sent.network.tensors), dict(base.infos), base.metadata)
 
 
-def _change(sent: NetworkContribution, base: StateDict, name: str) -> Float64:
+def _change(sent: NetworkContribution, base: StateDict, name: str) -> leaks.Float64:
     values = np.asarray(sent.network.tensors[name], dtype=np.float64)
     before = np.asarray(base.tensors[name], dtype=np.float64)
     return values if sent.holds == "differences" else values - before

@@ -8,17 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pool_server.wire.cards import AttackFinding
+from site_agent.attacks import smashed
 from site_agent.attacks.receipt.findings import mean_over_persons, share_of
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.probing import ProbedReceipt, make_receipt, require_persons_apart
-from site_agent.attacks.smashed import (
-    ATTACKERS,
-    AttackedPart,
-    InversionSettings,
-    attack_pictures,
-    attack_smashed_data,
-    sheet_of,
-)
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.networks import predict_gaze, read_network, to_module
 from site_agent.split.cuts import find_cut, split_network
@@ -26,7 +19,11 @@ from site_agent.split.noise import SmashedNoise
 
 
 def probe_smashed_data(
-    path: Path, cut_name: str, noise: SmashedNoise, sides: GazeSides, settings: InversionSettings
+    path: Path,
+    cut_name: str,
+    noise: SmashedNoise,
+    sides: GazeSides,
+    settings: smashed.InversionSettings,
 ) -> ProbedReceipt:
     """Attack the smashed data of a site's images.
 
@@ -47,24 +44,24 @@ def probe_smashed_data(
     module = to_module(network, str(path))
     cut = find_cut(network.metadata["architecture"], cut_name)
     victims, shadow = sides.own, sides.others
-    found = attack_smashed_data(
+    found = smashed.attack_smashed_data(
         split_network(network, cut).client, cut, shadow, victims, noise, settings=settings,
         estimate=lambda pictures, head: predict_gaze(module, pictures, head),
     )  # fmt: skip
-    control = attack_pictures(shadow, victims, settings)
+    control = smashed.attack_pictures(shadow, victims, settings)
     receipt = make_receipt(
         path, "smashed-data", list(_findings(found, control, victims, settings.seed)),
         (victims.person, shadow.person), seed=settings.seed, started=started,
     )  # fmt: skip
     receipt.protection = f"{noise.words(settings.releases).capitalize()}."
     caption = "The eyes; what attackers A, B and C made of them; the mean eye of other persons"
-    return ProbedReceipt(receipt, {caption: sheet_of(found)})
+    return ProbedReceipt(receipt, {caption: smashed.sheet_of(found)})
 
 
 def _findings(
-    found: AttackedPart, control: AttackedPart, victims: GazeSamples, seed: int
+    found: smashed.AttackedPart, control: smashed.AttackedPart, victims: GazeSamples, seed: int
 ) -> Iterator[AttackFinding]:
-    for attacker in ATTACKERS:
+    for attacker in smashed.ATTACKERS:
         own, best = found.results[attacker], control.results[attacker]
         yield AttackFinding(
             name=f"attacker {attacker}: gain over the mean eye",

@@ -16,21 +16,14 @@ from aggregators.models import FhogDetector, ShapePredictor
 from aggregators.pictures import hog_picture, png_bytes
 from aggregators.predictors import LandmarkPredictor, to_grey
 from pool_server.wire.cards import AttackFinding
+from site_agent import datasets
 from site_agent.attacks.leaks import Float64
 from site_agent.attacks.receipt.findings import membership
 from site_agent.attacks.scores import MemberScores
-from site_agent.datasets import (
-    AnnotatedImage,
-    FaceBox,
-    FaceDataset,
-    find_model_parts,
-    part_names,
-    parts_array,
-)
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.images import read_image
 
-GroupOf = Callable[[AnnotatedImage], str]
+GroupOf = Callable[[datasets.AnnotatedImage], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +38,7 @@ class KnownFaces:
         In the order of ``dataset.boxes()``.
     """
 
-    dataset: FaceDataset
+    dataset: datasets.FaceDataset
     persons: NDArray[np.str_]
 
     def __len__(self) -> int:
@@ -62,7 +55,7 @@ class KnownFaces:
         keep[np.linspace(0, len(self) - 1, min(most, len(self))).astype(int)] = True
         return self._choose(keep)
 
-    def images(self) -> Iterator[tuple[NDArray[np.uint8], tuple[FaceBox, ...]]]:
+    def images(self) -> Iterator[tuple[NDArray[np.uint8], tuple[datasets.FaceBox, ...]]]:
         """Yield each image in grey with its faces."""
         for image in self.dataset.images:
             yield to_grey(read_image(image.path, apply_orientation=False)), image.boxes
@@ -70,7 +63,7 @@ class KnownFaces:
     def shapes(self, names: Sequence[str]) -> Float64:
         """Return the landmarks in box coordinates, shape (faces, parts, 2)."""
         return np.array(
-            [in_box(parts_array(box, names), box) for _, box in self.dataset.boxes()]
+            [in_box(datasets.parts_array(box, names), box) for _, box in self.dataset.boxes()]
         ).reshape(-1, len(names), 2)
 
     def _choose(self, keep: NDArray[np.bool_]) -> KnownFaces:
@@ -98,7 +91,7 @@ class FaceSides:
         InvalidInputError
             Either side has fewer than 2 such faces.
         """
-        names, _ = find_model_parts(part_names(self.own.dataset), initial_shape)
+        names, _ = datasets.find_model_parts(datasets.part_names(self.own.dataset), initial_shape)
         if len(names) != len(initial_shape):
             raise InvalidInputError(
                 f"the model places {len(initial_shape)} landmarks, which the faces do not have"
@@ -109,7 +102,7 @@ class FaceSides:
         return sides, names
 
 
-def know_faces(dataset: FaceDataset, person_of: GroupOf) -> KnownFaces:
+def know_faces(dataset: datasets.FaceDataset, person_of: GroupOf) -> KnownFaces:
     """Return the faces of a data set with their persons."""
     images, persons = [], []
     for image in dataset.images:
@@ -122,7 +115,7 @@ def know_faces(dataset: FaceDataset, person_of: GroupOf) -> KnownFaces:
     return KnownFaces(replace(dataset, images=tuple(images)), np.array(persons))
 
 
-def in_box(points: Float64, box: FaceBox) -> Float64:
+def in_box(points: Float64, box: datasets.FaceBox) -> Float64:
     """Return points in box coordinates: (0, 0) top left corner, (1, 1) bottom right corner."""
     left, top, right, bottom = box.corners
     placed: Float64 = (points - (left, top)) / (right - left, bottom - top)
@@ -251,7 +244,7 @@ def _negative_errors(model: ShapePredictor, faces: KnownFaces, names: Sequence[s
     for grey, boxes in faces.images():
         placed = predictor.predict(grey, [box.corners for box in boxes])
         for points, box in zip(placed, boxes, strict=True):
-            apart.append(in_box(points, box) - in_box(parts_array(box, names), box))
+            apart.append(in_box(points, box) - in_box(datasets.parts_array(box, names), box))
     return -_mean_distance(np.array(apart))
 
 

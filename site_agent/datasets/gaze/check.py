@@ -8,14 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.check import Finding, Severity
-from site_agent.datasets.gaze.layouts import find_layout
-from site_agent.datasets.gaze.records import (
-    Float64,
-    GazeDataset,
-    GazeSamples,
-    angular_errors_deg,
-    person_digest,
-)
+from site_agent.datasets.gaze import layouts, records
 from site_agent.runs.progress import Progress, no_progress
 
 _FEWEST_SAMPLES = 20
@@ -35,7 +28,7 @@ def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[
     findings: list[Finding] = []
     seen: dict[bytes, tuple[Path, str]] = {}
     for path in paths:
-        layout, place = find_layout(path)
+        layout, place = layouts.find_layout(path)
         for samples, lines, found in layout.examine(place):
             findings += found
             if not samples:
@@ -50,7 +43,9 @@ def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[
     return findings
 
 
-def _angle_findings(place: Path, samples: GazeSamples, lines: Sequence[int]) -> Iterator[Finding]:
+def _angle_findings(
+    place: Path, samples: records.GazeSamples, lines: Sequence[int]
+) -> Iterator[Finding]:
     for name, angles, far in (("gaze", samples.gaze, _FAR_GAZE), ("head", samples.head, _FAR_HEAD)):
         most = np.abs(angles).max(axis=1)
         for i in np.flatnonzero(~(most <= far)).tolist():
@@ -64,7 +59,7 @@ def _angle_findings(place: Path, samples: GazeSamples, lines: Sequence[int]) -> 
 def _repeated(
     place: Path,
     path: Path,
-    samples: GazeSamples,
+    samples: records.GazeSamples,
     lines: Sequence[int],
     seen: dict[bytes, tuple[Path, str]],
 ) -> Iterator[Finding]:
@@ -86,7 +81,9 @@ def _repeated(
             yield Finding("warning", "duplicate-image", place, lines[i], text)
 
 
-def _frame_findings(place: Path, samples: GazeSamples, lines: Sequence[int]) -> Iterator[Finding]:
+def _frame_findings(
+    place: Path, samples: records.GazeSamples, lines: Sequence[int]
+) -> Iterator[Finding]:
     # Right eyes are mirrored; compare them as the camera saw them.
     yaw = np.where(samples.eye == "right", -1, 1) * samples.gaze[:, 0]
     first: dict[tuple[str, int], int] = {}
@@ -102,7 +99,7 @@ def _frame_findings(place: Path, samples: GazeSamples, lines: Sequence[int]) -> 
             yield Finding("warning", "eyes-apart", place, lines[i], text)
 
 
-def _person_findings(place: Path, samples: GazeSamples, person: str) -> Iterator[Finding]:
+def _person_findings(place: Path, samples: records.GazeSamples, person: str) -> Iterator[Finding]:
     if len(samples) < _FEWEST_SAMPLES:
         text = f"person {person} has {len(samples)} samples; expected {_FEWEST_SAMPLES} or more"
         yield Finding("warning", "few-samples", place, 0, text)
@@ -111,7 +108,7 @@ def _person_findings(place: Path, samples: GazeSamples, person: str) -> Iterator
         yield Finding("warning", "one-session", place, 0, text)
 
 
-def _name(samples: GazeSamples, i: int) -> str:
+def _name(samples: records.GazeSamples, i: int) -> str:
     parts = (samples.person[i], samples.session[i], samples.frame[i], samples.eye[i])
     return " ".join(map(str, parts))
 
@@ -149,7 +146,7 @@ class PersonStatistics:
 
 
 def gaze_statistics(
-    dataset: GazeDataset, progress: Progress = no_progress
+    dataset: records.GazeDataset, progress: Progress = no_progress
 ) -> list[PersonStatistics]:
     """Return the numbers of each person, read one after the other."""
     found = []
@@ -159,7 +156,7 @@ def gaze_statistics(
     return found
 
 
-def _of_person(person: str, samples: GazeSamples) -> PersonStatistics:
+def _of_person(person: str, samples: records.GazeSamples) -> PersonStatistics:
     right = samples.eye == "right"
     frames = [
         set(zip(samples.session[eye].tolist(), samples.frame[eye].tolist(), strict=True))
@@ -178,12 +175,12 @@ def _of_person(person: str, samples: GazeSamples) -> PersonStatistics:
         head_yaw=_spread(samples.head[:, 0]),
         head_pitch=_spread(samples.head[:, 1]),
         brightness=float(samples.patches.mean()),
-        constant_error_deg=float(angular_errors_deg(samples.gaze, constant).mean()),
-        digest=person_digest(samples),
+        constant_error_deg=float(records.angular_errors_deg(samples.gaze, constant).mean()),
+        digest=records.person_digest(samples),
     )
 
 
-def _spread(angles: Float64) -> Spread:
+def _spread(angles: records.Float64) -> Spread:
     degrees = np.rad2deg(angles)
     low, high = np.percentile(degrees, [5, 95])
     return Spread(float(degrees.mean()), float(low), float(high))

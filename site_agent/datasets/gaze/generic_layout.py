@@ -24,17 +24,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from site_agent.datasets.check import Finding
-from site_agent.datasets.gaze.records import (
-    EYES,
-    PATCH_SHAPE,
-    CheckedPerson,
-    Float64,
-    GazeDataset,
-    GazeLayout,
-    GazeSamples,
-    UInt8,
-    as_left_eyes,
-)
+from site_agent.datasets.gaze import records
 from site_agent.errors import AnnotationFileError
 from site_agent.tables import Table, columns_of
 
@@ -70,22 +60,24 @@ def find_table(path: Path) -> Path | None:
     return table if set(COLUMNS) <= set(header) else None
 
 
-def open_folder(table: Path) -> GazeDataset:
+def open_folder(table: Path) -> records.GazeDataset:
     """Open gaze data in the generic layout; pictures are read person by person."""
     persons = rows_by_person(table)
     if not persons:
         raise AnnotationFileError(table, 0, "has no line besides the header; expected samples")
     names = tuple(sorted(persons))
-    return GazeDataset(table, "folder", names, lambda name: _read_person(table, persons[name]))
+    return records.GazeDataset(
+        table, "folder", names, lambda name: _read_person(table, persons[name])
+    )
 
 
-def _examine(table: Path) -> Iterator[CheckedPerson]:
+def _examine(table: Path) -> Iterator[records.CheckedPerson]:
     persons = rows_by_person(table)
     if not persons:
         yield None, [], [Finding("error", "no-samples", table, 0, "has no samples")]
     for _, rows in sorted(persons.items()):
         kept: list[Row] = []
-        patches: list[UInt8] = []
+        patches: list[records.UInt8] = []
         broken: list[Finding] = []
         for row in rows:
             try:
@@ -136,7 +128,7 @@ def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
             raise AnnotationFileError(table, line, problem) from None
 
     eye, frame = text("eye").lower(), text("frame")
-    if eye not in EYES:
+    if eye not in records.EYES:
         raise AnnotationFileError(table, line, f"eye is {eye!r}, expected left or right")
     if not (frame.isascii() and frame.isdigit() and len(frame) <= _MOST_DIGITS):
         raise AnnotationFileError(table, line, f"frame is {frame!r}, expected a whole number")
@@ -148,7 +140,7 @@ def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
     return Row(line, file, text("person"), text("session"), int(frame), eye, angles)
 
 
-def _read_person(table: Path, rows: list[Row]) -> GazeSamples:
+def _read_person(table: Path, rows: list[Row]) -> records.GazeSamples:
     for row in rows:
         if not all(abs(angle) <= _STEEPEST for angle in row.angles):
             problem = f"the angles are {row.angles}, expected radians within +-pi/2"
@@ -156,13 +148,13 @@ def _read_person(table: Path, rows: list[Row]) -> GazeSamples:
     return samples_of(rows, [read_patch(table, row) for row in rows])
 
 
-def samples_of(rows: Sequence[Row], pictures: Sequence[UInt8]) -> GazeSamples:
+def samples_of(rows: Sequence[Row], pictures: Sequence[records.UInt8]) -> records.GazeSamples:
     """Return the samples of rows and their pictures, all as left eyes."""
-    patches = np.array(pictures, dtype=np.uint8).reshape(-1, *PATCH_SHAPE)
+    patches = np.array(pictures, dtype=np.uint8).reshape(-1, *records.PATCH_SHAPE)
     angles = np.array([row.angles for row in rows], dtype=np.float64).reshape(-1, 2, 2)
     eye = np.array([row.eye for row in rows], dtype="<U5")
-    as_left_eyes(patches, angles, eye == "right")
-    return GazeSamples(
+    records.as_left_eyes(patches, angles, eye == "right")
+    return records.GazeSamples(
         patches=patches,
         gaze=angles[:, 0],
         head=angles[:, 1],
@@ -173,7 +165,7 @@ def samples_of(rows: Sequence[Row], pictures: Sequence[UInt8]) -> GazeSamples:
     )
 
 
-def read_patch(table: Path, row: Row) -> UInt8:
+def read_patch(table: Path, row: Row) -> records.UInt8:
     """Read the picture of a row as the camera saw it."""
     path = table.parent / row.file
     # A pipe would be waited for without end.
@@ -201,12 +193,12 @@ def read_patch(table: Path, row: Row) -> UInt8:
 
 def _require_patch_size(table: Path, row: Row, size: tuple[int, int]) -> None:
     """Raise for a picture of another size, before its pixels are read: it may be huge."""
-    if size[::-1] != PATCH_SHAPE:
+    if size[::-1] != records.PATCH_SHAPE:
         problem = f"the picture {row.file} is {size[0]} x {size[1]} pixels, expected 60 x 36"
         raise AnnotationFileError(table, row.line, problem)
 
 
-def write_samples(folder: Path, parts: Iterable[GazeSamples]) -> tuple[Path, int]:
+def write_samples(folder: Path, parts: Iterable[records.GazeSamples]) -> tuple[Path, int]:
     """Write samples in the generic layout; return the path of the table and their number.
 
     The table is written last, so that a folder without one is known to be incomplete.
@@ -220,14 +212,18 @@ def write_samples(folder: Path, parts: Iterable[GazeSamples]) -> tuple[Path, int
         right = samples.eye == "right"
         patches = samples.patches.copy()
         angles = np.stack([samples.gaze, samples.head], axis=1)
-        as_left_eyes(patches, angles, right)
+        records.as_left_eyes(patches, angles, right)
         lines += [_write_one(images, samples, i, patches[i], angles[i]) for i in range(len(right))]
     Table("gaze", columns_of(COLUMNS, ".6f")).write_csv(table, lines)
     return table, len(lines)
 
 
 def _write_one(
-    images: Path, samples: GazeSamples, i: int, patch: UInt8, angles: Float64
+    images: Path,
+    samples: records.GazeSamples,
+    i: int,
+    patch: records.UInt8,
+    angles: records.Float64,
 ) -> list[object]:
     person, session = str(samples.person[i]), str(samples.session[i])
     frame, eye = int(samples.frame[i]), str(samples.eye[i])
@@ -239,7 +235,7 @@ def _write_one(
     return [place, person, session, frame, eye, *angles.ravel().tolist()]
 
 
-GENERIC = GazeLayout(
+GENERIC = records.GazeLayout(
     name="folder",
     expected=f"a folder with {TABLE_NAME} ({', '.join(COLUMNS)})",
     find=find_table,

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.datasets.synthetic.canvas import Float64
-from site_agent.datasets.synthetic.conditioning import (
-    ConditioningDesign,
-    SyntheticConditioning,
-    draw_conditioning_session,
-)
-from site_agent.datasets.synthetic.videos import write_blink_video
+from site_agent.datasets.synthetic import canvas, conditioning, videos
 from site_agent.errors import SyntheticFaceError
 from site_agent.tables import Table, columns_of
 
@@ -51,7 +45,7 @@ def write_conditioning_video(
     seed: int = 0,
     who: int | None = None,
     *,
-    design: ConditioningDesign | None = None,
+    design: conditioning.ConditioningDesign | None = None,
     variable_frame_rate: bool = False,
     lost_frames: float = 0.0,
     size: tuple[int, int] = (640, 480),
@@ -74,14 +68,14 @@ def write_conditioning_video(
         As for `write_blink_video`.
     """
     path = Path(path)
-    design = replace(design or ConditioningDesign(), n_trials=trials, noise_fec=0.0)
-    drawn = draw_conditioning_session(seed, _CURVE_RATE_HZ, design)
+    design = replace(design or conditioning.ConditioningDesign(), n_trials=trials, noise_fec=0.0)
+    drawn = conditioning.draw_conditioning_session(seed, _CURVE_RATE_HZ, design)
 
-    def closure(times_s: Float64) -> Float64:
+    def closure(times_s: canvas.Float64) -> canvas.Float64:
         return np.interp(times_s, drawn.timestamps_s, np.clip(drawn.fec_true, 0.0, 1.0))
 
     seconds = float(drawn.timestamps_s[-1])
-    truth = write_blink_video(
+    truth = videos.write_blink_video(
         path,
         seconds,
         frame_rate_hz,
@@ -111,7 +105,7 @@ def write_conditioning_video(
     return ConditioningVideo(path, listed, truth.with_suffix(".csv"), truth, seconds)
 
 
-def _described(drawn: SyntheticConditioning) -> dict[str, Any]:
+def _described(drawn: conditioning.SyntheticConditioning) -> dict[str, Any]:
     trials = []
     for trial, truth in zip(drawn.trials, drawn.truth, strict=True):
         values = {

@@ -11,16 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from site_agent.datasets.synthetic.canvas import (
-    Float32,
-    Float64,
-    blurred,
-    depth_inside,
-    doubled,
-    polygon_mask,
-    sampled,
-    smooth_line,
-)
+from site_agent.datasets.synthetic import canvas
 from site_agent.datasets.synthetic.persons import Person
 
 Side = Literal[-1, 1]
@@ -44,13 +35,13 @@ class Pose:
     pitch_deg: float = 0.0
     roll_deg: float = 0.0
 
-    def matrix(self) -> Float64:
+    def matrix(self) -> canvas.Float64:
         """Rotation of shape (3, 3) that takes head coordinates to picture axes."""
         yaw, pitch, roll = np.radians([self.yaw_deg, self.pitch_deg, self.roll_deg])
         about_y = [[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]]
         about_x = [[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]]
         about_z = [[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]]
-        turned: Float64 = np.array(about_z) @ np.array(about_x) @ np.array(about_y)
+        turned: canvas.Float64 = np.array(about_z) @ np.array(about_x) @ np.array(about_y)
         return turned
 
 
@@ -69,13 +60,13 @@ class Placement:
     `scale` is in pixels per face unit; the head turns about the point that is seen at `centre`.
     """
 
-    rotation: Float64
+    rotation: canvas.Float64
     scale: float
     centre: tuple[float, float]
 
-    def project(self, points: Float64) -> Float64:
+    def project(self, points: canvas.Float64) -> canvas.Float64:
         """Pixels, shape (n, 2), of head points of shape (n, 3)."""
-        seen: Float64 = (points - _PIVOT) @ self.rotation[:2].T * self.scale + self.centre
+        seen: canvas.Float64 = (points - _PIVOT) @ self.rotation[:2].T * self.scale + self.centre
         return seen
 
 
@@ -90,25 +81,25 @@ class HeadShape:
 
     person: Person
     expression: Expression
-    jaw: Float64
-    skull: Float64
-    brows: Float64
-    nose: Float64
-    mouth: Float64
-    relief: Float32 = field(repr=False)
+    jaw: canvas.Float64
+    skull: canvas.Float64
+    brows: canvas.Float64
+    nose: canvas.Float64
+    mouth: canvas.Float64
+    relief: canvas.Float32 = field(repr=False)
 
     @property
-    def outline(self) -> Float64:
+    def outline(self) -> canvas.Float64:
         """The head without hair and ears, a closed polygon."""
         return np.concatenate([self.jaw, self.skull[1:-1]])
 
-    def lift(self, points: Float64) -> Float64:
+    def lift(self, points: canvas.Float64) -> canvas.Float64:
         """Points of the plane, shape (n, 2), with their height: shape (n, 3)."""
         at = ((points - (LEFT, TOP)) * RELIEF_PX_PER_UNIT).astype(np.float32)
-        heights = sampled(self.relief, at[None, :, 0], at[None, :, 1])[0]
+        heights = canvas.sampled(self.relief, at[None, :, 0], at[None, :, 1])[0]
         return np.column_stack([points, heights.astype(np.float64)])
 
-    def landmarks(self, closure_right: float, closure_left: float) -> Float64:
+    def landmarks(self, closure_right: float, closure_left: float) -> canvas.Float64:
         """The 68 landmarks on the relief, shape (68, 3), in the order of iBUG 300-W.
 
         `closure_right` is that of the subject's right eye, on the left of the picture.
@@ -132,7 +123,7 @@ def head_shape(person: Person, expression: Expression) -> HeadShape:
     return HeadShape(person, expression, jaw, skull, _brows(person), nose, mouth, relief)
 
 
-def _jaw(person: Person, drop: float) -> Float64:
+def _jaw(person: Person, drop: float) -> canvas.Float64:
     chin, full = person.chin_y, 0.04 * person.cheek_fullness
     half = np.array(
         [
@@ -148,10 +139,10 @@ def _jaw(person: Person, drop: float) -> Float64:
     half[3:, 1] += drop * np.array([0.3, 0.7, 1.0, 1.0])
     mirrored = half[::-1][1:] * (1, 1)
     knots = np.concatenate([half * (-1, 1), mirrored])
-    return smooth_line(knots, 17)
+    return canvas.smooth_line(knots, 17)
 
 
-def _skull(person: Person) -> Float64:
+def _skull(person: Person) -> canvas.Float64:
     angle = np.linspace(0, np.pi, 41)
     bulge = 0.99 + (person.skull_width - 0.99) * np.abs(np.sin(2 * angle))
     x = bulge * np.sign(np.cos(angle)) * np.abs(np.cos(angle)) ** 0.76
@@ -159,7 +150,7 @@ def _skull(person: Person) -> Float64:
     return np.stack([x, y], axis=1)
 
 
-def _brows(person: Person) -> Float64:
+def _brows(person: Person) -> canvas.Float64:
     halves = []
     for side in (-1, 1):
         inner = person.eye_x - person.brow_length * 0.56
@@ -174,7 +165,7 @@ def _brows(person: Person) -> Float64:
     return np.concatenate(halves)
 
 
-def _nose(person: Person) -> Float64:
+def _nose(person: Person) -> canvas.Float64:
     lean, width, base = person.asymmetry[2], person.nose_width, person.nose_y
     tip = base - 0.13 * base / 0.75
     bridge_t = np.linspace(0, 1, 4)
@@ -184,7 +175,7 @@ def _nose(person: Person) -> Float64:
     return np.concatenate([bridge, np.stack([across, down], axis=1)])
 
 
-def _mouth(person: Person, expression: Expression) -> Float64:
+def _mouth(person: Person, expression: Expression) -> canvas.Float64:
     half = person.mouth_half_width * (1 + 0.12 * expression.smile - 0.10 * expression.mouth_open)
     gap = 0.36 * expression.mouth_open * person.mouth_half_width / 0.37
     upper, lower = person.upper_lip, person.lower_lip
@@ -214,7 +205,7 @@ def _mouth(person: Person, expression: Expression) -> Float64:
 
 def lid_curves(
     person: Person, side: Side, closure: float, points: int = 17
-) -> tuple[Float64, Float64]:
+) -> tuple[canvas.Float64, canvas.Float64]:
     """Edges of the upper and the lower lid, from the left to the right of the picture.
 
     `side` is -1 for the eye on the left of the picture. The gap between the lids, and with it the
@@ -242,7 +233,7 @@ def lid_curves(
     return upper, lower
 
 
-def eye_landmarks(person: Person, side: Side, closure: float) -> Float64:
+def eye_landmarks(person: Person, side: Side, closure: float) -> canvas.Float64:
     """Six landmarks of one eye in the plane, shape (6, 2): clockwise from the left corner."""
     upper, lower = lid_curves(person, side, closure, points=7)
     return np.stack([upper[0], upper[2], upper[4], upper[6], lower[4], lower[2]])
@@ -256,14 +247,16 @@ def relief_shape() -> tuple[int, int]:
     )
 
 
-def _bump(x: Float64, y: Float64, at: tuple[float, float], size: tuple[float, float]) -> Float64:
+def _bump(
+    x: canvas.Float64, y: canvas.Float64, at: tuple[float, float], size: tuple[float, float]
+) -> canvas.Float64:
     """A smooth hill of height 1 on the grid of the vectors `y` and `x`."""
     return np.outer(
         np.exp(-0.5 * ((y - at[1]) / size[1]) ** 2), np.exp(-0.5 * ((x - at[0]) / size[0]) ** 2)
     )
 
 
-def _relief(person: Person, outline: Float64, mouth: Float64) -> Float32:
+def _relief(person: Person, outline: canvas.Float64, mouth: canvas.Float64) -> canvas.Float32:
     rows, columns = relief_shape()
     x, y = np.linspace(LEFT, RIGHT, columns), np.linspace(TOP, BOTTOM, rows)
     z = _skull_relief(person, outline, x, y)
@@ -291,21 +284,23 @@ def _relief(person: Person, outline: Float64, mouth: Float64) -> Float32:
     return np.ascontiguousarray(z, dtype=np.float32)
 
 
-def _skull_relief(person: Person, outline: Float64, x: Float64, y: Float64) -> Float64:
+def _skull_relief(
+    person: Person, outline: canvas.Float64, x: canvas.Float64, y: canvas.Float64
+) -> canvas.Float64:
     wide = np.abs(x)
     # Beyond the head the slope stays what it is at its edge, so that ears and hair do not fold.
     across = np.where(wide < 1.1, -0.70 * wide**2.3, -0.70 * 1.1**2.3 - 1.8 * (wide - 1.1))
     up = np.maximum(-0.35 - y, 0)
     down = np.maximum(y - 0.8 * person.chin_y, 0)
     z = (-0.26 * up**2.0 - 0.25 * down**2)[:, None] + across[None, :]
-    mask = polygon_mask(z.shape, (outline - (LEFT, TOP)) * RELIEF_PX_PER_UNIT)
+    mask = canvas.polygon_mask(z.shape, (outline - (LEFT, TOP)) * RELIEF_PX_PER_UNIT)
     # Blurred, because distances have creases along the middle lines of the outline.
-    inside = blurred(depth_inside(mask), 2.5).astype(np.float64) / RELIEF_PX_PER_UNIT
+    inside = canvas.blurred(canvas.depth_inside(mask), 2.5).astype(np.float64) / RELIEF_PX_PER_UNIT
     jaw_only = np.clip((y - 0.15) / 0.6, 0, 1)[:, None]
     return z - 0.20 * jaw_only * np.exp(-inside / 0.11)
 
 
-def _nose_relief(person: Person, x: Float64, y: Float64) -> Float64:
+def _nose_relief(person: Person, x: canvas.Float64, y: canvas.Float64) -> canvas.Float64:
     base, lean = person.nose_y, person.asymmetry[2]
     tip = base - 0.13 * base / 0.75
     t = np.clip((y + 0.05) / (tip + 0.05), 0, 1)
@@ -323,8 +318,8 @@ def _nose_relief(person: Person, x: Float64, y: Float64) -> Float64:
 
 
 def plane_grid(
-    placement: Placement, relief: Float32, window: tuple[int, int, int, int]
-) -> tuple[Float32, Float32]:
+    placement: Placement, relief: canvas.Float32, window: tuple[int, int, int, int]
+) -> tuple[canvas.Float32, canvas.Float32]:
     """Which place of the frontal plane is seen at each pixel of a window of the picture.
 
     Solves ``p = scale * R[:2] @ ((x, y, z(x, y)) - pivot) + centre`` for (x, y) by fixed point
@@ -350,11 +345,11 @@ def plane_grid(
     shift = (inverse @ rotation[:2, 2]).astype(np.float32)
     x, y = flat_x, flat_y
     for _ in range(7):
-        height = sampled(
+        height = canvas.sampled(
             relief,
             (x - np.float32(LEFT)) * np.float32(RELIEF_PX_PER_UNIT),
             (y - np.float32(TOP)) * np.float32(RELIEF_PX_PER_UNIT),
         ) - np.float32(_PIVOT[2])
         x, y = flat_x - shift[0] * height, flat_y - shift[1] * height
     shape = (bottom - top, right - left)
-    return doubled(x, shape), doubled(y, shape)
+    return canvas.doubled(x, shape), canvas.doubled(y, shape)

@@ -6,19 +6,8 @@ from typing import Literal
 import numpy as np
 
 from site_agent.datasets.landmark_schemes import eye_aspect_ratio, eyes_of
-from site_agent.datasets.synthetic.bodies import draw_body
-from site_agent.datasets.synthetic.canvas import (
-    Canvas,
-    Float32,
-    Float64,
-    blurred,
-    cloud,
-    resized,
-    smooth_line,
-)
-from site_agent.datasets.synthetic.head_model import Expression, Placement, Pose
-from site_agent.datasets.synthetic.persons import Person
-from site_agent.datasets.synthetic.rendering import Light, PaintedHead, draw_head, paint_head
+from site_agent.datasets.synthetic import bodies, head_model, persons, rendering
+from site_agent.datasets.synthetic import canvas as drawing
 from site_agent.errors import SyntheticFaceError
 
 Background = Literal["plain", "room", "clutter"]
@@ -27,7 +16,9 @@ Background = Literal["plain", "room", "clutter"]
 _COARSENESS = 2
 
 
-def background(rng: np.random.Generator, size: tuple[int, int], kind: Background) -> Float32:
+def background(
+    rng: np.random.Generator, size: tuple[int, int], kind: Background
+) -> drawing.Float32:
     """A room without persons, float32 of shape (height, width, 3), colours in 0..255.
 
     'plain' is a wall, 'room' adds some furniture, 'clutter' many things of every colour, among
@@ -36,7 +27,7 @@ def background(rng: np.random.Generator, size: tuple[int, int], kind: Background
     width, height = size
     rows, columns = max(4, height // _COARSENESS), max(4, width // _COARSENESS)
     wall = rng.uniform(50, 215) * (1 + 0.10 * rng.normal(size=3))
-    canvas = Canvas(np.empty((rows, columns, 3), dtype=np.float32))
+    canvas = drawing.Canvas(np.empty((rows, columns, 3), dtype=np.float32))
     slope_x = np.linspace(-1, 1, columns) * rng.uniform(-0.25, 0.25)
     slope_y = np.linspace(-1, 1, rows) * rng.uniform(-0.25, 0.25)
     shade = 1 + slope_x[None, :] + slope_y[:, None]
@@ -44,13 +35,13 @@ def background(rng: np.random.Generator, size: tuple[int, int], kind: Background
     things = {"plain": 0, "room": 5, "clutter": 22}[kind]
     for _ in range(things):
         _paint_thing(canvas, rng, kind == "clutter")
-    grain = cloud(rng, (rows, columns), rng.uniform(2, 18))
+    grain = drawing.cloud(rng, (rows, columns), rng.uniform(2, 18))
     canvas.pixels *= (1 + rng.uniform(0, 0.06) * grain)[..., None]
-    focus = blurred(canvas.pixels, rng.uniform(0.4, 2.5))
-    return np.clip(resized(focus, (height, width)), 0, 255).astype(np.float32)
+    focus = drawing.blurred(canvas.pixels, rng.uniform(0.4, 2.5))
+    return np.clip(drawing.resized(focus, (height, width)), 0, 255).astype(np.float32)
 
 
-def _paint_thing(canvas: Canvas, rng: np.random.Generator, busy: bool) -> None:
+def _paint_thing(canvas: drawing.Canvas, rng: np.random.Generator, busy: bool) -> None:
     rows, columns = canvas.pixels.shape[:2]
     at = rng.uniform((0, 0), (columns, rows))
     span = rng.uniform(0.04, 0.45 if busy else 0.6, 2) * min(rows, columns)
@@ -80,7 +71,9 @@ def _paint_thing(canvas: Canvas, rng: np.random.Generator, busy: bool) -> None:
             canvas.ellipse(spot, span * rng.uniform(0.04, 0.15), rng.uniform(0, 255, 3))
     else:  # a curved thing
         knots = at + rng.normal(0, 1, (4, 2)) * span
-        canvas.ribbon(smooth_line(knots, 20), float(rng.uniform(2, 9)), colour, opacity=opacity)
+        canvas.ribbon(
+            drawing.smooth_line(knots, 20), float(rng.uniform(2, 9)), colour, opacity=opacity
+        )
 
 
 # Measured between dlib's stock detector and 68 landmarks on photographs: side of the square over
@@ -97,45 +90,45 @@ class Portrait:
     times that. Left and right are the subject's; closures are 0 (open) to 1, gazes -1..1.
     """
 
-    person: Person
+    person: persons.Person
     centre_px: tuple[float, float]
     scale_px: float
-    pose: Pose = field(default_factory=Pose)
-    expression: Expression = field(default_factory=Expression)
+    pose: head_model.Pose = field(default_factory=head_model.Pose)
+    expression: head_model.Expression = field(default_factory=head_model.Expression)
     closure_left: float = 0.0
     closure_right: float = 0.0
     gaze: tuple[float, float] = (0.0, 0.0)
 
 
 def draw_portrait(
-    scene: Float32,
+    scene: drawing.Float32,
     portrait: Portrait,
-    light: Light,
-    head: PaintedHead | None = None,
+    light: rendering.Light,
+    head: rendering.PaintedHead | None = None,
     *,
     with_body: bool = True,
-) -> Float64:
+) -> drawing.Float64:
     """Draw a person into a scene, in place, and return the landmarks, shape (68, 2) in pixels.
 
     A `head` painted before (`paint_head` with the portrait's person, expression and scale) saves
     most of the time where one person is drawn often.
     """
     _check(portrait)
-    head = head or paint_head(portrait.person, portrait.expression, portrait.scale_px)
+    head = head or rendering.paint_head(portrait.person, portrait.expression, portrait.scale_px)
     placement = placement_of(portrait)
     if with_body:
-        draw_body(scene, portrait.person, placement, portrait.pose, light)
+        bodies.draw_body(scene, portrait.person, placement, portrait.pose, light)
     closures = (portrait.closure_right, portrait.closure_left)
-    draw_head(scene, head, placement, light, closures=closures, gaze=portrait.gaze)
+    rendering.draw_head(scene, head, placement, light, closures=closures, gaze=portrait.gaze)
     return placement.project(head.shape.landmarks(*closures))
 
 
-def placement_of(portrait: Portrait) -> Placement:
+def placement_of(portrait: Portrait) -> head_model.Placement:
     """Where the head of a portrait is in its picture."""
-    return Placement(portrait.pose.matrix(), portrait.scale_px, portrait.centre_px)
+    return head_model.Placement(portrait.pose.matrix(), portrait.scale_px, portrait.centre_px)
 
 
-def face_box(landmarks: Float64) -> tuple[int, int, int, int]:
+def face_box(landmarks: drawing.Float64) -> tuple[int, int, int, int]:
     """The square that dlib's stock detector would give: left, top, right, bottom, inclusive."""
     middle = landmarks.mean(axis=0)
     spread = float(np.sqrt(((landmarks - middle) ** 2).sum(axis=1).mean()))
@@ -145,7 +138,7 @@ def face_box(landmarks: Float64) -> tuple[int, int, int, int]:
     return left, top, left + side - 1, top + side - 1
 
 
-def eye_aspect_ratios(landmarks: Float64) -> tuple[float, float]:
+def eye_aspect_ratios(landmarks: drawing.Float64) -> tuple[float, float]:
     """Eye aspect ratios of the subject's right and left eye; landmarks as in `eyes_of`."""
     left, right = eyes_of(landmarks)
     return float(eye_aspect_ratio(right)), float(eye_aspect_ratio(left))

@@ -8,34 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from site_agent.datasets.synthetic.canvas import (
-    Canvas,
-    Float32,
-    Float64,
-    blend,
-    blurred,
-    lookup,
-    polygon_mask,
-    resized,
-    sampled,
-    shaded,
-)
-from site_agent.datasets.synthetic.eyes import paint_eye
+from site_agent.datasets.synthetic import canvas as drawing
+from site_agent.datasets.synthetic import eyes, head_model, persons, skin
 from site_agent.datasets.synthetic.hair import hair_mask, hair_shape, paint_hair
-from site_agent.datasets.synthetic.head_model import (
-    BOTTOM,
-    LEFT,
-    RELIEF_PX_PER_UNIT,
-    RIGHT,
-    TOP,
-    Expression,
-    HeadShape,
-    Placement,
-    head_shape,
-    plane_grid,
-)
-from site_agent.datasets.synthetic.persons import Colour, Person
-from site_agent.datasets.synthetic.skin import ear_outlines, paint_ears, paint_skin
 
 # Paint is applied somewhat finer than it will be seen; finer still would only alias.
 _PAINT_FINENESS = 1.15
@@ -58,12 +33,12 @@ class Light:
     elevation_deg: float = 35.0
     strength: float = 0.60
     ambient: float = 0.55
-    colour: Colour = (1.0, 0.99, 0.97)
+    colour: persons.Colour = (1.0, 0.99, 0.97)
 
-    def direction(self) -> Float64:
+    def direction(self) -> drawing.Float64:
         """Unit vector towards the lamp in picture axes, z towards the viewer."""
         azimuth, elevation = np.radians([self.azimuth_deg, self.elevation_deg])
-        vector: Float64 = np.array(
+        vector: drawing.Float64 = np.array(
             [
                 np.sin(azimuth) * np.cos(elevation),
                 -np.sin(elevation),
@@ -82,24 +57,26 @@ class PaintedHead:
     how much of the surrounding light reaches each place, about 0.6..1.1.
     """
 
-    shape: HeadShape
-    paint: Float32
-    cover: Float32
+    shape: head_model.HeadShape
+    paint: drawing.Float32
+    cover: drawing.Float32
     density: float
-    height: Float32
-    normals: Float32
-    openness: Float32
+    height: drawing.Float32
+    normals: drawing.Float32
+    openness: drawing.Float32
 
     @cached_property
-    def edges(self) -> Float64:
+    def edges(self) -> drawing.Float64:
         """Places on the relief, shape (n, 3), between which the head lies."""
         corners = np.argwhere(self.cover > 0.01)
         low, high = corners.min(axis=0) / self.density, corners.max(axis=0) / self.density
-        x = np.linspace(LEFT + low[1], LEFT + high[1], 9)
-        y = np.linspace(TOP + low[0], TOP + high[0], 9)
+        x = np.linspace(head_model.LEFT + low[1], head_model.LEFT + high[1], 9)
+        y = np.linspace(head_model.TOP + low[0], head_model.TOP + high[0], 9)
         return self.shape.lift(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2))
 
-    def with_eyes(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
+    def with_eyes(
+        self, closures: tuple[float, float], gaze: tuple[float, float]
+    ) -> drawing.Float32:
         """The paint with the eyes in it; lasts until this is called again."""
         return self._eyes.painted(closures, gaze)
 
@@ -114,12 +91,12 @@ class _PaintedEyes:
     def __init__(self, head: PaintedHead) -> None:
         self._head = head
         self._paint = head.paint.copy()
-        middle = -TOP * head.density
+        middle = -head_model.TOP * head.density
         reach = _EYE_REACH * head.density
         self._rows = slice(max(0, round(middle - reach)), round(middle + reach))
-        self._kept: OrderedDict[tuple[float, ...], Float32] = OrderedDict()
+        self._kept: OrderedDict[tuple[float, ...], drawing.Float32] = OrderedDict()
 
-    def painted(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
+    def painted(self, closures: tuple[float, float], gaze: tuple[float, float]) -> drawing.Float32:
         wanted = (*closures, *gaze)
         band = self._kept.pop(wanted, None)
         if band is None:
@@ -130,28 +107,39 @@ class _PaintedEyes:
         self._paint[self._rows] = band
         return self._paint
 
-    def _paint_band(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
+    def _paint_band(
+        self, closures: tuple[float, float], gaze: tuple[float, float]
+    ) -> drawing.Float32:
         head = self._head
         band = head.paint[self._rows].copy()
-        canvas = Canvas(band, head.density, (LEFT, TOP + self._rows.start / head.density))
-        paint_eye(canvas, head.shape.person, -1, closures[0], gaze)
-        paint_eye(canvas, head.shape.person, 1, closures[1], gaze)
+        canvas = drawing.Canvas(
+            band, head.density, (head_model.LEFT, head_model.TOP + self._rows.start / head.density)
+        )
+        eyes.paint_eye(canvas, head.shape.person, -1, closures[0], gaze)
+        eyes.paint_eye(canvas, head.shape.person, 1, closures[1], gaze)
         return band
 
 
-def paint_head(person: Person, expression: Expression, scale: float, seed: int = 0) -> PaintedHead:
+def paint_head(
+    person: persons.Person, expression: head_model.Expression, scale: float, seed: int = 0
+) -> PaintedHead:
     """Paint a person for pictures in which a face unit is about `scale` pixels.
 
     The same arguments give the same paint, so that a person looks the same everywhere.
     """
     rng = np.random.default_rng([0x9A1E7, person.number, seed])
     density = float(np.clip(scale * _PAINT_FINENESS, _LEAST_DENSITY, _MOST_DENSITY))
-    shape = head_shape(person, expression)
-    rows, columns = round((BOTTOM - TOP) * density) + 1, round((RIGHT - LEFT) * density) + 1
-    canvas = Canvas(np.empty((rows, columns, 3), np.float32), density, (LEFT, TOP))
-    paint_skin(canvas, shape, rng)
-    paint_ears(canvas, person)
-    relief, outlines = shape.relief, [shape.outline, *ear_outlines(person)]
+    shape = head_model.head_shape(person, expression)
+    rows, columns = (
+        round((head_model.BOTTOM - head_model.TOP) * density) + 1,
+        round((head_model.RIGHT - head_model.LEFT) * density) + 1,
+    )
+    canvas = drawing.Canvas(
+        np.empty((rows, columns, 3), np.float32), density, (head_model.LEFT, head_model.TOP)
+    )
+    skin.paint_skin(canvas, shape, rng)
+    skin.paint_ears(canvas, person)
+    relief, outlines = shape.relief, [shape.outline, *skin.ear_outlines(person)]
     hair = hair_shape(shape)
     if hair is not None:
         mask = hair_mask(canvas, hair)
@@ -165,9 +153,9 @@ def paint_head(person: Person, expression: Expression, scale: float, seed: int =
 
 
 def draw_head(
-    picture: Float32,
+    picture: drawing.Float32,
     head: PaintedHead,
-    placement: Placement,
+    placement: head_model.Placement,
     light: Light,
     *,
     closures: tuple[float, float] = (0.0, 0.0),
@@ -183,21 +171,25 @@ def draw_head(
     if left >= right or top >= bottom:
         return
     shade, gloss = lit(head, placement.rotation, light)
-    x, y = plane_grid(placement, head.shape.relief, window)
-    x -= np.float32(LEFT)
-    y -= np.float32(TOP)
-    fine = lookup(x * np.float32(head.density), y * np.float32(head.density))
-    coarse = lookup(x * np.float32(RELIEF_PX_PER_UNIT), y * np.float32(RELIEF_PX_PER_UNIT))
-    colour = shaded(
-        sampled(head.with_eyes(closures, gaze), *fine),
-        sampled(shade, *coarse),
-        light.colour,
-        sampled(gloss, *coarse),
+    x, y = head_model.plane_grid(placement, head.shape.relief, window)
+    x -= np.float32(head_model.LEFT)
+    y -= np.float32(head_model.TOP)
+    fine = drawing.lookup(x * np.float32(head.density), y * np.float32(head.density))
+    coarse = drawing.lookup(
+        x * np.float32(head_model.RELIEF_PX_PER_UNIT), y * np.float32(head_model.RELIEF_PX_PER_UNIT)
     )
-    blend(picture[top:bottom, left:right], colour, sampled(head.cover, *fine))
+    colour = drawing.shaded(
+        drawing.sampled(head.with_eyes(closures, gaze), *fine),
+        drawing.sampled(shade, *coarse),
+        light.colour,
+        drawing.sampled(gloss, *coarse),
+    )
+    drawing.blend(picture[top:bottom, left:right], colour, drawing.sampled(head.cover, *fine))
 
 
-def lit(head: PaintedHead, rotation: Float64, light: Light) -> tuple[Float32, Float32]:
+def lit(
+    head: PaintedHead, rotation: drawing.Float64, light: Light
+) -> tuple[drawing.Float32, drawing.Float32]:
     """Light on the relief of a turned head.
 
     Returns
@@ -219,11 +211,11 @@ def lit(head: PaintedHead, rotation: Float64, light: Light) -> tuple[Float32, Fl
     return shade.astype(np.float32), (gloss * np.float32(26 * light.strength)).astype(np.float32)
 
 
-def _cast_shadow(height: Float32, lamp: Float32) -> Float32:
+def _cast_shadow(height: drawing.Float32, lamp: drawing.Float32) -> drawing.Float32:
     """Share of the lamp that the relief itself keeps away, 0..1, soft."""
     rows, columns = height.shape
-    small = resized(height, (rows // 2, columns // 2))
-    step = RELIEF_PX_PER_UNIT / 2
+    small = drawing.resized(height, (rows // 2, columns // 2))
+    step = head_model.RELIEF_PX_PER_UNIT / 2
     across = lamp[:2] / max(float(lamp[2]), 0.25)
     x, y = np.meshgrid(
         np.arange(columns // 2, dtype=np.float32), np.arange(rows // 2, dtype=np.float32)
@@ -231,42 +223,44 @@ def _cast_shadow(height: Float32, lamp: Float32) -> Float32:
     deepest = np.zeros_like(small)
     for rise in (0.07, 0.14, 0.24, 0.36):
         # A place that this much higher on the way to the lamp is still relief lies in shadow.
-        shifted = sampled(
+        shifted = drawing.sampled(
             small, x + np.float32(across[0] * rise * step), y + np.float32(across[1] * rise * step)
         )
         deepest = np.maximum(deepest, shifted - small - np.float32(rise))
     shadow = np.clip(deepest / np.float32(0.07), 0, 1)
-    return resized(blurred(shadow, 1.4), (rows, columns))
+    return drawing.resized(drawing.blurred(shadow, 1.4), (rows, columns))
 
 
-def _surface(relief: Float32) -> tuple[Float32, Float32]:
-    down, right = np.gradient(relief, np.float32(1 / RELIEF_PX_PER_UNIT))
+def _surface(relief: drawing.Float32) -> tuple[drawing.Float32, drawing.Float32]:
+    down, right = np.gradient(relief, np.float32(1 / head_model.RELIEF_PX_PER_UNIT))
     normals = np.stack([-right, -down, np.ones_like(relief)], axis=2)
     normals /= np.sqrt((normals**2).sum(axis=2, keepdims=True))
-    around = blurred(relief, 0.16 * RELIEF_PX_PER_UNIT)
+    around = drawing.blurred(relief, 0.16 * head_model.RELIEF_PX_PER_UNIT)
     openness = np.clip(1 + 1.7 * (relief - around), 0.55, 1.12)
     # What faces down sees the dark chest rather than the ceiling.
     openness *= 1 - 0.16 * np.clip(normals[..., 1], 0, 1)
     return normals.astype(np.float32), openness.astype(np.float32)
 
 
-def _with_hair(relief: Float32, hair: Float32) -> Float32:
-    soft = blurred(resized(hair, relief.shape[:2]), 0.05 * RELIEF_PX_PER_UNIT)
-    raised: Float32 = relief + np.float32(_HAIR_THICKNESS) * soft
+def _with_hair(relief: drawing.Float32, hair: drawing.Float32) -> drawing.Float32:
+    soft = drawing.blurred(
+        drawing.resized(hair, relief.shape[:2]), 0.05 * head_model.RELIEF_PX_PER_UNIT
+    )
+    raised: drawing.Float32 = relief + np.float32(_HAIR_THICKNESS) * soft
     return raised
 
 
-def _cover(canvas: Canvas, outlines: list[Float64]) -> Float32:
+def _cover(canvas: drawing.Canvas, outlines: list[drawing.Float64]) -> drawing.Float32:
     rows, columns = canvas.pixels.shape[:2]
     total = np.zeros((rows, columns), dtype=np.uint8)
     for outline in outlines:
         points = (outline - canvas.origin) * canvas.scale
-        total = np.maximum(total, polygon_mask(total.shape, points))
-    return blurred(total.astype(np.float32), 0.7) / np.float32(255)
+        total = np.maximum(total, drawing.polygon_mask(total.shape, points))
+    return drawing.blurred(total.astype(np.float32), 0.7) / np.float32(255)
 
 
 def head_window(
-    shape: tuple[int, ...], head: PaintedHead, placement: Placement
+    shape: tuple[int, ...], head: PaintedHead, placement: head_model.Placement
 ) -> tuple[int, int, int, int]:
     """The part of a picture that the head can reach: left, top, right, bottom, half-open."""
     seen = placement.project(head.edges)

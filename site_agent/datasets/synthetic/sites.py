@@ -9,18 +9,11 @@ from PIL import Image
 
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
+from site_agent.datasets.synthetic import portraits
 from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8, expose
 from site_agent.datasets.synthetic.glasses import draw_glasses
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
-from site_agent.datasets.synthetic.portraits import (
-    Background,
-    Portrait,
-    background,
-    draw_portrait,
-    eye_aspect_ratios,
-    face_box,
-)
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.errors import SyntheticFaceError
 from site_agent.tables import Column, Table, columns_of
@@ -70,7 +63,7 @@ class SiteStyle:
     noise: tuple[float, float] = (0.5, 5.0)
     grey: bool = False
     closing: float = 0.45
-    scenery: tuple[Background, ...] = ("plain", "room", "clutter")
+    scenery: tuple[portraits.Background, ...] = ("plain", "room", "clutter")
     box_spread: float = 0.07
 
 
@@ -235,7 +228,7 @@ def _check(images: int, persons: int, size: tuple[int, int]) -> None:
 
 def _portrait(
     number: int, look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
-) -> Portrait:
+) -> portraits.Portrait:
     """Return a person, turned, lit and blinking as the style says."""
     age = None
     if look.ages is not None:
@@ -252,7 +245,7 @@ def _portrait(
     # Most people look towards the camera; the rest turn as far as the style allows.
     steep = look.steepest_deg
     angles = np.clip(rng.normal(0, 0.45 * steep, 3), -steep, steep)
-    return Portrait(
+    return portraits.Portrait(
         person(number, age),
         (float(centre[0]), float(centre[1])),
         scale,
@@ -265,7 +258,7 @@ def _portrait(
 
 
 def _taken(
-    portrait: Portrait,
+    portrait: portraits.Portrait,
     look: SiteStyle,
     size: tuple[int, int],
     rng: np.random.Generator,
@@ -274,8 +267,8 @@ def _taken(
     """Return a picture and its landmarks."""
     scenery = look.scenery[rng.integers(len(look.scenery))]
     light, camera = _random_light(look, rng), _random_camera(look, rng)
-    scene = background(rng, size, scenery)
-    landmarks = draw_portrait(scene, portrait, light)
+    scene = portraits.background(rng, size, scenery)
+    landmarks = portraits.draw_portrait(scene, portrait, light)
     if wearer:
         draw_glasses(scene, landmarks, portrait.person.number, rng)
     return expose(scene, camera, rng), landmarks
@@ -283,7 +276,7 @@ def _taken(
 
 def _annotated_face(landmarks: Float64, look: SiteStyle, rng: np.random.Generator) -> FaceBox:
     """Landmarks with a box about as exact as people and detectors draw it."""
-    left, top, right, _ = face_box(landmarks)
+    left, top, right, _ = portraits.face_box(landmarks)
     side = right - left + 1
     grown, across, down = rng.normal(0, 1, 3) * look.box_spread * np.array([1, 1 / 3, 1 / 3])
     drawn = max(1, round(side * float(np.exp(np.clip(grown, -0.2, 0.2)))))
@@ -297,8 +290,10 @@ def _annotated_face(landmarks: Float64, look: SiteStyle, rng: np.random.Generato
     )
 
 
-def _truth(file: str, portrait: Portrait, landmarks: Float64, box: FaceBox) -> list[object]:
-    ear_right, ear_left = eye_aspect_ratios(landmarks)
+def _truth(
+    file: str, portrait: portraits.Portrait, landmarks: Float64, box: FaceBox
+) -> list[object]:
+    ear_right, ear_left = portraits.eye_aspect_ratios(landmarks)
     pose = portrait.pose
     return [
         file,

@@ -6,24 +6,17 @@ narrow dark places (nostrils, folds, the line between the lips) that light never
 
 import numpy as np
 
-from site_agent.datasets.synthetic.canvas import (
-    Canvas,
-    Float64,
-    cloud,
-    moved,
-    ribbon_outline,
-    smooth_line,
-)
+from site_agent.datasets.synthetic import canvas as drawing
 from site_agent.datasets.synthetic.head_model import HeadShape
 from site_agent.datasets.synthetic.persons import Person
 
 
-def paint_skin(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> None:
+def paint_skin(canvas: drawing.Canvas, shape: HeadShape, rng: np.random.Generator) -> None:
     """Paint the face of a person, without eyes and hair, over the whole canvas."""
     person = shape.person
     canvas.pixels[:] = person.skin
-    grain = cloud(rng, canvas.pixels.shape[:2], 0.22 * canvas.scale)
-    pores = cloud(rng, canvas.pixels.shape[:2], 2.0)
+    grain = drawing.cloud(rng, canvas.pixels.shape[:2], 0.22 * canvas.scale)
+    pores = drawing.cloud(rng, canvas.pixels.shape[:2], 2.0)
     canvas.pixels *= (1 + 0.018 * grain + 0.014 * pores)[..., None]
     _paint_blush(canvas, person)
     _paint_wrinkles(canvas, shape)
@@ -32,7 +25,7 @@ def paint_skin(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> No
     _paint_mouth(canvas, shape)
 
 
-def ear_outlines(person: Person) -> tuple[Float64, Float64]:
+def ear_outlines(person: Person) -> tuple[drawing.Float64, drawing.Float64]:
     """Outlines of both ears in the plane: left and right of the picture."""
     size, stand = person.ear_size, person.ear_stand
     half = np.array(
@@ -46,11 +39,11 @@ def ear_outlines(person: Person) -> tuple[Float64, Float64]:
             (0.92, size * 1.4),
         ]
     )
-    right = smooth_line(np.concatenate([half, half[:1]]), 30)
+    right = drawing.smooth_line(np.concatenate([half, half[:1]]), 30)
     return right * (-1, 1), right
 
 
-def paint_ears(canvas: Canvas, person: Person) -> None:
+def paint_ears(canvas: drawing.Canvas, person: Person) -> None:
     """Paint both ears; they lie behind face and hair."""
     for side, outline in zip((-1, 1), ear_outlines(person), strict=True):
         canvas.fill(outline, (0.97, 0.88, 0.86), multiply=True, softness=0.01)
@@ -61,7 +54,7 @@ def paint_ears(canvas: Canvas, person: Person) -> None:
         canvas.ribbon(rim, 0.03, (1.08, 1.06, 1.05), multiply=True, softness=0.012)
 
 
-def _paint_blush(canvas: Canvas, person: Person) -> None:
+def _paint_blush(canvas: drawing.Canvas, person: Person) -> None:
     red = 0.10 * person.redness
     warm = (1.0, 1 - red, 1 - red)
     nose = person.nose_y
@@ -85,7 +78,7 @@ def _paint_blush(canvas: Canvas, person: Person) -> None:
     canvas.ellipse((0, person.chin_y * 0.92), (0.2, 0.12), warm, multiply=True, softness=0.08)
 
 
-def _paint_wrinkles(canvas: Canvas, shape: HeadShape) -> None:
+def _paint_wrinkles(canvas: drawing.Canvas, shape: HeadShape) -> None:
     person = shape.person
     depth = person.wrinkles
     corner = shape.mouth[6]
@@ -93,7 +86,7 @@ def _paint_wrinkles(canvas: Canvas, shape: HeadShape) -> None:
         wing = (side * (person.nose_width * 0.72), person.nose_y - 0.08)
         end = (side * (corner[0] + 0.10), corner[1] - 0.04)
         bend = (side * (corner[0] * 0.72 + 0.14), (wing[1] + end[1]) / 2 - 0.02)
-        fold = smooth_line([wing, bend, end], 14)
+        fold = drawing.smooth_line([wing, bend, end], 14)
         factor = 1 - 0.12 - 0.16 * depth
         taper = np.sin(np.linspace(0.5, np.pi, 14)) * 0.035 + 0.006
         canvas.ribbon(
@@ -101,12 +94,12 @@ def _paint_wrinkles(canvas: Canvas, shape: HeadShape) -> None:
         )
 
 
-def _paint_brows(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> None:
+def _paint_brows(canvas: drawing.Canvas, shape: HeadShape, rng: np.random.Generator) -> None:
     person = shape.person
     for first, side in ((0, -1), (5, 1)):
         knots = shape.brows[first : first + 5]
         knots = knots[::-1] if side == -1 else knots  # from the nose outwards
-        line = moved(smooth_line(knots, 24), 0, 0.012)
+        line = drawing.moved(drawing.smooth_line(knots, 24), 0, 0.012)
         t = np.linspace(0, 1, 24)
         width = (
             person.brow_thickness
@@ -122,13 +115,13 @@ def _paint_brows(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> 
         tip = root + np.stack([side * (0.035 + 0.05 * place), rise], axis=1)
         hairs = np.stack([root, (root + tip) / 2, tip], axis=1)
         canvas.fill(
-            ribbon_outline(hairs, [0.013, 0.013, 0.004]),
+            drawing.ribbon_outline(hairs, [0.013, 0.013, 0.004]),
             person.brows,
             opacity=0.75 * person.brow_density,
         )
 
 
-def _paint_nose(canvas: Canvas, shape: HeadShape) -> None:
+def _paint_nose(canvas: drawing.Canvas, shape: HeadShape) -> None:
     person = shape.person
     lean, base, width = person.asymmetry[2], person.nose_y, person.nose_width
     canvas.ellipse(
@@ -140,7 +133,7 @@ def _paint_nose(canvas: Canvas, shape: HeadShape) -> None:
             hole, (width * 0.21, 0.026), (0.26, 0.15, 0.14), multiply=True, softness=0.013
         )
         edge = lean + side * width
-        wing = smooth_line(
+        wing = drawing.smooth_line(
             [
                 (edge * 0.86 + lean * 0.14, base - 0.16),
                 (edge, base - 0.085),
@@ -157,7 +150,11 @@ def _paint_nose(canvas: Canvas, shape: HeadShape) -> None:
             (side * width * 0.7 + lean, base - 0.18),
         ]
         canvas.ribbon(
-            smooth_line(flank, 10), 0.05, (0.975, 0.96, 0.955), multiply=True, softness=0.035
+            drawing.smooth_line(flank, 10),
+            0.05,
+            (0.975, 0.96, 0.955),
+            multiply=True,
+            softness=0.035,
         )
     for side in (-1, 1):  # philtrum
         groove = [
@@ -166,23 +163,25 @@ def _paint_nose(canvas: Canvas, shape: HeadShape) -> None:
             (lean + side * 0.06, shape.mouth[3, 1] - 0.01),
         ]
         canvas.ribbon(
-            smooth_line(groove, 6), 0.02, (0.94, 0.91, 0.90), multiply=True, softness=0.014
+            drawing.smooth_line(groove, 6), 0.02, (0.94, 0.91, 0.90), multiply=True, softness=0.014
         )
 
 
-def _paint_mouth(canvas: Canvas, shape: HeadShape) -> None:
+def _paint_mouth(canvas: drawing.Canvas, shape: HeadShape) -> None:
     person, mouth = shape.person, shape.mouth
     outer, inner = mouth[:12], mouth[12:]
-    upper_edge = smooth_line(outer[:7], 24)
-    lower_edge = smooth_line(outer[[0, 11, 10, 9, 8, 7, 6]], 24)
-    upper_in = smooth_line(np.concatenate([outer[:1], inner[:5], outer[6:7]]), 24)
-    lower_in = smooth_line(np.concatenate([outer[:1], inner[[0, 7, 6, 5, 4]], outer[6:7]]), 24)
+    upper_edge = drawing.smooth_line(outer[:7], 24)
+    lower_edge = drawing.smooth_line(outer[[0, 11, 10, 9, 8, 7, 6]], 24)
+    upper_in = drawing.smooth_line(np.concatenate([outer[:1], inner[:5], outer[6:7]]), 24)
+    lower_in = drawing.smooth_line(
+        np.concatenate([outer[:1], inner[[0, 7, 6, 5, 4]], outer[6:7]]), 24
+    )
     lips = np.asarray(person.lips)
     canvas.fill(
         np.concatenate([upper_edge, lower_in[::-1]]), lips * (0.90, 0.86, 0.87), softness=0.012
     )
     canvas.fill(np.concatenate([upper_in, lower_edge[::-1]]), lips, softness=0.012)
-    shine = smooth_line((lower_in[6:18] * 0.45 + lower_edge[6:18] * 0.55), 10)
+    shine = drawing.smooth_line((lower_in[6:18] * 0.45 + lower_edge[6:18] * 0.55), 10)
     canvas.ribbon(shine, 0.035, (255, 240, 235), softness=0.022, opacity=0.20)
     opening = np.concatenate([upper_in[2:-2], lower_in[-3:1:-1]])
     if shape.expression.mouth_open > 0.05:
@@ -192,5 +191,5 @@ def _paint_mouth(canvas: Canvas, shape: HeadShape) -> None:
     canvas.ribbon(middle, taper, lips * 0.34, softness=0.008, opacity=0.9)
     for corner in (outer[0], outer[6]):
         canvas.ellipse(corner, (0.03, 0.022), (0.66, 0.56, 0.56), multiply=True, softness=0.018)
-    below = moved(lower_edge[5:19], 0, 0.045)
+    below = drawing.moved(lower_edge[5:19], 0, 0.045)
     canvas.ribbon(below, 0.05, (0.87, 0.82, 0.81), multiply=True, softness=0.03)

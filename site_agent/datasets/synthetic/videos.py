@@ -8,19 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from site_agent.datasets.synthetic import portraits
 from site_agent.datasets.synthetic.bodies import draw_body
 from site_agent.datasets.synthetic.canvas import Camera, Float32, Float64, UInt8, expose, with_grain
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
-from site_agent.datasets.synthetic.portraits import (
-    Background,
-    Portrait,
-    background,
-    draw_portrait,
-    eye_aspect_ratios,
-    placement_of,
-)
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
 from site_agent.errors import SyntheticFaceError
 from site_agent.pictures.video import TICKS_PER_S, write_video
@@ -44,7 +37,7 @@ class VideoScene:
 
     light: Light = field(default_factory=Light)
     camera: Camera = field(default_factory=lambda: Camera(blur_px=0.6, noise=2.0))
-    scenery: Background = "room"
+    scenery: portraits.Background = "room"
     drift_deg: float = 5.0
     drift_px: float = 5.0
     scale_px: float | None = None
@@ -186,10 +179,10 @@ def _frames(
 ) -> Iterator[tuple[UInt8, tuple[float, float]]]:
     scale = scene.scale_px or 0.19 * min(size)
     centre = (size[0] / 2, size[1] * 0.45)
-    portrait = Portrait(someone, centre, scale, Pose(), Expression(0.0, 0.15))
+    portrait = portraits.Portrait(someone, centre, scale, Pose(), Expression(0.0, 0.15))
     head = paint_head(someone, portrait.expression, scale)
-    room = background(rng, size, scene.scenery)
-    draw_body(room, someone, placement_of(portrait), portrait.pose, scene.light)
+    room = portraits.background(rng, size, scene.scenery)
+    draw_body(room, someone, portraits.placement_of(portrait), portrait.pose, scene.light)
     film = Film(room, scene.camera, rng)
     poses, shifts = _drift(times, scene, rng)
     gazes = _gazes(times, rng)
@@ -240,9 +233,9 @@ class Film:
         self._taken_room = expose(room, self._quiet, rng)
 
     def take(
-        self, moment: Portrait, head: PaintedHead, light: Light
+        self, moment: portraits.Portrait, head: PaintedHead, light: Light
     ) -> tuple[UInt8, tuple[float, float]]:
-        landmarks = draw_portrait(self._picture, moment, light, head, with_body=False)
+        landmarks = portraits.draw_portrait(self._picture, moment, light, head, with_body=False)
         drawn, exposed, inner = self._changed(moment, head)
         clean = self._taken_room.copy()
         clean[exposed] = expose(self._picture[drawn], self._quiet, self._rng)[inner]
@@ -250,13 +243,17 @@ class Film:
         x, y = self._rng.integers(0, self._SPARE_PX, 2)
         place = (slice(y, y + clean.shape[0]), slice(x, x + clean.shape[1]))
         image = with_grain(clean, self._brighter[place], self._darker[place])
-        return image, eye_aspect_ratios(landmarks)
+        return image, portraits.eye_aspect_ratios(landmarks)
 
-    def _changed(self, moment: Portrait, head: PaintedHead) -> tuple[_Region, _Region, _Region]:
+    def _changed(
+        self, moment: portraits.Portrait, head: PaintedHead
+    ) -> tuple[_Region, _Region, _Region]:
         """Where the picture is not the room: with the blur's margin twice, with it once, and the
         latter as seen in the former."""
         rows, columns = self._room.shape[:2]
-        left, top, right, bottom = head_window(self._room.shape, head, placement_of(moment))
+        left, top, right, bottom = head_window(
+            self._room.shape, head, portraits.placement_of(moment)
+        )
         if left >= right or top >= bottom:
             left, top, right, bottom = 0, 0, columns, rows
         near, far = self._margin_px, 2 * self._margin_px

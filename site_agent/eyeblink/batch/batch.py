@@ -16,19 +16,7 @@ from typing import Any
 
 from aggregators.formats import file_digest
 from site_agent.errors import BlinkAnalysisError, BusyError, ConditioningError, StudyFolderError
-from site_agent.eyeblink.batch.record import (
-    BatchResult,
-    Request,
-    SessionOutcome,
-    SessionRecord,
-    State,
-    is_finished,
-    make_request,
-    read_record,
-    source_paths,
-    write_batch_table,
-    write_record,
-)
+from site_agent.eyeblink.batch import record as batch_record
 from site_agent.eyeblink.batch.sessions import BatchSession, name_problem, with_overrides
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
@@ -46,7 +34,7 @@ class SessionJob:
 
     session: BatchSession
     settings: BlinkAnalysisSettings
-    request: Request
+    request: batch_record.Request
     folder: Path
     addresses: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,7 +43,7 @@ def run_job(job: SessionJob, progress: Progress) -> str:
     """Analyse a session and leave its record beside the results."""
     session, folder = job.session, job.folder
     summary = _analyse(job, progress)
-    record = SessionRecord(
+    record = batch_record.SessionRecord(
         name=session.name,
         participant=session.participant,
         group=session.group,
@@ -71,7 +59,7 @@ def run_job(job: SessionJob, progress: Progress) -> str:
             )
         ),
     )
-    write_record(record, folder)
+    batch_record.write_record(record, folder)
     return session.name
 
 
@@ -114,7 +102,7 @@ def _with_digests(job: SessionJob) -> dict[str, Any]:
     }
     if "images" in known:
         known["video"] = known["images"]
-    paths = source_paths(job.session)
+    paths = batch_record.source_paths(job.session)
     return {
         role: replace(state, sha256=known.get(role) or _digest(paths[role]))
         for role, state in job.request.sources.items()
@@ -139,9 +127,9 @@ def run_batch(
     workers: int | None = None,
     redo: bool = False,
     addresses: Mapping[str, str] | None = None,
-    on_outcome: Callable[[SessionOutcome], None] | None = None,
+    on_outcome: Callable[[batch_record.SessionOutcome], None] | None = None,
     progress: Callable[[float, str], None] | None = None,
-) -> BatchResult:
+) -> batch_record.BatchResult:
     """Analyse the sessions of a study that are not finished yet.
 
     `workers`: processes side by side; as many as there are cores and memory for.
@@ -171,8 +159,8 @@ class SessionPlan:
     """What a batch will do with a session; `problem` is why it cannot be analysed, or empty."""
 
     settings: BlinkAnalysisSettings
-    request: Request | None = None
-    finished: SessionRecord | None = None
+    request: batch_record.Request | None = None
+    finished: batch_record.SessionRecord | None = None
     problem: str = ""
 
 
@@ -191,14 +179,14 @@ def plan_session(
     if problem:
         return SessionPlan(settings, problem=problem)
     try:
-        request = make_request(session, settings)
+        request = batch_record.make_request(session, settings)
     except OSError as error:
         return SessionPlan(settings, problem=f"{error.filename}: {error.strerror or error}")
     try:
-        record = read_record(folder) if folder.exists() else None
+        record = batch_record.read_record(folder) if folder.exists() else None
     except StudyFolderError:
         record = None  # damaged: to be made again
-    finished = record is not None and is_finished(folder, record, session, request)
+    finished = record is not None and batch_record.is_finished(folder, record, session, request)
     return SessionPlan(settings, request, record if finished else None)
 
 
@@ -222,9 +210,9 @@ class _Batch:
     sessions: Sequence[BatchSession]
     settings: BlinkAnalysisSettings
     addresses: Mapping[str, str]
-    on_outcome: Callable[[SessionOutcome], None]
+    on_outcome: Callable[[batch_record.SessionOutcome], None]
     progress: Callable[[float, str], None]
-    outcomes: dict[str, SessionOutcome] = field(default_factory=dict)
+    outcomes: dict[str, batch_record.SessionOutcome] = field(default_factory=dict)
 
     @property
     def state(self) -> Path:
@@ -238,7 +226,7 @@ class _Batch:
     def replaced(self) -> Path:
         return self.state / "replaced"
 
-    def run(self, workers: int | None, redo: bool) -> BatchResult:
+    def run(self, workers: int | None, redo: bool) -> batch_record.BatchResult:
         self._tidy()
         jobs = {
             session.name: job
@@ -262,9 +250,9 @@ class _Batch:
                     progress=lambda share, text: self.progress(share or 0.0, text),
                 )
         finally:
-            write_batch_table(self.study / "batch.csv", self._rows())
+            batch_record.write_batch_table(self.study / "batch.csv", self._rows())
             shutil.rmtree(self.work, ignore_errors=True)
-        return BatchResult(self.study, tuple(self._rows()), count)
+        return batch_record.BatchResult(self.study, tuple(self._rows()), count)
 
     def _tidy(self) -> None:
         """Finish interrupted moves of a killed batch, and remove its incomplete sessions."""
@@ -292,7 +280,7 @@ class _Batch:
                 number=session.number,
             )
             if labelled != plan.finished:
-                write_record(labelled, folder)
+                batch_record.write_record(labelled, folder)
             self._set_outcome(session.name, "skipped", record=labelled)
             return None
         assert plan.request is not None
@@ -311,7 +299,7 @@ class _Batch:
         else:
             self._set_outcome(outcome.key, "done", record=outcome.result, took_s=outcome.took_s)
 
-    def _put_in_place(self, made: Path, name: str) -> SessionRecord:
+    def _put_in_place(self, made: Path, name: str) -> batch_record.SessionRecord:
         place, old = self.study / name, self.replaced / name
         if place.exists():
             for file in _other_files(place, made):
@@ -320,25 +308,25 @@ class _Batch:
             place.rename(old)
         made.rename(place)
         shutil.rmtree(old, ignore_errors=True)
-        return read_record(place)
+        return batch_record.read_record(place)
 
     def _set_outcome(
         self,
         name: str,
-        state: State,
+        state: batch_record.State,
         reason: str = "",
         *,
-        record: SessionRecord | None = None,
+        record: batch_record.SessionRecord | None = None,
         took_s: float = 0.0,
     ) -> None:
-        outcome = SessionOutcome(name, state, reason, took_s, record)
+        outcome = batch_record.SessionOutcome(name, state, reason, took_s, record)
         self.outcomes[name] = outcome
-        write_batch_table(self.study / "batch.csv", self._rows())
+        batch_record.write_batch_table(self.study / "batch.csv", self._rows())
         self.on_outcome(outcome)
 
-    def _rows(self) -> list[SessionOutcome]:
+    def _rows(self) -> list[batch_record.SessionOutcome]:
         return [
-            self.outcomes.get(session.name, SessionOutcome(session.name, "pending"))
+            self.outcomes.get(session.name, batch_record.SessionOutcome(session.name, "pending"))
             for session in self.sessions
         ]
 
@@ -346,7 +334,7 @@ class _Batch:
 def _other_files(place: Path, made: Path) -> Iterator[Path]:
     """Files in a session's folder that are of no analysis: a review, notes."""
     try:
-        own = {*read_record(place).files, RECORD_NAME}
+        own = {*batch_record.read_record(place).files, RECORD_NAME}
     except StudyFolderError:
         own = {RECORD_NAME}
     for path in sorted(place.rglob("*")):

@@ -14,16 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.blinks import extents as blink_extents
 from site_agent.eyeblink.blinks.closures import Cut, find_closures
-from site_agent.eyeblink.blinks.extents import (
-    Extent,
-    ExtentSettings,
-    Eyes,
-    compare_eyes,
-    eyes_of_closure,
-    measure_extent,
-    smoothed,
-)
 from site_agent.eyeblink.blinks.likelihood import (
     NO_BLINK,
     Dips,
@@ -75,7 +67,7 @@ class BlinkSettings(Settings, error=BlinkAnalysisError):
     complete_fec: float = Field(
         default=0.75, description="FEC from which a blink is complete, below it partial."
     )
-    extents: ExtentSettings = Field(default_factory=ExtentSettings)
+    extents: blink_extents.ExtentSettings = Field(default_factory=blink_extents.ExtentSettings)
     calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)
 
 
@@ -120,7 +112,7 @@ class Blink:
     shut_until_s: float
     half_closed_ms: float
     cut: Cut = ""
-    eyes: Eyes = "unknown"
+    eyes: blink_extents.Eyes = "unknown"
     lag_ms: float = float("nan")
 
     @property
@@ -159,7 +151,7 @@ class FoundBlinks:
 class _Event:
     """A measured blink or closure."""
 
-    extent: Extent
+    extent: blink_extents.Extent
     probability: float
     cut: Cut = ""
 
@@ -184,7 +176,9 @@ def judge_blinks(
     if not calibration.span > 0:
         return FoundBlinks((), ())
     even = evenly_spaced(trace.timestamps_s, trace.ear, LONGEST_BIN_S)
-    ear = smoothed(trace.timestamps_s, trace.ear, settings.extents.smoothing_ms / 1000.0)
+    ear = blink_extents.smoothed(
+        trace.timestamps_s, trace.ear, settings.extents.smoothing_ms / 1000.0
+    )
     smooth = replace(trace, ear=ear)
     dips = find_dips(even)
     half = half_closings(dips, calibration)
@@ -210,7 +204,9 @@ def judge_blinks(
     for dip in chosen:
         lowest = _lowest_sample(even, ear, int(dips.bins[dip]))
         level = float(dips.level_before_ear[dip])
-        extent = measure_extent(trace.timestamps_s, ear, lowest, level, settings.extents)
+        extent = blink_extents.measure_extent(
+            trace.timestamps_s, ear, lowest, level, settings.extents
+        )
         dipped.append(_Event(extent, float(probabilities[dip])))
     counted = [*shut, *(event for event in dipped if event.probability >= least)]
     counted.sort(key=lambda event: event.extent.peak_s)
@@ -311,8 +307,8 @@ def _as_blinks(
 def _with_eyes(trace: EyeTrace, blink: Blink) -> Blink:
     if blink.kind == "closure":
         shut_s = (blink.shut_from_s, blink.shut_until_s)
-        return replace(blink, eyes=eyes_of_closure(trace, blink.onset_s, shut_s))
-    eyes, lag_ms = compare_eyes(trace, blink.peak_s)
+        return replace(blink, eyes=blink_extents.eyes_of_closure(trace, blink.onset_s, shut_s))
+    eyes, lag_ms = blink_extents.compare_eyes(trace, blink.peak_s)
     return replace(blink, eyes=eyes, lag_ms=lag_ms)
 
 

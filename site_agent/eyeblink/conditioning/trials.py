@@ -12,14 +12,8 @@ from pydantic import Field
 
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError, TableFileError
+from site_agent.eyeblink import text_tables
 from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.text_tables import (
-    TIME_COLUMNS,
-    Decimal,
-    TextTable,
-    column_name,
-    read_table,
-)
 from site_agent.settings import Settings
 
 LONGEST_PLAUSIBLE_INTERVAL_S = 10.0
@@ -39,10 +33,10 @@ class TrialList:
 
 def read_trials_csv(path: Path | str) -> TrialList:
     """Read a list of trials; see `trials_of`."""
-    return trials_of(read_table(Path(path)))
+    return trials_of(text_tables.read_table(Path(path)))
 
 
-def trials_of(table: TextTable) -> TrialList:
+def trials_of(table: text_tables.TextTable) -> TrialList:
     """Return the trials that a table lists.
 
     Columns ``trial``, ``trial_type`` (`cs_only`, `us_only` or `paired`), ``cs_onset_s`` and
@@ -79,7 +73,7 @@ def trials_of(table: TextTable) -> TrialList:
     return TrialList(*_in_order(trials), table.path)
 
 
-def is_trial_list(table: TextTable) -> bool:
+def is_trial_list(table: text_tables.TextTable) -> bool:
     """Return whether a table has a column of CS or US onsets."""
     return any(f"{name}_onset_{unit}" in table.columns for name in ("cs", "us") for unit in _UNITS)
 
@@ -174,7 +168,7 @@ def trials_from_onsets(
 _UNITS = {"s": 1.0, "ms": 1e-3}
 
 
-def _onsets_s(table: TextTable, stimulus: str) -> NDArray[np.float64]:
+def _onsets_s(table: text_tables.TextTable, stimulus: str) -> NDArray[np.float64]:
     for unit, factor in _UNITS.items():
         if (column := f"{stimulus}_onset_{unit}") in table.columns:
             return table.numbers(column) * factor
@@ -263,7 +257,9 @@ class TtlSettings(Settings, error=ConditioningError):
     pairing_window_ms: float = Field(default=2000.0, description="Longest CS-US interval.")
 
 
-def trials_of_pulses(table: TextTable, settings: TtlSettings | None = None) -> TrialList:
+def trials_of_pulses(
+    table: text_tables.TextTable, settings: TtlSettings | None = None
+) -> TrialList:
     """Return the trials that a log of pulses shows.
 
     A log has a column ``time_s``, ``timestamp_s``, ``time_ms`` or ``timestamp_ms``, or ``onset``
@@ -305,8 +301,8 @@ def trials_of_pulses(table: TextTable, settings: TtlSettings | None = None) -> T
     return replace(paired, path=table.path)
 
 
-def _times_s(table: TextTable) -> Float64:
-    if table.first_of(TIME_COLUMNS) is None and "onset" in table.columns:
+def _times_s(table: text_tables.TextTable) -> Float64:
+    if table.first_of(text_tables.TIME_COLUMNS) is None and "onset" in table.columns:
         times_s = table.numbers("onset")
     else:
         times_s = table.times_s()
@@ -317,11 +313,11 @@ def _times_s(table: TextTable) -> Float64:
 
 
 def _row_onsets(
-    table: TextTable, times_s: Float64, channel_column: str, channel: str
+    table: text_tables.TextTable, times_s: Float64, channel_column: str, channel: str
 ) -> list[float]:
     """Return the onsets of one channel from a table with one event or change a row."""
-    names = [column_name(cell) for cell in table.cells(channel_column)]
-    rows = [index for index, name in enumerate(names) if name == column_name(channel)]
+    names = [text_tables.column_name(cell) for cell in table.cells(channel_column)]
+    rows = [index for index, name in enumerate(names) if name == text_tables.column_name(channel)]
     rows.sort(key=lambda index: times_s[index])
     state_column = table.first_of(("edge", "state"))
     if state_column is None:
@@ -348,7 +344,7 @@ def _row_onsets(
     ]
 
 
-def _states(table: TextTable, column: str, rows: Sequence[int]) -> list[bool]:
+def _states(table: text_tables.TextTable, column: str, rows: Sequence[int]) -> list[bool]:
     words, lines = [cell.lower() for cell in table.cells(column)], table.lines
     problems = [
         (lines[index], f"{column} is {words[index]!r}, expected 1 or 0, high or low")
@@ -360,9 +356,9 @@ def _states(table: TextTable, column: str, rows: Sequence[int]) -> list[bool]:
     return [words[index] in _HIGH for index in rows]
 
 
-def _level_onsets(table: TextTable, times_s: Float64, channel: str) -> list[float]:
+def _level_onsets(table: text_tables.TextTable, times_s: Float64, channel: str) -> list[float]:
     """Return the onsets of one channel from a table with a sample of all channels a row."""
-    column = column_name(channel)
+    column = text_tables.column_name(channel)
     if column not in table.columns:
         return []
     levels = table.numbers(column)
@@ -398,11 +394,11 @@ class TrialTiming(Settings, error=ConditioningError):
 
 
 def read_trials(
-    path: Path | str, timing: TrialTiming | None = None, decimal: Decimal = "."
+    path: Path | str, timing: TrialTiming | None = None, decimal: text_tables.Decimal = "."
 ) -> TrialList:
     """Read a list of trials, or a log of pulses where no column holds onsets of CS or US."""
     timing = timing or TrialTiming()
-    table = read_table(Path(path), decimal)
+    table = text_tables.read_table(Path(path), decimal)
     listed = trials_of(table) if is_trial_list(table) else trials_of_pulses(table, timing.ttl)
     moved = correct_latency(
         listed.trials,

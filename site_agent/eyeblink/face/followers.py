@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.face import boxes
-from site_agent.eyeblink.face.finding import (
-    FaceCounts,
-    FaceFollower,
-    FaceSearch,
-    Follower,
-    FoundFace,
-)
+from site_agent.eyeblink.face import boxes, finding
 from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
 from site_agent.eyeblink.video.frames import Frame
 from site_agent.eyeblink.video.recording import Recording
@@ -37,12 +30,12 @@ class RegionFollower:
         self._region = FaceBox(left, top, left + width - 1.0, top + height - 1.0)
         self._settings = settings
         self._placer = boxes.LandmarkPlacer(predictor, settings)
-        self._last: FoundFace | None = None
-        self._home: FoundFace | None = None
+        self._last: finding.FoundFace | None = None
+        self._home: finding.FoundFace | None = None
         self._checked_s = -np.inf
-        self.counts = FaceCounts()
+        self.counts = finding.FaceCounts()
 
-    def step(self, image: UInt8, timestamp_s: float) -> FoundFace:
+    def step(self, image: UInt8, timestamp_s: float) -> finding.FoundFace:
         self._check_inside(image)
         last = self._last
         due_ms = (timestamp_s - self._checked_s) * 1000.0
@@ -59,7 +52,7 @@ class RegionFollower:
         self._last = face
         return face
 
-    def _from_region(self, image: UInt8, last: FoundFace | None) -> FoundFace:
+    def _from_region(self, image: UInt8, last: finding.FoundFace | None) -> finding.FoundFace:
         """Start from the region, or a little towards it where a face is followed."""
         found = self._placer.place_in(image, self._region)
         start = self._placer.start_over(found, self._region)
@@ -72,12 +65,14 @@ class RegionFollower:
             self._home = face
         return face
 
-    def _face(self, landmarks: np.typing.NDArray[np.float64], disagreement: float) -> FoundFace:
+    def _face(
+        self, landmarks: np.typing.NDArray[np.float64], disagreement: float
+    ) -> finding.FoundFace:
         home = self._home.landmarks if self._home else landmarks
         box = boxes.BoxRelation.between(self._region, home).box(landmarks)
-        return FoundFace(box, float("nan"), FaceSource.REGION, landmarks, disagreement)
+        return finding.FoundFace(box, float("nan"), FaceSource.REGION, landmarks, disagreement)
 
-    def _has_strayed(self, face: FoundFace) -> bool:
+    def _has_strayed(self, face: finding.FoundFace) -> bool:
         home = self._home or face
         centre, spread = boxes.centre_and_spread(home.landmarks)
         new_centre, new_spread = boxes.centre_and_spread(face.landmarks)
@@ -103,8 +98,8 @@ class FollowedFace:
     """One person, numbered in the order of appearance, and the face in the last step's frame."""
 
     number: int
-    follower: FaceFollower
-    current: FoundFace | None = field(default=None)
+    follower: finding.FaceFollower
+    current: finding.FoundFace | None = field(default=None)
 
 
 class FaceCrowd:
@@ -122,7 +117,7 @@ class FaceCrowd:
     ) -> None:
         self._detector, self._predictor = detector, predictor
         self._settings = settings or boxes.FaceSettings()
-        self._search = FaceSearch(detector, self._settings)
+        self._search = finding.FaceSearch(detector, self._settings)
         self._searched_s = -np.inf
         self.faces: list[FollowedFace] = []
 
@@ -171,7 +166,7 @@ class FaceCrowd:
         if near:
             person = self.faces[min(near)[1]]
         else:
-            follower = FaceFollower(
+            follower = finding.FaceFollower(
                 self._detector, self._predictor, self._settings, search=self._search
             )
             person = FollowedFace(len(self.faces), follower)
@@ -192,9 +187,9 @@ class VideoFootage:
     """
 
     recording: Recording
-    new_follower: Callable[[], Follower]
+    new_follower: Callable[[], finding.Follower]
 
-    def pictures(self) -> Iterator[tuple[Frame, FoundFace | None]]:
+    def pictures(self) -> Iterator[tuple[Frame, finding.FoundFace | None]]:
         """Yield each frame in colour, uint8 (height, width, 3), and the face found in it."""
         follower = self.new_follower()
         with (

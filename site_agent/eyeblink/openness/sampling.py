@@ -15,19 +15,12 @@ import numpy as np
 from pydantic import Field
 
 from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink import records
 from site_agent.eyeblink.conditioning.cr_onset import LEAST_SAMPLES, local_parabolas
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
 from site_agent.eyeblink.face.followers import FaceCrowd
 from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
 from site_agent.eyeblink.openness.signal import without_unjudged
-from site_agent.eyeblink.records import (
-    EyeTrace,
-    FaceSource,
-    Float64,
-    Int64,
-    TraceBuilder,
-    mean_of_valid_eyes,
-)
 from site_agent.eyeblink.video.frames import Frame, FrameSource
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.settings import Settings
@@ -41,8 +34,8 @@ class EvenTrace:
     """Mean EAR in bins of equal length, NaN in empty ones, and the bin of every sample."""
 
     step_s: float
-    ear: Float64
-    bin_of_sample: Int64
+    ear: records.Float64
+    bin_of_sample: records.Int64
 
     def bins(self, duration_s: float) -> int:
         """Return the nearest number of bins to a duration; of two equally near ones the larger.
@@ -53,7 +46,9 @@ class EvenTrace:
         return math.floor(duration_s / self.step_s + 0.5 + 1e-6)
 
 
-def evenly_spaced(timestamps_s: Float64, ear: Float64, longest_bin_s: float) -> EvenTrace:
+def evenly_spaced(
+    timestamps_s: records.Float64, ear: records.Float64, longest_bin_s: float
+) -> EvenTrace:
     """Put samples into bins of one or several frames, at most about `longest_bin_s` long.
 
     Many frames a second carry more noise each; the mean over a bin brings recordings of 30 and
@@ -78,7 +73,9 @@ def evenly_spaced(timestamps_s: Float64, ear: Float64, longest_bin_s: float) -> 
     return EvenTrace(step_s, binned, index)
 
 
-def percentile_of_known(values: Float64, percentile: float, otherwise: Float64) -> Float64:
+def percentile_of_known(
+    values: records.Float64, percentile: float, otherwise: records.Float64
+) -> records.Float64:
     """Return the percentile of the known values of each row of `values`, shape (m, n).
 
     `otherwise`, shape (m,), stands in where fewer than two are known.
@@ -115,14 +112,14 @@ class FilterSettings(Settings, error=BlinkAnalysisError):
     )
 
 
-def filtered_trace(trace: EyeTrace, settings: FilterSettings) -> EyeTrace:
+def filtered_trace(trace: records.EyeTrace, settings: FilterSettings) -> records.EyeTrace:
     """Return the trace with smoothed eyes; the trace itself without a filter."""
     if settings.filter == "none" or len(trace.timestamps_s) < LEAST_SAMPLES:
         return trace
     window_s = settings.filter_ms / 1000.0
     left = local_parabolas(trace.timestamps_s, trace.ear_left, window_s)
     right = local_parabolas(trace.timestamps_s, trace.ear_right, window_s)
-    ear = mean_of_valid_eyes(left, right)
+    ear = records.mean_of_valid_eyes(left, right)
     if not np.isfinite(ear).any():  # a trace from a file that has only their mean
         ear = local_parabolas(trace.timestamps_s, trace.ear, window_s)
     return replace(trace, ear_left=left, ear_right=right, ear=ear)
@@ -136,9 +133,11 @@ SHORTEST_VISIT_S = 1.0
 """A face that was seen for less is taken for an error of the detector."""
 
 
-def sample_face(source: FrameSource, follower: Follower, progress: Progress | None) -> EyeTrace:
+def sample_face(
+    source: FrameSource, follower: Follower, progress: Progress | None
+) -> records.EyeTrace:
     """Measure the eyes of the face that a follower keeps, in every frame."""
-    builder = TraceBuilder()
+    builder = records.TraceBuilder()
     with closing(read_ahead(source.frames, FRAMES_AHEAD)) as frames:
         for sample in sample_eyes(_reported(frames, source, progress), follower):
             builder.add(sample)
@@ -164,7 +163,7 @@ def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
 
 def sample_crowd(
     source: FrameSource, crowd: FaceCrowd, progress: Progress | None
-) -> tuple[list[EyeTrace], int]:
+) -> tuple[list[records.EyeTrace], int]:
     """Measure the eyes of every face.
 
     Returns
@@ -173,7 +172,7 @@ def sample_crowd(
         From the left of the picture to the right; each trace has all frames, with gaps where
         the person was not seen.
     """
-    builders: list[TraceBuilder] = []
+    builders: list[records.TraceBuilder] = []
     times_s: array[float] = array("d")
     with closing(read_ahead(source.frames, FRAMES_AHEAD)) as frames:
         for frame in _reported(frames, source, progress):
@@ -188,23 +187,23 @@ def sample_crowd(
     return sorted(kept, key=_usual_place), len(traces) - len(kept)
 
 
-def _before(times_s: Sequence[float]) -> TraceBuilder:
+def _before(times_s: Sequence[float]) -> records.TraceBuilder:
     """Return a trace in which nobody was seen yet."""
-    builder = TraceBuilder()
+    builder = records.TraceBuilder()
     nothing = np.empty((0, 0), dtype=np.uint8)
     for index, time_s in enumerate(times_s):
         builder.add(eye_sample(Frame(index, time_s, nothing), None))
     return builder
 
 
-def _seen_s(trace: EyeTrace) -> float:
+def _seen_s(trace: records.EyeTrace) -> float:
     if trace.face is None or len(trace.frames) < 2:
         return 0.0
-    seen = np.mean(trace.face.sources != FaceSource.MISSING)
+    seen = np.mean(trace.face.sources != records.FaceSource.MISSING)
     return float(seen) * trace.duration_s
 
 
-def _usual_place(trace: EyeTrace) -> float:
+def _usual_place(trace: records.EyeTrace) -> float:
     if trace.face is None:
         return 0.0
     boxes = trace.face.boxes

@@ -9,12 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
+from site_agent.eyeblink.outputs import json_files
 from site_agent.eyeblink.outputs.bids import write_bids_files
-from site_agent.eyeblink.outputs.json_files import (
-    write_data_package,
-    write_provenance,
-    write_session_json,
-)
 from site_agent.eyeblink.outputs.nwb import write_nwb
 from site_agent.eyeblink.outputs.overlay import write_overlay
 from site_agent.eyeblink.outputs.report import write_report
@@ -63,9 +59,9 @@ OUTPUTS: tuple[BlinkOutput, ...] = (
     BlinkOutput("nwb", "session.nwb", write_nwb, library="pynwb", extra="nwb"),
     BlinkOutput("trace", "trace.png", write_trace_picture),
     BlinkOutput("report", "report.html", write_report),
-    BlinkOutput("session", "session.json", write_session_json, essential=True),
-    BlinkOutput("datapackage", "datapackage.json", write_data_package, essential=True),
-    BlinkOutput("provenance", "provenance.json", write_provenance, essential=True),
+    BlinkOutput("session", "session.json", json_files.write_session_json, essential=True),
+    BlinkOutput("datapackage", "datapackage.json", json_files.write_data_package, essential=True),
+    BlinkOutput("provenance", "provenance.json", json_files.write_provenance, essential=True),
 )
 """In the order of writing: outputs that may fail come before those that report the failure. The
 provenance comes last: a folder that has it is complete."""

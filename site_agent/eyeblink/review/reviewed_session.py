@@ -12,12 +12,7 @@ from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.blinks.extents import SHUT_SHARE
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.review import actions
-from site_agent.eyeblink.review.automatic_result import (
-    AutomaticResult,
-    FrameColumns,
-    read_automatic_result,
-)
+from site_agent.eyeblink.review import actions, automatic_result
 from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
 from site_agent.eyeblink.session_reading import blinks_of_rows
@@ -28,7 +23,7 @@ FILE_NAME = "blinks_reviewed.csv"
 STATUS_COLUMN = "review_status"
 
 
-def _row(event: actions.ReviewEvent, result: AutomaticResult) -> dict[str, str]:
+def _row(event: actions.ReviewEvent, result: automatic_result.AutomaticResult) -> dict[str, str]:
     automatic = result.rows.get(event.blink_id)
     row = dict(automatic) if automatic is not None else dict.fromkeys(result.columns, "")
     row["blink_id"] = str(event.blink_id)
@@ -41,7 +36,7 @@ def _row(event: actions.ReviewEvent, result: AutomaticResult) -> dict[str, str]:
     return row
 
 
-def _measures(event: actions.ReviewEvent, frames: FrameColumns) -> dict[str, str]:
+def _measures(event: actions.ReviewEvent, frames: automatic_result.FrameColumns) -> dict[str, str]:
     onset, peak, offset = (
         frames.nearest(time_s) for time_s in (event.onset_s, event.peak_s, event.offset_s)
     )
@@ -78,7 +73,9 @@ def _text(value: float, digits: int) -> str:
     return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 
-def reviewed_rows(result: AutomaticResult, state: actions.ReviewState) -> list[dict[str, str]]:
+def reviewed_rows(
+    result: automatic_result.AutomaticResult, state: actions.ReviewState
+) -> list[dict[str, str]]:
     """Return the rows of the blinks that are not deleted, by onset.
 
     Rows with unchanged times are those of blinks.csv. For the others, frames, times and sizes are
@@ -92,7 +89,7 @@ def reviewed_rows(result: AutomaticResult, state: actions.ReviewState) -> list[d
 
 
 def write_reviewed_blinks(
-    result: AutomaticResult, state: actions.ReviewState, folder: Path
+    result: automatic_result.AutomaticResult, state: actions.ReviewState, folder: Path
 ) -> Path:
     """Write the table of `reviewed_rows`, with their status."""
     path = folder / FILE_NAME
@@ -133,7 +130,7 @@ def report_session(
     the session; the automatic ones stay as they are.
     """
     place = find_output(place, "blinks.csv")
-    result = read_automatic_result(place)
+    result = automatic_result.read_automatic_result(place)
     session, state = result.session, _review_of(result)
     if state is None:
         return SessionReport(place, {}, summarise(session, {}))
@@ -167,7 +164,7 @@ def write_reviewed_sessions(study: Path, reports: Sequence[SessionReport]) -> Pa
     return path
 
 
-def _review_of(result: AutomaticResult) -> actions.ReviewState | None:
+def _review_of(result: automatic_result.AutomaticResult) -> actions.ReviewState | None:
     log = result.review_folder / actions.LOG_NAME
     content = actions.read_log(log)
     if content.header is None:

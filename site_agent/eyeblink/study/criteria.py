@@ -17,18 +17,8 @@ from typing import Any, Literal
 from site_agent.datasets.trials import Trial
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.batch.sessions import SETTING_NAMES, with_overrides
-from site_agent.eyeblink.conditioning.analysis import (
-    ConditioningResult,
-    MeasuredTrials,
-    judge_trials,
-    measure_trials,
-)
-from site_agent.eyeblink.conditioning.settings import (
-    SENSITIVITY_RULES,
-    ConditioningSettings,
-    CrRule,
-    cr_rule_text,
-)
+from site_agent.eyeblink.conditioning import analysis
+from site_agent.eyeblink.conditioning import settings as conditioning_settings
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import learning_curve
@@ -39,7 +29,9 @@ from site_agent.wording import count_words
 _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject_rules"}
 
 
-def read_criteria(words: Sequence[str], own: ConditioningSettings) -> tuple[Criterion, ...]:
+def read_criteria(
+    words: Sequence[str], own: conditioning_settings.ConditioningSettings
+) -> tuple[Criterion, ...]:
     """Return the study's own criterion and those that are asked for.
 
     `words`: each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
@@ -65,12 +57,12 @@ def _overrides(word: str) -> dict[str, str]:
         rule = re.fullmatch(r"([a-z-]+)[:>=]+(\d*\.?\d+)", part)
         name, equals, value = part.partition("=")
         name = name.replace("-", "_")
-        if rule is not None and rule[1] in set(CrRule):
+        if rule is not None and rule[1] in set(conditioning_settings.CrRule):
             overrides |= {"cr_rule": rule[1], "cr_threshold": rule[2]}
         elif equals and name in SETTING_NAMES and SETTING_NAMES[name].startswith("conditioning."):
             overrides[name] = value
         else:
-            rules = ", ".join(f"{item}:THRESHOLD" for item in CrRule)
+            rules = ", ".join(f"{item}:THRESHOLD" for item in conditioning_settings.CrRule)
             raise ConditioningError(
                 f"the criterion {word!r}: cannot read {part!r}; expected {rules}, or a "
                 "conditioning setting such as cr_needs_onset=yes"
@@ -102,7 +94,7 @@ class Criterion:
     """One way to define the measures, and its name."""
 
     name: str
-    settings: ConditioningSettings
+    settings: conditioning_settings.ConditioningSettings
 
 
 @dataclass(frozen=True)
@@ -147,15 +139,17 @@ class CriteriaComparison:
         return {**plain(self), "rows": [row.to_dict() for row in self.rows]}
 
 
-def default_criteria(settings: ConditioningSettings | None = None) -> tuple[Criterion, ...]:
+def default_criteria(
+    settings: conditioning_settings.ConditioningSettings | None = None,
+) -> tuple[Criterion, ...]:
     """Return the study's own criterion and the usual alternatives.
 
     Every CR criterion of the sensitivity table, with no demand on the onset or an onset at or
     after 50 or 100 ms, with and without the rejection of trials.
     """
-    own = settings or ConditioningSettings()
+    own = settings or conditioning_settings.ConditioningSettings()
     found = {own: Criterion(f"own: {criterion_name(own)}", own)}
-    for rule, threshold in SENSITIVITY_RULES:
+    for rule, threshold in conditioning_settings.SENSITIVITY_RULES:
         for floor_ms in (None, 50.0, 100.0):
             for reject_rules in dict.fromkeys((own.reject_rules, ())):
                 other = replace(
@@ -237,22 +231,22 @@ def compare_criteria(
 
 def _judge_all(
     session: RecordedSession, criteria: Sequence[Criterion]
-) -> Iterable[ConditioningResult]:
+) -> Iterable[analysis.ConditioningResult]:
     """Trials are measured once for all criteria that differ in their decision only."""
-    measured: dict[ConditioningSettings, MeasuredTrials] = {}
+    measured: dict[conditioning_settings.ConditioningSettings, analysis.MeasuredTrials] = {}
     for criterion in criteria:
         key = replace(
             criterion.settings,
-            cr_rule=CrRule.FEC,
+            cr_rule=conditioning_settings.CrRule.FEC,
             cr_threshold=1.0,
             cr_needs_onset=False,
             reject_rules=(),
         )
         if key not in measured:
-            measured[key] = measure_trials(
+            measured[key] = analysis.measure_trials(
                 session.timestamps_s, session.fec, session.trials, criterion.settings
             )
-        yield judge_trials(measured[key], criterion.settings)
+        yield analysis.judge_trials(measured[key], criterion.settings)
 
 
 def _effect(
@@ -285,9 +279,9 @@ def _finding(first: learning_curve.Effect, question: Question, groups: Sequence[
     return f"is higher in {higher!r} than in {lower!r}"
 
 
-def criterion_name(settings: ConditioningSettings) -> str:
+def criterion_name(settings: conditioning_settings.ConditioningSettings) -> str:
     """Return a criterion in words: its rule, its demand on the onset, what it rejects."""
-    parts = [cr_rule_text(settings.cr_rule, settings.cr_threshold)]
+    parts = [conditioning_settings.cr_rule_text(settings.cr_rule, settings.cr_threshold)]
     if settings.cr_needs_onset:
         parts.append(f"onset >= {settings.onset_floor_ms:g} ms")
     parts.append("rejecting " + (", ".join(settings.reject_rules) or "nothing"))

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from site_agent.datasets.gaze import (
-    GazeSamples,
-    angular_errors_deg,
-    held_out_sessions,
-    join_samples,
-)
+from site_agent.datasets import gaze
 from site_agent.datasets.gaze.both_eyes import both_eyes
 from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.few_shot import draw_shots, few_shot_error
@@ -19,13 +14,7 @@ from site_agent.federated.plan import make_plan
 from site_agent.runs.progress import Progress
 from site_agent.studies.cross_encoder.settings import FEDERATED
 from site_agent.studies.eyes import StudyJob, StudySamples, spread_over_sessions
-from site_agent.training.cross_encoder.gaze_head import (
-    Features,
-    component_features,
-    encoder_features,
-    head_features,
-    no_features,
-)
+from site_agent.training.cross_encoder import gaze_head
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,10 +47,10 @@ def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
 
 
 def _person_errors(
-    job: StudyJob, own: GazeSamples, describe: Features | None
+    job: StudyJob, own: gaze.GazeSamples, describe: gaze_head.Features | None
 ) -> dict[str, list[float]]:
     settings = job.settings
-    held = held_out_sessions(own, settings.test_share)
+    held = gaze.held_out_sessions(own, settings.test_share)
     offered, test = np.flatnonzero(~held), np.flatnonzero(held)
     features = None if describe is None else describe(own)
     errors: dict[str, list[float]] = {}
@@ -79,24 +68,24 @@ def _person_errors(
     return errors
 
 
-def _features(job: StudyJob, samples: StudySamples, progress: Progress) -> Features:
+def _features(job: StudyJob, samples: StudySamples, progress: Progress) -> gaze_head.Features:
     """Return how a method describes patches; all but the mean gaze know the head pose, too."""
     from site_agent.networks import new_network, to_module
 
     method, settings = job.run.method, job.settings
     if method == "mean-gaze":
-        return no_features
+        return gaze_head.no_features
     if method == "head-pose":
-        return head_features
+        return gaze_head.head_features
     if method == "pca":
-        return component_features(join_samples(list(_sites(job, samples).values())))
+        return gaze_head.component_features(gaze.join_samples(list(_sites(job, samples).values())))
     if method == "random":
         module = to_module(new_network(settings.architecture, job.run.seed))
     elif method == "centralised":
         module = _train_in_one_place(job, samples, progress)
     else:
         module = _train_in_rounds(job, samples, progress)
-    return encoder_features(module)
+    return gaze_head.encoder_features(module)
 
 
 def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
@@ -105,7 +94,7 @@ def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
     for name in job.run.train:
         left, right = samples[name][0::2], samples[name][1::2]
         parts = [spread_over_sessions(eyes, job.settings.site_frames) for eyes in (left, right)]
-        found[name] = both_eyes(join_samples(parts))
+        found[name] = both_eyes(gaze.join_samples(parts))
     return found
 
 
@@ -143,7 +132,7 @@ def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress
     module = to_module(new_network(settings.architecture, run.seed))
     optimiser = make_optimiser("adamw", module, settings.central_learning_rate, 0.0, 0.0)
     generator = torch.Generator().manual_seed(run.seed)
-    data = to_tensors(join_samples(list(_sites(job, samples).values())))
+    data = to_tensors(gaze.join_samples(list(_sites(job, samples).values())))
     epochs = settings.rounds * settings.epochs
     with repeatable():
         for number in range(1, epochs + 1):
@@ -154,7 +143,9 @@ def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress
     return module.eval()
 
 
-def _supervised_error(job: StudyJob, shots: GazeSamples, test: GazeSamples, draw: int) -> float:
+def _supervised_error(
+    job: StudyJob, shots: gaze.GazeSamples, test: gaze.GazeSamples, draw: int
+) -> float:
     """Return the error of a network of the same layers that learns from the shots alone."""
     import torch
 
@@ -172,4 +163,4 @@ def _supervised_error(job: StudyJob, shots: GazeSamples, test: GazeSamples, draw
                 shift_px=_SHIFT_PX, light=_LIGHT,
             )  # fmt: skip
     found = predict_gaze(module, test.patches, test.head)
-    return float(angular_errors_deg(found, test.gaze).mean())
+    return float(gaze.angular_errors_deg(found, test.gaze).mean())

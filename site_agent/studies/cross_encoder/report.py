@@ -13,14 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.pictures.plot_style import (
-    LEGEND_PT,
-    REFERENCE,
-    draw_grid,
-    line_style,
-    new_figure,
-    save_png,
-)
+from site_agent.pictures import plot_style
 from site_agent.studies.cross_encoder.settings import COMPARED, FEDERATED, METHODS, VERDICT_SHOTS
 from site_agent.studies.eye_runs import MethodRun
 from site_agent.studies.gaze.results import Estimate, estimate
@@ -186,15 +179,15 @@ def _draw_rows(runs: Sequence[MethodRun], results: Results) -> list[list[object]
 
 
 def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
-    figure = new_figure(10.5, 4.4)
+    figure = plot_style.new_figure(10.5, 4.4)
     left, right = figure.subplots(1, 2)
     for number, method in enumerate(METHODS):
         own = [each for each in scores if each.method == method]
         if not own:
             continue
-        look = {**line_style(number), "markersize": 4}
+        look = {**plot_style.line_style(number), "markersize": 4}
         if method == "mean-gaze":
-            look["color"] = REFERENCE
+            look["color"] = plot_style.REFERENCE
         shots = np.array([each.shots for each in own])
         left.plot(shots, [each.error.mean for each in own], label=METHODS[method], **look)
         if method != FEDERATED:
@@ -205,7 +198,7 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
                 yerr=np.nan_to_num(np.array(ends).T), capsize=2, elinewidth=0.8, **look,
             )  # fmt: skip
     counts = sorted({each.shots for each in scores})
-    right.axhline(0, color=REFERENCE, linestyle=":", linewidth=1)
+    right.axhline(0, color=plot_style.REFERENCE, linestyle=":", linewidth=1)
     left.set(ylabel="mean angle error (degrees)", ylim=(0, None), title="left-out persons")
     right.set(ylabel="difference (degrees)", title="error less that of the federated cross-encoder")
     for axes in (left, right):
@@ -213,6 +206,6 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
         axes.set_xticks(counts, [str(count) for count in counts])
         axes.minorticks_off()
         axes.set_xlabel("labelled shots")
-        draw_grid(axes)
-    figure.legend(fontsize=LEGEND_PT, ncols=4, loc="outside lower center")
-    save_png(figure, path)
+        plot_style.draw_grid(axes)
+    figure.legend(fontsize=plot_style.LEGEND_PT, ncols=4, loc="outside lower center")
+    plot_style.save_png(figure, path)

@@ -21,16 +21,8 @@ from site_agent.pictures.plot_style import (
     new_figure,
     save_png,
 )
+from site_agent.studies.gaze import results as study_results
 from site_agent.studies.gaze.protocol import Run
-from site_agent.studies.gaze.results import (
-    MethodScores,
-    Results,
-    estimate,
-    matrix,
-    method_scores,
-    number,
-    robust_errors,
-)
 from site_agent.studies.gaze.settings import FEDERATED
 
 if TYPE_CHECKING:
@@ -43,19 +35,19 @@ _LABELS = {"fedavg": "FedAvg", "data-centre": "data centre"}
 _DEGREES = "mean angle error (degrees)"
 
 
-def draw_pictures(folder: Path, runs: Sequence[Run], results: Results) -> list[Path]:
+def draw_pictures(folder: Path, runs: Sequence[Run], results: study_results.Results) -> list[Path]:
     """Draw all pictures for which there are results, and return their files."""
     files = []
-    if found := matrix(runs, results):
+    if found := study_results.matrix(runs, results):
         files.append(folder / "matrix.png")
         _draw_matrix(files[-1], found)
-    if scores := method_scores(runs, results):
+    if scores := study_results.method_scores(runs, results):
         files.append(folder / "persons.png")
         _draw_persons(files[-1], scores)
     if curves := list(_curves(runs, results)):
         files.append(folder / "curves.png")
         _draw_curves(files[-1], curves)
-    if errors := robust_errors(runs, results, "noise"):
+    if errors := study_results.robust_errors(runs, results, "noise"):
         files.append(folder / "noise.png")
         _draw_noise(files[-1], errors)
     return files
@@ -81,7 +73,7 @@ def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
     save_png(figure, path)
 
 
-def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
+def _draw_persons(path: Path, scores: Sequence[study_results.MethodScores]) -> None:
     figure = new_figure(11, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     specific = [each for each in scores if each.protocol == "person-specific"]
@@ -111,12 +103,18 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
     save_png(figure, path)
 
 
-def _curves(runs: Sequence[Run], results: Results) -> Iterator[tuple[str, np.ndarray]]:
+def _curves(
+    runs: Sequence[Run], results: study_results.Results
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the mean learning curve of each federated method: passes, training, test."""
     for method in FEDERATED:
         found = [
             [
-                [run.training.epochs * done, number(train), number(test)]
+                [
+                    run.training.epochs * done,
+                    study_results.number(train),
+                    study_results.number(test),
+                ]
                 for done, train, test in results[run.key]["curve"]
             ]
             for run in runs
@@ -151,7 +149,7 @@ def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> 
     axes = figure.subplots()
     for method in FEDERATED:
         found = {
-            float(group.removesuffix("percent")): estimate(list(own.values()))
+            float(group.removesuffix("percent")): study_results.estimate(list(own.values()))
             for (name, group), own in errors.items()
             if name == method
         }

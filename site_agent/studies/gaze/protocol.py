@@ -14,14 +14,7 @@ from typing import Literal
 import numpy as np
 
 from site_agent.errors import InvalidInputError
-from site_agent.studies.gaze.settings import (
-    ATTACKS,
-    CANDIDATES,
-    FEDERATED,
-    METHODS,
-    GazeStudySettings,
-    TrainingSettings,
-)
+from site_agent.studies.gaze import settings as study_settings
 from site_agent.wording import count_words
 
 Protocol = Literal["individual", "person-specific", "person-independent", "noise", "hostile"]
@@ -48,7 +41,7 @@ class Run:
     seed: int
     train: tuple[str, ...]
     test: tuple[str, ...]
-    training: TrainingSettings
+    training: study_settings.TrainingSettings
     noisy: tuple[str, ...] = ()
     hostile: tuple[str, ...] = ()
     attack: str = "none"
@@ -59,7 +52,9 @@ class Run:
         return f"{self.protocol}_{self.method}_{self.group}_seed{self.seed}"
 
 
-def plan_runs(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run, ...]:
+def plan_runs(
+    persons: Sequence[str], settings: study_settings.GazeStudySettings
+) -> tuple[Run, ...]:
     """Return all runs of a study: all of the first seed, then of the next one."""
     planner = _Planner(tuple(persons), settings)
     runs: list[Run] = []
@@ -74,7 +69,9 @@ def plan_runs(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run,
     return tuple(runs)
 
 
-def plan_tuning(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run, ...]:
+def plan_tuning(
+    persons: Sequence[str], settings: study_settings.GazeStudySettings
+) -> tuple[Run, ...]:
     """Return the runs that compare the candidates of each method, person-independent.
 
     All candidates of all methods have the same test persons, one fold, and the same training
@@ -83,9 +80,9 @@ def plan_tuning(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Ru
     test = folds_of(persons, settings.folds, settings.first_seed)[0]
     train = tuple(name for name in persons if name not in test)
     runs = []
-    for method in reversed(METHODS):
-        for number, values in enumerate(CANDIDATES[method]):
-            training = TrainingSettings(**values)
+    for method in reversed(study_settings.METHODS):
+        for number, values in enumerate(study_settings.CANDIDATES[method]):
+            training = study_settings.TrainingSettings(**values)
             run = Run("person-independent", method, f"candidate{number}", settings.first_seed,
                       train, test, training)  # fmt: skip
             if method != "individual":
@@ -101,7 +98,7 @@ def plan_tuning(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Ru
 @dataclass(frozen=True)
 class _Planner:
     persons: tuple[str, ...]
-    settings: GazeStudySettings
+    settings: study_settings.GazeStudySettings
 
     def individual(self, seed: int) -> Iterator[Run]:
         for name in self.persons:
@@ -109,14 +106,14 @@ class _Planner:
                       self.settings.training.of("individual"))  # fmt: skip
 
     def specific(self, seed: int) -> Iterator[Run]:
-        for method in METHODS[1:]:
+        for method in study_settings.METHODS[1:]:
             yield Run("person-specific", method, "all", seed, self.persons, self.persons,
                       self.settings.training.of(method))  # fmt: skip
 
     def independent(self, seed: int) -> Iterator[Run]:
         for number, test in enumerate(folds_of(self.persons, self.settings.folds, seed), 1):
             train = tuple(name for name in self.persons if name not in test)
-            for method in METHODS[1:]:
+            for method in study_settings.METHODS[1:]:
                 yield Run("person-independent", method, f"fold{number}", seed, train, test,
                           self.settings.training.of(method))  # fmt: skip
 
@@ -125,7 +122,7 @@ class _Planner:
         order = _shuffle(sites, _NOISY_STREAM, seed)
         for share in self.settings.noise_shares:
             noisy = tuple(sorted(order[: round(share * len(sites))]))
-            for method in FEDERATED:
+            for method in study_settings.FEDERATED:
                 yield Run("noise", method, f"{100 * share:g}percent", seed, sites, test,
                           self.settings.training.of(method), noisy=noisy)  # fmt: skip
 
@@ -133,7 +130,7 @@ class _Planner:
         sites, test = self._sites(seed)
         training = self.settings.training.of("fedavg")
         hostile = tuple(sorted(_shuffle(sites, _NOISY_STREAM, seed)[: self.settings.hostile_sites]))
-        for attack in ATTACKS:
+        for attack in study_settings.ATTACKS:
             for rule in self.settings.rules:
                 yield Run("hostile", rule, attack, seed, sites, test, training,
                           hostile=() if attack == "none" else hostile, attack=attack)  # fmt: skip

@@ -9,47 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.models import StateDict
-from site_agent.attacks import (
-    ALL_SITES,
-    LEAKS,
-    Candidates,
-    Leak,
-    LeakedRound,
-    Losses,
-    RecordedRound,
-    Reidentification,
-    ShadowLosses,
-    UpdateComparison,
-    apply_update,
-    leak_of,
-    leak_of_network,
-    predict_from_updates,
-    probe_membership,
-    record_rounds,
-    reference_losses,
-    reidentify,
-    scores_by_losses,
-    separation,
-)
-from site_agent.attacks.dualview import (
-    Embedding,
-    EyePrior,
-    GazeGrid,
-    InversionSettings,
-    Victims,
-    fit_embedding,
-    fit_prior,
-    infer_densities,
-    kl_divergence,
-    nearest_public,
-    psnr,
-    reconstruct,
-    ssim,
-)
+from site_agent import attacks, networks
+from site_agent.attacks import dualview
 from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
-from site_agent.networks import new_network
 from site_agent.studies.privacy.persons import Person, PrivacySettings, StudyPersons
 
 _PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 12, 100
@@ -81,24 +45,26 @@ class Federation:
 
     @cached_property
     def base(self) -> StateDict:
-        return new_network(self.settings.architecture, self.seed)
+        return networks.new_network(self.settings.architecture, self.seed)
 
     @property
     def sites(self) -> list[str]:
         return list(self.everyone.victims)
 
     @cached_property
-    def recorded(self) -> list[RecordedRound]:
-        return record_rounds(self.base, _training(self.everyone.victims), self.plan)
+    def recorded(self) -> list[attacks.RecordedRound]:
+        return attacks.record_rounds(self.base, _training(self.everyone.victims), self.plan)
 
     @cached_property
-    def shadow(self) -> list[RecordedRound]:
-        return record_rounds(self.base, _training(self.everyone.public), self.plan)
+    def shadow(self) -> list[attacks.RecordedRound]:
+        return attacks.record_rounds(self.base, _training(self.everyone.public), self.plan)
 
     @cached_property
     def shadow_networks(self) -> dict[str, StateDict]:
         first = self.shadow[0]
-        return {name: apply_update(first.base, sent) for name, sent in first.updates.items()}
+        return {
+            name: attacks.apply_update(first.base, sent) for name, sent in first.updates.items()
+        }
 
     @cached_property
     def public(self) -> GazeSamples:
@@ -107,63 +73,67 @@ class Federation:
         return own[picks.round().astype(int)]
 
     @cached_property
-    def prior(self) -> EyePrior:
-        return fit_prior(self.public.patches)
+    def prior(self) -> dualview.EyePrior:
+        return dualview.fit_prior(self.public.patches)
 
     @cached_property
-    def embedding(self) -> Embedding:
+    def embedding(self) -> dualview.Embedding:
         judges = self.everyone.judges.values()
-        return fit_embedding(join_samples([person.trains[::2] for person in judges]))
+        return dualview.fit_embedding(join_samples([person.trains[::2] for person in judges]))
 
     @cached_property
-    def public_losses(self) -> Losses:
-        return Losses(self.public)
+    def public_losses(self) -> attacks.Losses:
+        return attacks.Losses(self.public)
 
     @cached_property
-    def same_sessions(self) -> UpdateComparison:
+    def same_sessions(self) -> attacks.UpdateComparison:
         own = {name: person.others for name, person in self.everyone.victims.items()}
-        return UpdateComparison(own, self.plan.training)
+        return attacks.UpdateComparison(own, self.plan.training)
 
     @cached_property
-    def judged(self) -> Candidates:
+    def judged(self) -> attacks.Candidates:
         """Members, and others of the same sessions."""
         return _collect_judged(self.everyone.victims, self.settings.judged_samples)
 
     @cached_property
-    def shadow_judged(self) -> Candidates:
+    def shadow_judged(self) -> attacks.Candidates:
         return _collect_judged(self.everyone.public, max(2, self.settings.judged_samples // 2))
 
     @cached_property
-    def people(self) -> Candidates:
+    def people(self) -> attacks.Candidates:
         """Pictures with which nobody trained, of victims and of outsiders."""
         groups = [
             join_samples([each.others[: self.settings.judged_samples] for each in group.values()])
             for group in (self.everyone.victims, self.everyone.outsiders)
         ]
-        return Candidates.of(*groups)
+        return attacks.Candidates.of(*groups)
 
-    def leak(self, way: str) -> Leak:
+    def leak(self, way: str) -> attacks.Leak:
         """Return what leaks by a way of sharing, or by sums over some sites (``sum 3``)."""
-        if way in LEAKS:
-            return leak_of(way, self.recorded)
+        if way in attacks.LEAKS:
+            return attacks.leak_of(way, self.recorded)
         first, count = self.recorded[0], int(way.removeprefix(SUM))
         order = [str(name) for name in np.random.default_rng(self.seed).permutation(self.sites)]
         after: dict[str, StateDict] = {}
         for start in range(0, len(order), count):
             group = order[start : start + count]
-            network = apply_update(first.base, *(first.updates[site] for site in group))
+            network = attacks.apply_update(first.base, *(first.updates[site] for site in group))
             after |= dict.fromkeys(group, network)
-        return Leak(way, (LeakedRound(first.base, after),))
+        return attacks.Leak(way, (attacks.LeakedRound(first.base, after),))
 
 
 def attack_updates(held: Federation, way: str) -> dict[str, Any]:
     """Match sites to persons by what the attacker's own training with their pictures gives."""
     leak, sites = held.leak(way), held.sites
-    found = {"reidentified": _plain(reidentify(held.same_sessions.scores(leak), sites, held.seed))}
+    found = {
+        "reidentified": _plain(
+            attacks.reidentify(held.same_sessions.scores(leak), sites, held.seed)
+        )
+    }
     own = {site: each.elsewhere for site, each in held.everyone.victims.items()}
     if way == "plain" and all(len(samples) > 1 for samples in own.values()):
-        compared = UpdateComparison(own, held.plan.training).scores(leak)
-        found["elsewhere"] = _plain(reidentify(compared, sites, held.seed))
+        compared = attacks.UpdateComparison(own, held.plan.training).scores(leak)
+        found["elsewhere"] = _plain(attacks.reidentify(compared, sites, held.seed))
     return found
 
 
@@ -172,10 +142,10 @@ def attack_samples(held: Federation, way: str) -> dict[str, Any]:
     leak, shadow = held.leak(way), None
     if not leak.rounds:
         return {"samples": {"loss now": _EVEN}}
-    if way in LEAKS:
+    if way in attacks.LEAKS:
         known = held.shadow_judged
-        seen = leak_of(way, held.shadow)
-        shadow = ShadowLosses(known.losses.of_leak(seen), known.is_member)
+        seen = attacks.leak_of(way, held.shadow)
+        shadow = attacks.ShadowLosses(known.losses.of_leak(seen), known.is_member)
     return {"samples": _probe(held, leak, held.judged, shadow)}
 
 
@@ -183,28 +153,30 @@ def attack_persons(held: Federation, way: str) -> dict[str, Any]:
     """Attack the membership of persons by pictures of which none trained."""
     leak, sites = held.leak(way), held.sites
     if not leak.rounds:
-        nothing = reidentify(np.zeros((len(sites), len(sites))), sites, held.seed)
+        nothing = attacks.reidentify(np.zeros((len(sites), len(sites))), sites, held.seed)
         return {"by losses": _plain(nothing), "persons": {"loss now": _EVEN}}
     losses = held.people.losses
-    by_losses = scores_by_losses(losses.of_leak(leak), losses.samples.person, sites)
+    by_losses = attacks.scores_by_losses(losses.of_leak(leak), losses.samples.person, sites)
     return {
-        "by losses": _plain(reidentify(by_losses, sites, held.seed)),
+        "by losses": _plain(attacks.reidentify(by_losses, sites, held.seed)),
         "persons": _probe(held, leak, held.people, None, by_person=True),
     }
 
 
 def _probe(
     held: Federation,
-    leak: Leak,
-    candidates: Candidates,
-    shadow: ShadowLosses | None,
+    leak: attacks.Leak,
+    candidates: attacks.Candidates,
+    shadow: attacks.ShadowLosses | None,
     *,
     by_person: bool = False,
 ) -> dict[str, Any]:
-    references = reference_losses(held.shadow, candidates.losses, seed=held.seed)
-    found = probe_membership(leak, candidates, shadow=shadow, references=references)
+    references = attacks.reference_losses(held.shadow, candidates.losses, seed=held.seed)
+    found = attacks.probe_membership(leak, candidates, shadow=shadow, references=references)
     return {
-        name: asdict(separation(each.scores, each.is_member, groups=each.persons, seed=held.seed))
+        name: asdict(
+            attacks.separation(each.scores, each.is_member, groups=each.persons, seed=held.seed)
+        )
         for name, scores in found.items()
         for each in [scores.by_person() if by_person else scores]
     }
@@ -220,10 +192,10 @@ def attack_attributes(held: Federation, way: str) -> dict[str, Any]:
     known = np.array(
         [[each.attributes[key] for key in truths] for each in held.everyone.public.values()]
     )
-    guessed = predict_from_updates(leak, held.sites, held.shadow_networks, known)
+    guessed = attacks.predict_from_updates(leak, held.sites, held.shadow_networks, known)
     return {
         "attributes": {
-            key: asdict(separation(guessed[:, column], truth, seed=held.seed))
+            key: asdict(attacks.separation(guessed[:, column], truth, seed=held.seed))
             for column, (key, truth) in enumerate(truths.items())
         }
     }
@@ -251,18 +223,20 @@ def attack_controls(held: Federation, _way: str) -> dict[str, Any]:
         update={"epochs": _OVERFITTED_EPOCHS, "batch_size": _OVERFITTED}
     )
     made = train_contribution(
-        held.base, "0" * 64, known, training, site=ALL_SITES, round_number=1, guarded=False
+        held.base, "0" * 64, known, training, site=attacks.ALL_SITES, round_number=1, guarded=False
     )
-    leak = leak_of_network(held.base, apply_update(held.base, made))
-    overfitted = probe_membership(leak, Candidates.of(known, person.others))["loss now"]
-    change = probe_membership(held.leak("plain"), held.judged)["change"].scores
+    leak = attacks.leak_of_network(held.base, attacks.apply_update(held.base, made))
+    overfitted = attacks.probe_membership(leak, attacks.Candidates.of(known, person.others))[
+        "loss now"
+    ]
+    change = attacks.probe_membership(held.leak("plain"), held.judged)["change"].scores
     draw = np.random.default_rng(held.seed)
     shuffled = [
-        separation(change, draw.permutation(held.judged.is_member), resamples=0).auc
+        attacks.separation(change, draw.permutation(held.judged.is_member), resamples=0).auc
         for _ in range(_SHUFFLES)
     ]
     return {
-        "overfitted": separation(overfitted.scores, overfitted.is_member, resamples=0).auc,
+        "overfitted": attacks.separation(overfitted.scores, overfitted.is_member, resamples=0).auc,
         "random labels": float(np.mean(shuffled)),
     }
 
@@ -271,13 +245,15 @@ def _training(persons: Mapping[str, Person]) -> dict[str, GazeSamples]:
     return {name: person.trains for name, person in persons.items()}
 
 
-def _collect_judged(persons: Mapping[str, Person], count: int) -> Candidates:
+def _collect_judged(persons: Mapping[str, Person], count: int) -> attacks.Candidates:
     inside = [person.trains[:: max(1, len(person.trains) // count)] for person in persons.values()]
     outside = [person.others[:count] for person in persons.values()]
-    return Candidates.of(join_samples([own[:count] for own in inside]), join_samples(outside))
+    return attacks.Candidates.of(
+        join_samples([own[:count] for own in inside]), join_samples(outside)
+    )
 
 
-def _plain(found: Reidentification) -> dict[str, float]:
+def _plain(found: attacks.Reidentification) -> dict[str, float]:
     return {
         "matched": found.matched,
         "top_1": found.top_1,
@@ -293,9 +269,11 @@ def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
     pictures = _pictures(held, leak)
     others = [each.others for each in held.everyone.victims.values()]
     similar = held.embedding.similarities(pictures, others)
-    found = reidentify(similar, held.sites, held.seed)
+    found = attacks.reidentify(similar, held.sites, held.seed)
     shape = (len(pictures), pictures.shape[1], *pictures.shape[2:])
-    nearest = np.array([nearest_public(own, held.public) for own in pictures]).reshape(shape)
+    nearest = np.array([dualview.nearest_public(own, held.public) for own in pictures]).reshape(
+        shape
+    )
     mean = np.broadcast_to(held.prior.decode(np.zeros((1, held.prior.components))), shape)
     scores = {
         "top_1": found.top_1,
@@ -309,8 +287,8 @@ def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
     return {"dualview": scores, "pictures": pictures}
 
 
-def _pictures(held: Federation, leak: Leak) -> NDArray[np.uint8]:
-    settings = InversionSettings(
+def _pictures(held: Federation, leak: attacks.Leak) -> NDArray[np.uint8]:
+    settings = dualview.InversionSettings(
         restarts=held.settings.restarts, steps=held.settings.steps, seed=held.seed
     )
     starts = np.zeros((len(held.sites), held.prior.components))
@@ -319,8 +297,12 @@ def _pictures(held: Federation, leak: Leak) -> NDArray[np.uint8]:
             held.prior.encode(each.trains.patches).mean(axis=0)
             for each in held.everyone.public.values()
         ]
-        starts = predict_from_updates(leak, held.sites, held.shadow_networks, np.array(codes))
-    return reconstruct(leak, Victims(held.sites, starts), held.prior, held.public, settings)
+        starts = attacks.predict_from_updates(
+            leak, held.sites, held.shadow_networks, np.array(codes)
+        )
+    return dualview.reconstruct(
+        leak, dualview.Victims(held.sites, starts), held.prior, held.public, settings
+    )
 
 
 def _likeness(held: Federation, pictures: NDArray[np.uint8], prefix: str) -> dict[str, float]:
@@ -331,8 +313,8 @@ def _likeness(held: Federation, pictures: NDArray[np.uint8], prefix: str) -> dic
         for picture, gaze in zip(own, asked, strict=True):
             distance = np.square(person.trains.gaze - gaze).sum(axis=1)
             truth = person.trains.patches[distance.argmin()]
-            noise.append(psnr(picture, truth))
-            structure.append(ssim(picture, truth))
+            noise.append(dualview.psnr(picture, truth))
+            structure.append(dualview.ssim(picture, truth))
     return {f"{prefix}psnr": float(np.mean(noise)), f"{prefix}ssim": float(np.mean(structure))}
 
 
@@ -344,9 +326,9 @@ def _asked_gaze(public: GazeSamples, count: int) -> NDArray[np.float64]:
     return asked
 
 
-def _second_view(held: Federation, leak: Leak) -> dict[str, float]:
+def _second_view(held: Federation, leak: attacks.Leak) -> dict[str, float]:
     """Return the divergence from the true distributions, and the error of their means."""
-    grid = GazeGrid()
+    grid = dualview.GazeGrid()
     public = held.everyone.public
     densities = np.array([grid.density(each.trains.gaze) for each in public.values()])
     truths = [each.trains.gaze for each in held.everyone.victims.values()]
@@ -354,13 +336,13 @@ def _second_view(held: Federation, leak: Leak) -> dict[str, float]:
         inferred = np.repeat(densities.mean(axis=0)[None], len(truths), axis=0)
     else:
         losses, gaze = held.public_losses, held.public.gaze
-        first = Leak(leak.name, (LeakedRound(held.base, leak.rounds[0].after),))
-        shadow = Leak("shadow", (LeakedRound(held.base, held.shadow_networks),))
+        first = attacks.Leak(leak.name, (attacks.LeakedRound(held.base, leak.rounds[0].after),))
+        shadow = attacks.Leak("shadow", (attacks.LeakedRound(held.base, held.shadow_networks),))
         seen, known = losses.of_leak(first), losses.of_leak(shadow)
-        found = infer_densities(
+        found = dualview.infer_densities(
             grid.changes(seen.gains, gaze), grid.changes(known.gains, gaze), densities, held.seed
         )
-        place = [seen.sites.index(s if s in seen.sites else ALL_SITES) for s in held.sites]
+        place = [seen.sites.index(s if s in seen.sites else attacks.ALL_SITES) for s in held.sites]
         inferred = found[place]
     centres = np.array([own @ grid.centres for own in inferred])
     true_centres = np.array([own.mean(axis=0) for own in truths])
@@ -369,7 +351,7 @@ def _second_view(held: Federation, leak: Leak) -> dict[str, float]:
         "kl": float(
             np.mean(
                 [
-                    kl_divergence(grid.density(own), guess)
+                    dualview.kl_divergence(grid.density(own), guess)
                     for own, guess in zip(truths, inferred, strict=True)
                 ]
             )

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.pictures.plot_style import (
-    LEGEND_PT,
-    REFERENCE,
-    draw_grid,
-    line_style,
-    new_figure,
-    save_png,
-)
+from site_agent.pictures import plot_style
 from site_agent.studies.eye_runs import MethodRun
 from site_agent.studies.split.settings import INVERSION, METHODS
 from site_agent.studies.written import write_tables
@@ -166,22 +159,28 @@ def _leaks(shown: Sequence[Sequence[Any]]) -> list[str]:
 
 def _draw(path: Path, errors: Sequence[Sequence[Any]], shown: Sequence[Sequence[Any]]) -> None:
     """Draw the error and the attackers' gains over the noise."""
-    figure = new_figure(7.0, 4.2)
+    figure = plot_style.new_figure(7.0, 4.2)
     axes = figure.subplots()
     gains = axes.twinx()
     levels = sorted({row[0] for row in shown})
     own = {row[0]: np.nan if row[1] is None else row[1] for row in shown}
-    axes.plot(levels, [own[level] for level in levels], label="error of V1", **line_style(0))
+    axes.plot(
+        levels, [own[level] for level in levels], label="error of V1", **plot_style.line_style(0)
+    )
     for row in errors:
         if row[0] == METHODS["mean-gaze"]:
-            axes.axhline(row[1], color=REFERENCE, linestyle=":", label="error of the mean gaze")
+            axes.axhline(
+                row[1], color=plot_style.REFERENCE, linestyle=":", label="error of the mean gaze"
+            )
     for number, attacker in enumerate(sorted({row[3] for row in shown}), 1):
         found = [row[4] for row in shown if row[3] == attacker]
-        gains.plot(levels, found, label=f"gain of attacker {attacker}", **line_style(number))
+        gains.plot(
+            levels, found, label=f"gain of attacker {attacker}", **plot_style.line_style(number)
+        )
     axes.set(xlabel="Laplace noise (sensitivities)", ylabel="error (degrees)", ylim=(0, None))
     # What is far worse than the mean eye is cut off: it shows nothing, and hides the others.
     lowest = max(_LOWEST_GAIN, min(0, *(row[4] for row in shown)))
     gains.set(ylabel="gain over the mean eye", ylim=(lowest, 1))
-    draw_grid(axes)
-    figure.legend(fontsize=LEGEND_PT, ncols=3, loc="outside lower center")
-    save_png(figure, path)
+    plot_style.draw_grid(axes)
+    figure.legend(fontsize=plot_style.LEGEND_PT, ncols=3, loc="outside lower center")
+    plot_style.save_png(figure, path)

@@ -19,14 +19,7 @@ from pydantic import Field
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
-from site_agent.datasets.gaze import (
-    GazeDataset,
-    GazeSamples,
-    held_out_sessions,
-    join_digests,
-    person_digests,
-    sample_marks,
-)
+from site_agent.datasets import gaze
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.few_shot import draw_shots, few_shot_error, find_components, fit_head
@@ -80,13 +73,13 @@ class Shots:
     and the held-out sessions. `digests`: Digest of all samples of each person.
     """
 
-    labelled: GazeSamples
-    offered: GazeSamples
-    test: GazeSamples
+    labelled: gaze.GazeSamples
+    offered: gaze.GazeSamples
+    test: gaze.GazeSamples
     digests: Mapping[str, str]
 
 
-def read_shots(dataset: GazeDataset, settings: GazeHeadSettings) -> Shots:
+def read_shots(dataset: gaze.GazeDataset, settings: GazeHeadSettings) -> Shots:
     """Read the samples of persons, hold sessions out, and draw the shots from the others.
 
     Raises
@@ -99,7 +92,7 @@ def read_shots(dataset: GazeDataset, settings: GazeHeadSettings) -> Shots:
         A file is damaged or missing.
     """
     samples = dataset.read(settings.persons or None)
-    held = held_out_sessions(samples, settings.validation)
+    held = gaze.held_out_sessions(samples, settings.validation)
     offered = samples[~held]
     count = settings.shots or len(offered)
     if len(offered) < max(1, count):
@@ -109,11 +102,11 @@ def read_shots(dataset: GazeDataset, settings: GazeHeadSettings) -> Shots:
         )
         raise TrainingDataError(dataset.path, [(0, found)])
     drawn = draw_shots(len(offered), count, settings.seed)
-    return Shots(offered[np.sort(drawn)], offered, samples[held], person_digests(samples))
+    return Shots(offered[np.sort(drawn)], offered, samples[held], gaze.person_digests(samples))
 
 
 def train_gaze_head(
-    dataset: GazeDataset,
+    dataset: gaze.GazeDataset,
     encoder: Path | str,
     output: Path | str,
     settings: GazeHeadSettings | None = None,
@@ -147,13 +140,13 @@ def train_gaze_head(
     progress(0.5, "fit heads")
     headed = add_head(network, module, shots.labelled)
     errors = score_heads(module, architecture, shots, settings.seed) if len(shots.test) else {}
-    marks, digests = set(sample_marks(shots.labelled)), set(shots.digests.values())
+    marks, digests = set(gaze.sample_marks(shots.labelled)), set(shots.digests.values())
     # What the encoder has learned, this network knows, too.
     for _, before in training_records(encoder):
         marks.update(before["data"]["image_marks"])
         digests.update(before["details"].get("person_digests", ()))
     data = DataSummary(
-        digest=join_digests(person_digests(shots.labelled)),
+        digest=gaze.join_digests(gaze.person_digests(shots.labelled)),
         images=len(shots.labelled),
         persons=len(np.unique(shots.labelled.person)),
         image_marks=tuple(sorted(marks)),
@@ -173,7 +166,7 @@ def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[s
     return plain | {"encoder_digest": file_digest(encoder)}
 
 
-def add_head(network: StateDict, module: nn.Module, shots: GazeSamples) -> StateDict:
+def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> StateDict:
     """Return the gaze network of an encoder, with a head that is fitted to shots."""
     from site_agent.networks import from_module, new_network, to_module
 
@@ -215,7 +208,7 @@ def score_heads(
     }
 
 
-Features = Callable[[GazeSamples], Float64]
+Features = Callable[[gaze.GazeSamples], Float64]
 """Describes samples by float64 (n, features)."""
 
 
@@ -226,23 +219,23 @@ def encoder_features(module: nn.Module) -> Features:
     return lambda own: np.concatenate([encode_gaze(module, own.patches), own.head], axis=1)
 
 
-def component_features(everyone: GazeSamples) -> Features:
+def component_features(everyone: gaze.GazeSamples) -> Features:
     """Return the 12 principal components of patches, with the head angles."""
     components = find_components(_pixels(everyone), _COMPONENTS)
     return lambda own: np.concatenate([components(_pixels(own)), own.head], axis=1)
 
 
-def head_features(samples: GazeSamples) -> Float64:
+def head_features(samples: gaze.GazeSamples) -> Float64:
     """Return the head angles only."""
     return samples.head
 
 
-def no_features(samples: GazeSamples) -> Float64:
+def no_features(samples: gaze.GazeSamples) -> Float64:
     """Return nothing: the head answers the mean gaze."""
     return np.empty((len(samples), 0))
 
 
-def _pixels(samples: GazeSamples) -> Float64:
+def _pixels(samples: gaze.GazeSamples) -> Float64:
     from site_agent.networks.files import to_inputs
 
     return to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)

@@ -8,13 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from site_agent.datasets.gaze import (
-    GazeDataset,
-    GazeSamples,
-    join_digests,
-    person_digests,
-    sample_marks,
-)
+from site_agent.datasets import gaze
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.runs.progress import Progress, no_progress, part_of
@@ -54,8 +48,8 @@ class CrossEncoderSettings(Settings, error=TrainingSettingsError):
 
 
 def read_frames(
-    dataset: GazeDataset, settings: CrossEncoderSettings, progress: Progress = no_progress
-) -> GazeSamples:
+    dataset: gaze.GazeDataset, settings: CrossEncoderSettings, progress: Progress = no_progress
+) -> gaze.GazeSamples:
     """Read the frames with both eyes of the persons that the settings name.
 
     Raises
@@ -78,7 +72,7 @@ def read_frames(
 
 
 def train_cross_encoder(
-    dataset: GazeDataset,
+    dataset: gaze.GazeDataset,
     output: Path | str,
     settings: CrossEncoderSettings | None = None,
     progress: Progress = no_progress,
@@ -98,26 +92,22 @@ def train_cross_encoder(
 
     from site_agent.networks import from_module, new_network, to_module
     from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
-    from site_agent.training.gaze.loop import (
-        TrainingState,
-        checkpoint_path,
-        make_optimiser,
-        repeatable,
-        train_epochs,
-    )
+    from site_agent.training.gaze import loop
 
     settings = settings or CrossEncoderSettings()
     require_kind(settings.architecture, "representation", "architecture")
     output = Path(output)
     begun = begin_training(output)
     samples = read_frames(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
-    digests = person_digests(samples)
+    digests = gaze.person_digests(samples)
     module = to_module(new_network(settings.architecture, settings.seed))
-    optimiser = make_optimiser("adamw", module, settings.learning_rate, 0.0, settings.weight_decay)
+    optimiser = loop.make_optimiser(
+        "adamw", module, settings.learning_rate, 0.0, settings.weight_decay
+    )
     generator = torch.Generator().manual_seed(settings.seed)
-    state = TrainingState(module, optimiser, generator)
+    state = loop.TrainingState(module, optimiser, generator)
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
-    checkpoint = checkpoint_path(output)
+    checkpoint = loop.checkpoint_path(output)
 
     def train(report: Callable[[float], None]) -> float:
         return train_epoch(
@@ -125,17 +115,17 @@ def train_cross_encoder(
             crossed=is_crossed(settings.architecture), progress=report,
         )  # fmt: skip
 
-    with repeatable(torch.get_num_threads()):
+    with loop.repeatable(torch.get_num_threads()):
         tensors = to_tensors(samples)
-        resumed_at = train_epochs(
+        resumed_at = loop.train_epochs(
             state, settings, (checkpoint, [plain, digests]), train,
             progress=part_of(progress, _READING_SHARE, 1.0),
         )  # fmt: skip
     data = DataSummary(
-        digest=join_digests(digests),
+        digest=gaze.join_digests(digests),
         images=len(samples),
         persons=len(digests),
-        image_marks=tuple(sorted(set(sample_marks(samples)))),
+        image_marks=tuple(sorted(set(gaze.sample_marks(samples)))),
     )
     details = {
         "architecture": settings.architecture,

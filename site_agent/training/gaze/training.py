@@ -8,16 +8,7 @@ from typing import Any
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
-from site_agent.datasets.gaze import (
-    GazeDataset,
-    GazeSamples,
-    angular_errors_deg,
-    held_out_sessions,
-    join_digests,
-    join_samples,
-    person_digests,
-    sample_marks,
-)
+from site_agent.datasets import gaze
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.plain_json import plain
 from site_agent.runs.progress import Progress, no_progress, part_of
@@ -37,18 +28,18 @@ class GazeTrainingData:
     `training` and `validation`: whole sessions. `digests`: digest of all samples of each person.
     """
 
-    training: GazeSamples
-    validation: GazeSamples
+    training: gaze.GazeSamples
+    validation: gaze.GazeSamples
     digests: Mapping[str, str]
 
     @property
     def digest(self) -> str:
         """The digest of the persons' data, as `gaze_digest` of a data set of them alone."""
-        return join_digests(self.digests)
+        return gaze.join_digests(self.digests)
 
 
 def read_training_data(
-    dataset: GazeDataset, settings: GazeSettings, progress: Progress = no_progress
+    dataset: gaze.GazeDataset, settings: GazeSettings, progress: Progress = no_progress
 ) -> GazeTrainingData:
     """Read the samples of the persons that the settings name, and hold sessions out.
 
@@ -66,16 +57,16 @@ def read_training_data(
     for done, person in enumerate(persons):
         progress(done / len(persons), f"read person {person}")
         parts.append(dataset.read([person]))
-    samples = join_samples(parts)
-    held = held_out_sessions(samples, settings.validation)
+    samples = gaze.join_samples(parts)
+    held = gaze.held_out_sessions(samples, settings.validation)
     if (count := len(samples) - int(held.sum())) < _FEWEST_SAMPLES:
         found = f"has {count} samples to train on, expected at least {_FEWEST_SAMPLES}"
         raise TrainingDataError(dataset.path, [(0, found)])
-    return GazeTrainingData(samples[~held], samples[held], person_digests(samples))
+    return GazeTrainingData(samples[~held], samples[held], gaze.person_digests(samples))
 
 
 def train_gaze(
-    dataset: GazeDataset,
+    dataset: gaze.GazeDataset,
     output: Path | str,
     settings: GazeSettings | None = None,
     progress: Progress = no_progress,
@@ -188,27 +179,20 @@ def _train(
     import torch
 
     from site_agent.networks import from_module, predict_gaze, to_module
-    from site_agent.training.gaze.loop import (
-        TrainingState,
-        make_optimiser,
-        repeatable,
-        to_tensors,
-        train_epoch,
-        train_epochs,
-    )
+    from site_agent.training.gaze import loop
 
     settings, device = recipe.settings, recipe.device
     module = to_module(start).to(device)
     generator = torch.Generator().manual_seed(settings.seed)
-    optimiser = make_optimiser(
+    optimiser = loop.make_optimiser(
         settings.optimiser, module, settings.learning_rate, settings.momentum, settings.weight_decay
     )
-    state = TrainingState(module, optimiser, generator)
+    state = loop.TrainingState(module, optimiser, generator)
     parts = [recipe.recorded, recipe.data_digest, device, recipe.threads]
     validation = data.validation
 
     def train(report: Callable[[float], None]) -> float:
-        return train_epoch(
+        return loop.train_epoch(
             module, optimiser, tensors, settings.batch_size, generator,
             shift_px=settings.shift_px, light=settings.light,
             mixed_precision=recipe.mixed_precision, progress=report,
@@ -218,12 +202,12 @@ def _train(
         if not len(validation):
             return None
         found = predict_gaze(module, validation.patches, validation.head, device)
-        return float(angular_errors_deg(found, validation.gaze).mean())
+        return float(gaze.angular_errors_deg(found, validation.gaze).mean())
 
     # Some operations have no deterministic form on CUDA.
-    with repeatable(recipe.threads) if device == "cpu" else nullcontext():
-        tensors = to_tensors(data.training, device)
-        resumed_at = train_epochs(
+    with loop.repeatable(recipe.threads) if device == "cpu" else nullcontext():
+        tensors = loop.to_tensors(data.training, device)
+        resumed_at = loop.train_epochs(
             state, settings, (recipe.checkpoint, parts), train, score,
             progress=progress, patience=settings.patience,
         )  # fmt: skip
@@ -252,7 +236,7 @@ def _publish(
     validation = data.validation
     named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
     errors = outcome["validation_errors_deg"]
-    marks, digests = set(sample_marks(data.training)), set(data.digests.values())
+    marks, digests = set(gaze.sample_marks(data.training)), set(data.digests.values())
     # What the base has learned, this network knows, too.
     for _, before in recipe.base_records:
         marks.update(before["data"]["image_marks"])

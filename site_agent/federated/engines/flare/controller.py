@@ -19,12 +19,8 @@ from nvflare.widgets.info_collector import InfoCollector
 
 from aggregators.errors import AggregatorError, ContributionError
 from aggregators.formats import file_digest, read_model
+from aggregators.methods.networks import round_files
 from aggregators.methods.networks.replies import encode_reply
-from aggregators.methods.networks.round_files import (
-    check_network_contribution,
-    decode_network_contribution,
-    state_path,
-)
 from aggregators.methods.registry import find_method
 from aggregators.models import OptimiserState, StateDict
 from aggregators.whole_file import write_whole
@@ -145,8 +141,8 @@ class RoundsController(Controller):  # type: ignore[misc]
             try:
                 if len(content) > most:
                     raise ContributionError(f"has {len(content)} bytes, expected at most {most}")
-                check_network_contribution(
-                    decode_network_contribution(content),
+                round_files.check_network_contribution(
+                    round_files.decode_network_contribution(content),
                     network,
                     base_digest=digest,
                     settings=settings,
@@ -189,14 +185,14 @@ class RoundsController(Controller):  # type: ignore[misc]
         fl_ctx: Any,
     ) -> Path:
         """Write the network of a round with its report, and return its file."""
-        output, state = results / messages.model_name(number), state_path(base)
+        output, state = results / messages.model_name(number), round_files.state_path(base)
         given = state if state.is_file() else None
         merged = combine_files(self._plan, base, given, files, output)
         updates = {site: file_digest(path) for site, path in files.items()}
         if merged.state is not None and find_method(self._plan.method).replies:
             self._reply(number, merged.state, updates, fl_ctx)
             # Nobody else gets the replies, and whoever submits the job would download the state.
-            state_path(output).unlink()
+            round_files.state_path(output).unlink()
         report = RoundReport(
             number,
             updates,

@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from site_agent.errors import BusyError, FederationError, InvalidInputError
-from site_agent.federated.engines.flare.jobs import Side, check_job
-from site_agent.federated.engines.flare.kits import (
-    ENVIRONMENT,
-    HEARTBEAT_INTERVAL_S,
-    Kit,
-    place_store,
-    read_kit,
-)
+from site_agent.federated.engines.flare import jobs, kits
 from site_agent.runs.child_process import die_with_parent, start_python, stop
 from site_agent.runs.files import locked
 
@@ -31,11 +24,11 @@ from site_agent.runs.files import locked
 def main(folder: Path) -> None:
     """Become FLARE's process of a kit."""
     die_with_parent()
-    kit = read_kit(folder, "server", "site")
-    os.environ.update(ENVIRONMENT)
+    kit = kits.read_kit(folder, "server", "site")
+    os.environ.update(kits.ENVIRONMENT)
     take_only_our_jobs()
     if kit.role == "server":
-        place_store(kit.folder)
+        kits.place_store(kit.folder)
     module, arguments = _command(kit)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -58,11 +51,11 @@ def take_only_our_jobs() -> None:
     class JobValidator(AppValidator):  # type: ignore[misc]
         def __init__(self, site_type: str) -> None:
             super().__init__()
-            self._side: Side = "server" if site_type == SiteType.SERVER else "client"
+            self._side: jobs.Side = "server" if site_type == SiteType.SERVER else "client"
 
         def validate(self, app_folder: str) -> tuple[str, dict[str, object]]:
             try:
-                check_job(Path(app_folder), self._side)
+                jobs.check_job(Path(app_folder), self._side)
             except InvalidInputError as error:
                 return str(error), {}
             return "", {}
@@ -75,14 +68,14 @@ def take_only_our_jobs() -> None:
     fl_app_validator.DefaultAppValidator = JobValidator
 
 
-def _command(kit: Kit) -> tuple[str, list[str]]:
+def _command(kit: kits.Kit) -> tuple[str, list[str]]:
     """Return FLARE's module for a role, and its arguments."""
     common = ["secure_train=true", "org=poolctl", "config_folder=config"]
     if kit.role == "server":
         module = "nvflare.private.fed.app.server.server_train"
         return module, ["-m", str(kit.folder), "-s", "fed_server.json", "--set", *common]
     module = "nvflare.private.fed.app.client.client_train"
-    own = [f"uid={kit.name}", f"heart_beat_interval={HEARTBEAT_INTERVAL_S}"]
+    own = [f"uid={kit.name}", f"heart_beat_interval={kits.HEARTBEAT_INTERVAL_S}"]
     return module, ["-m", str(kit.folder), "-s", "fed_client.json", "--set", *common, *own]
 
 
@@ -116,7 +109,7 @@ if __name__ == "__main__":
 _STOP_LIMIT_S = 10.0
 
 
-def run_kit(kit: Kit, environment: Mapping[str, str], on_line: Callable[[str], None]) -> None:
+def run_kit(kit: kits.Kit, environment: Mapping[str, str], on_line: Callable[[str], None]) -> None:
     """Run a server or a site until Ctrl-C, or until its process ends by itself.
 
     Parameters

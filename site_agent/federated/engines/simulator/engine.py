@@ -18,18 +18,12 @@ from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import OptimiserState, StateDict
 from site_agent.errors import TrainingFailedError
+from site_agent.federated.engines.simulator import folder as run_folder
 from site_agent.federated.engines.simulator.data import (
     DividedData,
     SiteData,
     read_once,
     score_network,
-)
-from site_agent.federated.engines.simulator.folder import (
-    History,
-    MethodFolder,
-    Round,
-    RunFolder,
-    read_history,
 )
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble
@@ -45,17 +39,17 @@ _WORKER_BYTES = 400 * 1024**2
 
 def simulate(
     plan: FederationPlan,
-    run: RunFolder,
+    run: run_folder.RunFolder,
     data: DividedData,
     workers: Workers,
     progress: Progress = no_progress,
-) -> History:
+) -> run_folder.History:
     """Hold those rounds of a plan that the folder does not have yet, and return all.
 
     It can be killed at any moment: called again, it goes on and gives the same networks.
     """
     folder = run.method(plan.method)
-    history = read_history(folder.history, plan)
+    history = run_folder.read_history(folder.history, plan)
     for number in range(len(history.rounds) + 1, plan.rounds + 1):
         folder.tidy(number - 1)
 
@@ -72,12 +66,12 @@ def simulate(
 def _hold(
     plan: FederationPlan,
     number: int,
-    folder: MethodFolder,
+    folder: run_folder.MethodFolder,
     data: DividedData,
     workers: Workers,
     *,
     report: Callable[[float, str], None],
-) -> Round:
+) -> run_folder.Round:
     base, result = folder.result(number - 1), folder.result(number)
     base_digest = file_digest(base)
     folder.contributions(number).mkdir(exist_ok=True)
@@ -113,7 +107,7 @@ def _hold(
     scores = {}
     if data.held_out is not None:
         scores = _score(read_network(result), data, store)
-    return Round(
+    return run_folder.Round(
         number=number,
         base=base_digest,
         result=merged.digest,

@@ -6,17 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.errors import FormatError
+from aggregators import errors, models
 from aggregators.formats.fhog_detector import PLANES
 from aggregators.formats.registry import decode_model, default_format, encode_model
-from aggregators.models import (
-    FhogDetector,
-    ForestEnsemble,
-    Model,
-    ModelKind,
-    ShapePredictor,
-    StateDict,
-)
 
 Fingerprint = dict[str, Any]
 """A JSON object; see `fingerprint` for its keys."""
@@ -27,14 +19,14 @@ MOST_BYTES = 256 * 1024
 MOST_TEXT_CHARACTERS = 256
 
 
-def model_kind(model: Model) -> ModelKind:
+def model_kind(model: models.Model) -> models.ModelKind:
     """Return the kind of a model."""
-    if isinstance(model, FhogDetector):
+    if isinstance(model, models.FhogDetector):
         return "hog-svm"
-    return "network" if isinstance(model, StateDict) else "ert"
+    return "network" if isinstance(model, models.StateDict) else "ert"
 
 
-def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
+def fingerprint(model: models.Model, format_name: str | None = None) -> Fingerprint:
     """Describe a model by its sizes and settings, without its parameters.
 
     `format_name`: format of the model's file; by default the one it would be written in.
@@ -60,9 +52,9 @@ def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
         "kind": model_kind(model),
         "format": format_name or default_format(model).name,
     }
-    if isinstance(model, FhogDetector):
+    if isinstance(model, models.FhogDetector):
         described = head | _describe_detector(model)
-    elif isinstance(model, StateDict):
+    elif isinstance(model, models.StateDict):
         described = head | _describe_network(model)
     else:
         described = head | _describe_forests(model)
@@ -73,12 +65,12 @@ def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
 def _require_short(described: Fingerprint) -> None:
     for name, value in described.items():
         if isinstance(value, str) and len(value) > MOST_TEXT_CHARACTERS:
-            raise FormatError(
+            raise errors.FormatError(
                 name, 0, f"{len(value):,} characters", f"at most {MOST_TEXT_CHARACTERS}"
             )
     size_bytes = len(json.dumps(described, separators=(",", ":")))
     if size_bytes > MOST_BYTES:
-        raise FormatError(
+        raise errors.FormatError(
             "description of the model (names and shapes of tensors, sizes of forests)",
             0,
             f"{size_bytes:,} bytes",
@@ -86,7 +78,7 @@ def _require_short(described: Fingerprint) -> None:
         )
 
 
-def _describe_detector(model: FhogDetector) -> Fingerprint:
+def _describe_detector(model: models.FhogDetector) -> Fingerprint:
     return {
         "window_width_px": model.window_width_px,
         "window_height_px": model.window_height_px,
@@ -101,7 +93,7 @@ def _describe_detector(model: FhogDetector) -> Fingerprint:
     }
 
 
-def _describe_network(model: StateDict) -> Fingerprint:
+def _describe_network(model: models.StateDict) -> Fingerprint:
     return {
         "tensors": {
             name: [info.dtype, list(info.shape)] for name, info in sorted(model.infos.items())
@@ -112,8 +104,8 @@ def _describe_network(model: StateDict) -> Fingerprint:
     }
 
 
-def _describe_forests(model: ShapePredictor | ForestEnsemble) -> Fingerprint:
-    if isinstance(model, ShapePredictor):
+def _describe_forests(model: models.ShapePredictor | models.ForestEnsemble) -> Fingerprint:
+    if isinstance(model, models.ShapePredictor):
         return {"parts": model.part_count, "members": 1} | _describe_forest(model)
     forests = [_describe_forest(member) for member in model.members]
     levels = max(forest["levels"] for forest in forests)
@@ -131,7 +123,7 @@ def _describe_forests(model: ShapePredictor | ForestEnsemble) -> Fingerprint:
     }
 
 
-def _describe_forest(model: ShapePredictor) -> Fingerprint:
+def _describe_forest(model: models.ShapePredictor) -> Fingerprint:
     return {
         "levels": model.level_count,
         "trees_per_level": [int(count) for count in model.trees_per_level],
@@ -154,8 +146,8 @@ def load_kernels() -> None:
         fingerprint(decode_model(encode_model(model)))
 
 
-def _smallest_predictor() -> ShapePredictor:
-    return ShapePredictor(
+def _smallest_predictor() -> models.ShapePredictor:
+    return models.ShapePredictor(
         initial_shape=np.full((1, 2), 0.5, dtype=np.float32),
         trees_per_level=np.array([1], dtype=np.int64),
         pool_per_level=np.array([2], dtype=np.int64),
@@ -169,8 +161,8 @@ def _smallest_predictor() -> ShapePredictor:
     )
 
 
-def _smallest_detector() -> FhogDetector:
-    return FhogDetector(
+def _smallest_detector() -> models.FhogDetector:
+    return models.FhogDetector(
         window_width_px=8,
         window_height_px=8,
         cell_size_px=8,
