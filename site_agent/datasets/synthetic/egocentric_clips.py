@@ -46,12 +46,20 @@ from site_agent.tables import Column, Table, columns_of
 UInt8 = NDArray[np.uint8]
 
 WIDTH_PX, HEIGHT_PX, RATE_HZ = 160, 120, 24
-PANORAMA_PX = (300, 190)
+PANORAMA_PX = (240, 170)
 FIELD_OF_VIEW_DEG = 60.0
 
 FEATURES = ("red", "green", "blue", "size", "moving", "striped", "round")
 _COMMON = np.array([0.3, 0.3, 0.3, 0.6, 0.8, 0.4, 0.2])
-_SPREAD = np.array([2.5, 2.5, 2.5, 1.0, 1.5, 2.0, 2.0])
+_SPREAD = np.array([8.0, 8.0, 8.0, 1.0, 2.0, 5.0, 1.0])
+"""Chosen by ideal observers, which know what is in the scene and how the gaze is drawn.
+
+At a heterogeneity of 1 one that knows a person's own preferences names three quarters of the
+objects that she looks at next, and one that knows only those of five persons together a third; at 0
+they are one and the same. What separates persons most, colours and stripes, can be seen in pictures
+of 48 pixels.
+"""
+
 _HABIT, _MOST_HABIT = 0.16, 0.25
 """Spread and largest part of a picture between its middle and where a person's gaze comes to rest.
 
@@ -194,7 +202,7 @@ class _Object:
         down, across = np.mgrid[:side, :side] - self.radius
         if striped:
             angle = random.uniform(0, math.pi)
-            wave = np.sin((across * math.cos(angle) + down * math.sin(angle)) * 1.3)
+            wave = np.sin((across * math.cos(angle) + down * math.sin(angle)) * 0.6)
             picture += 55 * np.sign(wave)[..., None].astype(np.float32)
         picture *= (1 - 0.25 * (down + across) / side)[..., None].astype(np.float32)
         mask = np.zeros((side, side), np.uint8)
@@ -283,7 +291,7 @@ def _look(
     gaze, camera = np.empty((count, 2)), np.empty((count, 2))
     moving = np.zeros(count, dtype=np.bool_)
     costs = np.zeros(len(scene.objects))
-    likes = np.array([each.features @ theta for each in scene.objects])
+    features = np.array([each.features for each in scene.objects])
     target, aim, ends_s, begun = -1, np.zeros(2), 0.0, corner + size / 2
     for frame in range(count):
         time_s = frame / RATE_HZ
@@ -292,7 +300,8 @@ def _look(
             begun = gaze[frame - 1] if frame else corner + size / 2
             if target >= 0:
                 costs[target] += _RETURN_COST
-            target = _choose(likes - costs, places, corner, begun, random)
+            odds = odds_of(features, theta, costs, places, corner, begun)
+            target = int(random.choice(len(odds), p=odds))
             aim = random.normal(0, 0.15, 2) * scene.objects[target].radius
             ends_s = time_s + random.gamma(16, random.uniform(0.25, 0.4) / 16)
             moving[frame] = frame > 0
@@ -309,21 +318,23 @@ def _look(
     return gaze, moving, camera
 
 
-def _choose(
-    likes: Float64, places: Float64, corner: Float64, now: Float64, random: np.random.Generator
-) -> int:
-    """Return the next object to look at, of those well within the picture.
+def odds_of(
+    features: Float64, theta: Float64, costs: Float64, places: Float64, corner: Float64, now: Float64
+) -> Float64:
+    """Return how likely a person looks next at each object; 0 for those not well in the picture.
 
-    `likes`, shape (objects,), says how much the person wants to look at each.
+    `features`, shape (objects, `FEATURES`). `theta`: What the person likes. `costs`, shape
+    (objects,): Of going back to where she has just been. `places`, shape (objects, 2), `corner`,
+    `now`: Of objects, of the picture's upper left corner and of the gaze, in the panorama.
     """
     where = (places - corner) / (WIDTH_PX, HEIGHT_PX)
     seen = ((where > 0.04) & (where < 0.96)).all(1)
     if not seen.any():
         seen = np.arange(len(places)) == np.abs(where - 0.5).sum(1).argmin()
-    wish = likes - _DISTANCE_COST * np.hypot(*((places - now) / WIDTH_PX).T)
-    wish = np.where(seen, wish, -np.inf)
-    odds = np.exp(wish - wish.max())
-    return int(random.choice(len(odds), p=odds / odds.sum()))
+    wish = features @ theta - costs - _DISTANCE_COST * np.hypot(*((places - now) / WIDTH_PX).T)
+    odds = np.exp(np.where(seen, wish - wish[seen].max(), -np.inf))
+    found: Float64 = odds / odds.sum()
+    return found
 
 
 _CLIPS = Table("clips", tuple(Column(name) for name in ("clip", "file", "person", "split")))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -106,7 +108,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     }
 
 
-_FIRST_SEED, _FIRST_RATE = 2000, 0.002
+_FIRST_SEED, _FIRST_RATE, _FIRST_BATCH = 2000, 0.002, 16
 _POINTS = 4
 """Of a curve over rounds."""
 
@@ -123,9 +125,11 @@ def first_network(job: RunJob) -> StateDict:
 
 
 def train_first(settings: EgocentricStudySettings, path: Path, progress: Progress) -> None:
-    """Train the first network of drawn worlds: on many other persons, who all choose alike.
+    """Train the first network of drawn worlds, on many persons who are in none of them.
 
-    It takes the place of the networks of general videos with which the papers begin.
+    It takes the place of the networks of general videos with which the papers begin. Each person
+    has a last layer of her own, so that what it takes must show all that persons like or not, which
+    the map of how they look on average does not. The mean of these layers is kept.
     """
     import torch
 
@@ -133,22 +137,35 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
     from site_agent.training import saliency
     from site_agent.training.gaze.loop import repeatable
 
-    drawn = replace(_clips(settings, 0.0, _FIRST_SEED), people=settings.first_people, held_out=0.0)
+    drawn = replace(_clips(settings, 1.0, _FIRST_SEED), people=settings.first_people, held_out=0.0)
     shape = saliency.clip_shape(settings.architecture)
     clips = draw_samples(drawn, shape, lambda _share, text: progress(None, f"drawing {text}"))
-    module = to_module(new_network(settings.architecture))
-    optimiser = torch.optim.AdamW(module.parameters(), lr=_FIRST_RATE, weight_decay=0.05)
+    module: Any = to_module(new_network(settings.architecture))
+    own_layers = {name: deepcopy(module.classifier) for name in np.unique(clips.person).tolist()}
+    layers = torch.nn.ModuleList([module, *own_layers.values()])
+    optimiser = torch.optim.AdamW(layers.parameters(), lr=_FIRST_RATE, weight_decay=0.05)
+    random = np.random.default_rng(0)
     generator = torch.Generator().manual_seed(0)
     passes = settings.first_epochs
     with repeatable():
-        data = saliency.to_tensors(clips)
         for number in range(passes):
             for group in optimiser.param_groups:
                 group["lr"] = _FIRST_RATE * (1 - number / passes)
-            saliency.train_epoch(
-                module, optimiser, data, 16, generator,
-                progress=lambda _share: progress(None, "training the first network"),
-            )  # fmt: skip
+            steps = []
+            for name in own_layers:
+                own = random.permutation(np.flatnonzero(clips.person == name))
+                parts = np.array_split(own, math.ceil(len(own) / _FIRST_BATCH))
+                steps += [(name, part) for part in parts]
+            for step in random.permutation(len(steps)):
+                name, part = steps[step]
+                module.classifier = own_layers[name]
+                data = saliency.to_tensors(clips[part])
+                saliency.train_epoch(module, optimiser, data, _FIRST_BATCH, generator)
+                progress(None, f"training the first network, pass {number + 1} of {passes}")
+    with torch.no_grad():
+        for name, mean in module.classifier.named_parameters():
+            each = [layer.get_parameter(name) for layer in own_layers.values()]
+            mean.copy_(torch.stack(each).mean(0))
     write_model(from_module(module, settings.architecture), path)
 
 

@@ -15,10 +15,12 @@ from site_agent.datasets.egocentric import (
     SPLITS,
     UNTRACKED,
     ClipShape,
+    Float64,
     decode_video,
     open_egocentric,
     read_begaze,
 )
+from site_agent.datasets.synthetic import egocentric_clips
 from site_agent.datasets.synthetic.egocentric_clips import (
     FEATURES,
     HEIGHT_PX,
@@ -92,6 +94,30 @@ def test_the_gaze_depends_on_preferences() -> None:
     assert not np.allclose(preferences(ClipSettings(), 0), preferences(ClipSettings(), 1))
     one, other = (draw_clip(ClipSettings(heterogeneity=h), 0, 3) for h in (0.0, 1.0))
     assert not np.allclose(one.truth, other.truth)
+
+
+@pytest.mark.parametrize(("heterogeneity", "least_own", "most_common"), [(0, 0, 1), (1, 0.7, 0.42)])
+def test_an_ideal_observer_gains_by_preferences_only_where_persons_differ(
+    heterogeneity: float, least_own: float, most_common: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ClipSettings(people=5, heterogeneity=heterogeneity)
+    thetas = [preferences(settings, person) for person in range(settings.people)]
+    odds_of, hits = egocentric_clips.odds_of, []
+
+    def watch(features: Float64, theta: Float64, *place: Float64) -> Float64:
+        odds = odds_of(features, theta, *place)
+        common = np.mean([odds_of(features, other, *place) for other in thetas], axis=0)
+        hits.append((odds.max(), odds[common.argmax()]))
+        return odds
+
+    monkeypatch.setattr(egocentric_clips, "odds_of", watch)
+    for person in range(settings.people):
+        for number in range(10):
+            draw_clip(settings, person, number, every=1000)
+    own, common = np.mean(hits, axis=0)
+    assert own >= least_own
+    assert common <= most_common
+    assert (own == common) == (heterogeneity == 0)
 
 
 @pytest.mark.parametrize(
