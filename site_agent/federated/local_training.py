@@ -135,7 +135,7 @@ def train_at_site(
     from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
     from site_agent.federated.prototypes import HeadAndBody
     from site_agent.federated.tasks import task_of
-    from site_agent.networks import from_module, last_layer, to_module
+    from site_agent.networks import from_module, last_layer, personal_head, to_module
     from site_agent.training.gaze.loop import make_optimiser, repeatable
 
     if len(samples) < settings.least_samples:
@@ -158,7 +158,10 @@ def train_at_site(
         masks = dict(
             before.chosen
             if before is not None
-            else half.begins_with(own.trained_shapes(base), last_layer(module))
+            else half.begins_with(
+                own.trained_shapes(base),
+                last_layer(module) if half.takes_replies else personal_head(module),
+            )
         )
         if half.scores_at_home and getattr(options, "rho", 0) > 0:
             samples, home = task.split_home(samples)

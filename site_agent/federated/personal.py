@@ -200,7 +200,8 @@ class ClientHalf:
     Attributes
     ----------
     begins_with : callable
-        Takes names and shapes of the entries, and those of the last layer; returns the first masks.
+        Takes names and shapes of the entries, and names of those of the head; returns the first
+        masks.
     choose : callable, optional
         Returns the next masks.
     counts_from : callable, optional

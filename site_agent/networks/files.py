@@ -93,6 +93,16 @@ def last_layer(module: nn.Module) -> frozenset[str]:
     return frozenset(each for each, _ in module.named_parameters() if each.startswith(f"{name}."))
 
 
+def personal_head(module: nn.Module) -> frozenset[str]:
+    """Return the names of the parameters that FedPer keeps at home.
+
+    They are those of the last layer, and of more layers where the network says so.
+    """
+    parts = tuple(f"{part}." for part in getattr(module, "personal_head", ()))
+    names = {name for name, _ in module.named_parameters()}
+    return last_layer(module) | {name for name in names if name.startswith(parts)}
+
+
 def read_network(path: Path | str) -> StateDict:
     """Read a network file."""
     path = Path(path)

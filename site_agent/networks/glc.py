@@ -114,6 +114,8 @@ class Glc(nn.Module):
             setattr(self, f"decode_block{number + 1}", block)
             inputs = output
         self.classifier = nn.Conv3d(layout.width, 1, 1)
+        # The last layer alone has too few numbers to be a person's own.
+        self.personal_head = (f"decode_block{len(layout.decoder_heads)}", "classifier")
         nn.init.trunc_normal_(self.pos_embed_spatial, std=0.02)
         nn.init.trunc_normal_(self.pos_embed_temporal, std=0.02)
         for module in self.modules():

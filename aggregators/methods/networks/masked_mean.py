@@ -161,13 +161,13 @@ class FedSelect(MaskedMean[SelectOptions]):
 
 
 class FedPer(MaskedMean[fedavg.MeanOptions]):
-    """FedPer: the last layer of each site stays at home.
+    """FedPer: the last layer or layers of each site stay at home.
 
     Source: Arivazhagan et al. 2019, "Federated Learning with Personalization Layers".
     """
 
     name = "fedper"
-    summary = "mean of all layers but the last, which each site keeps"
+    summary = "mean of all layers but the last ones, which each site keeps"
     options_type = fedavg.MeanOptions
     same_parts = True
 

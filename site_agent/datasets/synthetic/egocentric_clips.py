@@ -300,7 +300,8 @@ def _look(
             begun = gaze[frame - 1] if frame else corner + size / 2
             if target >= 0:
                 costs[target] += _RETURN_COST
-            odds = odds_of(features, theta, costs, places, corner, begun)
+            where, now = (places - corner) / size, (begun - corner) / size
+            odds = odds_of(features, theta, costs, where, now)
             target = int(random.choice(len(odds), p=odds))
             aim = random.normal(0, 0.15, 2) * scene.objects[target].radius
             ends_s = time_s + random.gamma(16, random.uniform(0.25, 0.4) / 16)
@@ -319,19 +320,19 @@ def _look(
 
 
 def odds_of(
-    features: Float64, theta: Float64, costs: Float64, places: Float64, corner: Float64, now: Float64
+    features: Float64, theta: Float64, costs: Float64, where: Float64, now: Float64
 ) -> Float64:
     """Return how likely a person looks next at each object; 0 for those not well in the picture.
 
     `features`, shape (objects, `FEATURES`). `theta`: What the person likes. `costs`, shape
-    (objects,): Of going back to where she has just been. `places`, shape (objects, 2), `corner`,
-    `now`: Of objects, of the picture's upper left corner and of the gaze, in the panorama.
+    (objects,): Of going back to where she has just been. `where`, shape (objects, 2), `now`: Of
+    objects and of the gaze, in widths and heights of the picture.
     """
-    where = (places - corner) / (WIDTH_PX, HEIGHT_PX)
     seen = ((where > 0.04) & (where < 0.96)).all(1)
     if not seen.any():
-        seen = np.arange(len(places)) == np.abs(where - 0.5).sum(1).argmin()
-    wish = features @ theta - costs - _DISTANCE_COST * np.hypot(*((places - now) / WIDTH_PX).T)
+        seen = np.arange(len(where)) == np.abs(where - 0.5).sum(1).argmin()
+    far = np.hypot(*((where - now) * (1, HEIGHT_PX / WIDTH_PX)).T)
+    wish = features @ theta - costs - _DISTANCE_COST * far
     odds = np.exp(np.where(seen, wish - wish[seen].max(), -np.inf))
     found: Float64 = odds / odds.sum()
     return found

@@ -84,7 +84,8 @@ def conduct_egocentric_study(
 
         tuned_by = len(tuning) / total
         first = do(tuning, part_of(conduct.progress, _READING, tuned_by))
-        runs = plan_runs(worlds, settings, choose_rates(tuning, first.results))
+        rates = first_rates(settings) | choose_rates(tuning, first.results)
+        runs = plan_runs(worlds, settings, rates)
         done = do(runs, part_of(conduct.progress, tuned_by, 1))
         results = {**first.results, **done.results}
         files, findings = write_report(folder, runs, results, list(conduct.repeat))

@@ -35,8 +35,8 @@ class EgocentricStudySettings:
     seconds, held_out : float
         Of a drawn video, and the share of a person's videos for tests, and as many for validation.
     first_people, first_epochs : int
-        Persons, drawn for nothing else and all alike, whose clips train the network with which all
-        methods begin in drawn worlds; 0 persons: they begin with a new one, as with CLIPS.
+        Persons, drawn for nothing else, whose clips train the network with which all methods begin
+        in drawn worlds; 0 persons: they begin with a new one, as with CLIPS.
     heterogeneities : tuple of float
         One world each.
     rounds, epochs : int
@@ -106,13 +106,17 @@ class Run:
 
 
 def plan_tuning(worlds: Sequence[str], settings: EgocentricStudySettings) -> list[Run]:
-    """Return the runs that choose learning rates: of clips in the last world, and of eyes."""
+    """Return the runs that choose learning rates: of clips in the last world, and of eyes.
+
+    None where there is one candidate.
+    """
     chosen = [world for world in worlds if world != EYES][-1:] + [
         world for world in worlds if world == EYES
     ]
     return [
         Run(world, method, rate, _TUNING_SEED, tuning=True)
         for world in chosen
+        if len(_rates(world, settings)) > 1
         for method in settings.methods
         for rate in _rates(world, settings)
     ]

@@ -50,7 +50,7 @@ _NOTES = (
     "differences over persons and seeds. The learning rate of each method is the best of the same "
     "candidates on validation samples of other persons, and the best personalised method is "
     "chosen by validation. In worlds of drawn clips all methods begin with a network that other "
-    "persons, who all look alike, have trained. The paper's F1 are per cent."
+    "persons have trained, each with a last layer of her own. The paper's F1 are per cent."
 )
 
 

@@ -17,7 +17,7 @@ from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.local_training import train_at_site, train_contribution
 from site_agent.federated.personal import assemble, overlap_of, read_part, share_of, write_part
 from site_agent.federated.plan import make_plan
-from site_agent.networks import new_network
+from site_agent.networks import new_network, personal_head, to_module
 from tests.site_agent.federated.small_sites import small_sites
 
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01, "mean": "sites"}
@@ -124,6 +124,14 @@ def test_fedper_keeps_the_last_layer() -> None:
     kept = {name for name, mask in part.personal.items() if mask.all()}
     assert kept == {"fc2.weight", "fc2.bias"}
     assert not any(mask.any() for name, mask in part.personal.items() if name not in kept)
+
+
+def test_the_head_of_a_saliency_network_that_fedper_keeps_has_a_block_of_the_decoder() -> None:
+    module = to_module(new_network("glc-tiny"))
+    head = personal_head(module)
+    assert {name.split(".")[0] for name in head} == {"decode_block2", "classifier"}
+    kept = sum(each.numel() for name, each in module.named_parameters() if name in head)
+    assert 0.05 < kept / 111_505 < 0.2
 
 
 def test_frozen_numbers_stay_as_they_are() -> None:
