@@ -75,9 +75,9 @@ class EgocentricStudySettings:
 
 
 QUICK = EgocentricStudySettings(
-    seeds=3, people=5, videos=40, heterogeneities=(0.0, 1.0), first_people=10, first_epochs=2,
-    rounds=3, epochs=1, rates=(0.0002, 0.0006), rhos=(0.05,), accs=(0.2,), eye_frames=60,
-    eye_rounds=6, eye_rates=(0.02, 0.04),
+    seeds=3, people=5, videos=14, held_out=0.29, heterogeneities=(0.0, 1.0), first_people=24,
+    first_epochs=4, rounds=4, epochs=1, rates=(0.002, 0.005), rhos=(), accs=(), eye_frames=260,
+    eye_rounds=2, eye_rates=(0.02,),
 )  # fmt: skip
 """A study that takes at most 90 minutes on two cores."""
 
