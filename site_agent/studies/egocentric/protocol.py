@@ -75,9 +75,9 @@ class EgocentricStudySettings:
 
 
 QUICK = EgocentricStudySettings(
-    seeds=3, people=5, videos=14, held_out=0.29, heterogeneities=(0.0, 1.0), first_people=24,
-    first_epochs=4, rounds=4, epochs=1, rates=(0.002, 0.005), rhos=(), accs=(), eye_frames=260,
-    eye_rounds=2, eye_rates=(0.02,),
+    seeds=3, people=5, videos=20, heterogeneities=(0.0, 1.0), first_people=20, first_epochs=5,
+    rounds=3, epochs=1, rates=(0.003, 0.006), rhos=(0.05,), accs=(), eye_frames=260, eye_rounds=2,
+    eye_rates=(0.02,),
 )  # fmt: skip
 """A study that takes at most 90 minutes on two cores."""
 

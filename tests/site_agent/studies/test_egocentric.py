@@ -12,7 +12,13 @@ import pytest
 from site_agent.runs.progress import no_progress
 from site_agent.studies.egocentric import EgocentricStudySettings, conduct_egocentric_study
 from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
-from site_agent.studies.egocentric.protocol import Run, choose_rates, plan_runs, plan_tuning
+from site_agent.studies.egocentric.protocol import (
+    Run,
+    choose_rates,
+    first_rates,
+    plan_runs,
+    plan_tuning,
+)
 from site_agent.studies.egocentric.report import difference, write_report
 from site_agent.studies.runs import Conduct
 
@@ -26,13 +32,15 @@ SMALL = EgocentricStudySettings(
 def test_each_method_has_equally_many_candidates_and_the_sweeps_change_one_option() -> None:
     settings = replace(SMALL, rates=(0.001, 0.002), rhos=(0.1,), accs=(0.2,), seeds=2)
     tuning = plan_tuning(["h=0", "h=1", "eyes"], settings)
-    assert {run.world for run in tuning} == {"h=1", "eyes"}
+    assert {run.world for run in tuning} == {"h=1"}, "eyes have one candidate"
+    several = replace(settings, eye_rates=(0.01, 0.02))
+    assert {run.world for run in plan_tuning(["h=0", "eyes"], several)} == {"h=0", "eyes"}
     assert all(run.seed == 1000 for run in tuning)
     results = {
         run.key: {"validation": {"a": run.rate * (1 if run.method == "fedavg" else -1)}}
         for run in tuning
     }
-    rates = choose_rates(tuning, results)
+    rates = first_rates(settings) | choose_rates(tuning, results)
     assert rates[False, "fedavg"] == 0.002
     assert rates[False, "local"] == 0.001
     assert rates[True, "fedavg"] == 0.02
