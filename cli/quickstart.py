@@ -3,7 +3,7 @@
 Each command is shown before it runs, as a user would type it in the folder of the quickstart:
 ``POOL_HOME`` stands for the machine of one site.
 
-How the journey goes: a pool is started (`cli.frame.pool_process`), an admin registers the sites,
+How the journey goes: a pool is started (`cli.frame.shell`), an admin registers the sites,
 each site trains and uploads, one lab downloads and merges, the sites refine the result in rounds,
 and the lab finds blinks. `cli.frame.shell` shows and runs the lines, and reads the answers that
 ``--json`` gives.

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
@@ -19,7 +20,61 @@ from typing import Any
 
 from cli.frame.errors import CliError, ExitCode, Outcome
 from cli.frame.output import Invocation
-from cli.frame.pool_process import pool_process
+
+_POOL_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 15.0
+
+
+@contextmanager
+def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
+    """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
+    from site_agent.errors import InvalidInputError
+    from site_agent.runs.workers import start_python, stop
+
+    data_folder.mkdir(parents=True, exist_ok=True)
+    log_file = data_folder / "server.log"
+    words = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
+    with log_file.open("wb") as log:
+        process = start_python(
+            "cli.frame.shell", *words, stderr=log, environment={"PYTHONUNBUFFERED": "1"}
+        )
+        try:
+            answer = _first_answer(process)
+            if not answer.get("success"):
+                message = answer.get("error", {}).get("message") or f"see {log_file}"
+                raise InvalidInputError(f"the pool did not start: {message}")
+            yield answer["data"]["url"], answer["data"]["admin_token"]
+        finally:
+            stop(process, grace_s=_STOP_TIMEOUT_S)
+
+
+def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Read the JSON envelope that the pool prints when it answers; {} when it ends before."""
+    timer = threading.Timer(_POOL_START_TIMEOUT_S, process.kill)
+    timer.start()
+    text = b""
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            text += line
+            try:
+                answer = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            return answer if isinstance(answer, dict) else {}
+        return {}
+    finally:
+        timer.cancel()
+
+
+def _run_pool() -> int:
+    """Run the command of this process, ``poolctl serve``, for as long as its parent lives."""
+    from cli.frame.app import main
+    from site_agent.runs.workers import die_with_parent
+
+    die_with_parent()
+    return main()
+
 
 _SIDE_BY_SIDE = 2
 
@@ -99,7 +154,7 @@ class Shell:
 
     def run_side_by_side(self, *lines: CommandLine) -> list[Any]:
         """Run commands as processes, two at a time, and return the data of their answers."""
-        from site_agent.runs.child_process import stop
+        from site_agent.runs.workers import stop
 
         waiting, running = list(enumerate(lines)), dict[int, subprocess.Popen[bytes]]()
         answers: dict[int, Any] = {}
@@ -122,7 +177,7 @@ class Shell:
         return [answers[number] for number in range(len(lines))]
 
     def _start(self, line: CommandLine, answer: Path) -> subprocess.Popen[bytes]:
-        from site_agent.runs.child_process import start
+        from site_agent.runs.workers import start
 
         self._invocation.note(f"$ {line.text}")
         words = [sys.executable, "-m", "cli", *shlex.split(line.words), "--json", "--quiet"]
@@ -177,3 +232,9 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 def program_name() -> str:
     """What the user has to type: the name alone where the shell finds it."""
     return "poolctl" if shutil.which("poolctl") else sys.argv[0]
+
+
+# As a program this module is the pool of `pool_process`, which ends with its parent, also where
+# SIGTERM or SIGKILL leaves the parent no time to stop it.
+if __name__ == "__main__":
+    sys.exit(_run_pool())

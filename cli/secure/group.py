@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.frame import addresses, errors, existing_files, options
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.pool_process import pool_process
+from cli.frame.shell import pool_process
 from cli.secure import charter as charters
 from cli.secure.charter import (
     FolderOption,

@@ -219,8 +219,7 @@ def settings_for_blinks(faces: int) -> ErtSettings:
 
 
 def _plan_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:
-    from site_agent.training.hog_svm import needed_memory_bytes
-    from site_agent.training.orientations import plan_views
+    from site_agent.training.hog_svm import needed_memory_bytes, plan_views
 
     views = plan_views(faces, settings)
     needed = needed_memory_bytes(faces, views, settings)

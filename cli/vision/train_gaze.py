@@ -15,7 +15,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import read_face_file
 from cli.options.versions import NewVersionOptions, model_address
-from site_agent.training.gaze.settings import GazeSettings
+from site_agent.training.gaze.training import GazeSettings
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions

@@ -13,8 +13,8 @@ from pool_server.evaluations import SAME_MEASUREMENT, known_to
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import MOST_ITEMS
 from pool_server.http.session import LookingSession
+from pool_server.wire.evaluations import HEADLINES, EvaluationSummary, EvaluationSummaryList
 from pool_server.wire.names import Digest
-from pool_server.wire.scores import HEADLINES, EvaluationSummary, EvaluationSummaryList
 
 router = APIRouter(tags=["evaluations"])
 

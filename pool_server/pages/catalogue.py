@@ -10,8 +10,8 @@ from pool_server.pages.filters import SORTS, Filters
 from pool_server.pages.page_route import page_router
 from pool_server.pages.showing import asking, show
 from pool_server.pages.visitor import Anyone
+from pool_server.wire.evaluations import HEADLINES, EvaluationSummaryList
 from pool_server.wire.models import FacetsResponse, ModelPage
-from pool_server.wire.scores import HEADLINES, EvaluationSummaryList
 
 router = page_router()
 ROWS = 30

@@ -19,11 +19,10 @@ from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.data_use_rules import Purpose
-from pool_server.wire.evaluations import EvaluationMatrix, MatrixRow
+from pool_server.wire.evaluations import HEADLINES, EvaluationMatrix, MatrixRow
 from pool_server.wire.merges import MOST_COMPARED, FitResponse, MergeJobResponse
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.scores import HEADLINES
 
 router = page_router()
 PURPOSES = ("", *get_args(Purpose))

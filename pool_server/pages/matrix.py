@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pool_server.wire.evaluations import EvaluationResponse, MatrixCell, MatrixRow
-from pool_server.wire.scores import SCORES, ScoreMeaning
+from pool_server.wire.evaluations import (
+    SCORES,
+    EvaluationResponse,
+    MatrixCell,
+    MatrixRow,
+    ScoreMeaning,
+)
 
 SHADES = 6
 ColumnKey = tuple[str, str]

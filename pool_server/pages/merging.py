@@ -11,9 +11,8 @@ from pool_server.pages.matrix import build_matrix
 from pool_server.pages.page_route import page_router
 from pool_server.pages.showing import go_to, show
 from pool_server.pages.visitor import Anyone
-from pool_server.wire.evaluations import EvaluationMatrix
+from pool_server.wire.evaluations import SCORES, EvaluationMatrix
 from pool_server.wire.merges import MERGE_KEY_PATTERN, MergeJobPage, MergeJobResponse
-from pool_server.wire.scores import SCORES
 
 router = page_router()
 MergeId = Annotated[str, Path(pattern=MERGE_KEY_PATTERN)]

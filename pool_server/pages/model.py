@@ -19,7 +19,7 @@ from pool_server.pages.pool_api import PoolApi
 from pool_server.pages.showing import asking, go_to, show
 from pool_server.pages.visitor import Anyone
 from pool_server.wire.cards import CardResponse, ReceiptPage, read_card
-from pool_server.wire.evaluations import EvaluationMatrix, EvaluationPage
+from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix, EvaluationPage
 from pool_server.wire.models import (
     LATEST,
     LineageResponse,
@@ -28,7 +28,6 @@ from pool_server.wire.models import (
     SharingResponse,
 )
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.scores import HEADLINES, SCORES
 
 router = page_router()
 MOST_COMPARED = 8

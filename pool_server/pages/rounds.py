@@ -20,9 +20,14 @@ from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, asking, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
-from pool_server.wire.rounds import ROUND_KEY_PATTERN, RoundPage, RoundResponse
-from pool_server.wire.scores import HEADLINES
-from pool_server.wire.secure import SecurePostList, SecureSessionPage
+from pool_server.wire.evaluations import HEADLINES
+from pool_server.wire.rounds import (
+    ROUND_KEY_PATTERN,
+    RoundPage,
+    RoundResponse,
+    SecurePostList,
+    SecureSessionPage,
+)
 from pool_server.wire.sites import SiteList
 
 router = page_router()

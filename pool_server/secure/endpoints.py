@@ -13,11 +13,11 @@ from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import LookingSession, Parts, ReadingSession
 from pool_server.secure import files, service
-from pool_server.transfers.check_slots import Checks
+from pool_server.transfers.checking import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.transfers.receiving import announce_upload, complete_upload
 from pool_server.transfers.service import describe_upload
-from pool_server.wire import secure
+from pool_server.wire import rounds as secure
 from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.uploads import UploadResponse
 

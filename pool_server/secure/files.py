@@ -20,7 +20,7 @@ from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
 from pool_server.transfers.receiving import Announcement, Arrival, Destination
-from pool_server.wire.secure import SecureFileRequest
+from pool_server.wire.rounds import SecureFileRequest
 
 MOST_FILES = 64
 """Files of one site in one session; the protocol has one or two."""

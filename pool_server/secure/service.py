@@ -30,7 +30,7 @@ from pool_server.http.parameters import describe
 from pool_server.people.sites import get_site
 from pool_server.people.usage import require_room
 from pool_server.rounds import service as rounds
-from pool_server.wire import secure
+from pool_server.wire import rounds as secure
 
 SummaryT = TypeVar("SummaryT", bound=secure.SecureSessionSummary)
 

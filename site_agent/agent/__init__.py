@@ -25,7 +25,7 @@ from site_agent.agent.config import (
     RoundsConfig,
     read_config,
 )
-from site_agent.agent.journal import Journal
+from site_agent.agent.workspace import Journal
 
 __all__ = [
     "EXAMPLE_CONFIG",

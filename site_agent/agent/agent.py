@@ -14,10 +14,9 @@ from aggregators.errors import AggregatorError
 from site_agent.agent.choosing import choose, list_versions, read_own_models, today
 from site_agent.agent.config import AgentConfig, MergeGoal
 from site_agent.agent.invitations import RoundsRun, invitations, refusal_condition
-from site_agent.agent.journal import Journal
 from site_agent.agent.merging import GoalRun
 from site_agent.agent.publishing import Scorer
-from site_agent.agent.workspace import AgentState, CycleContext, Workspace
+from site_agent.agent.workspace import AgentState, CycleContext, Journal, Workspace
 from site_agent.errors import AgentError, NotLoggedInError, PoolUnreachableError, SiteAgentError
 from site_agent.pool.client import PoolClient
 

@@ -46,7 +46,7 @@ from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
 from site_agent.networks import last_layer
-from site_agent.runs.ledger import Ledger
+from site_agent.runs.files import Ledger
 from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
 
 if TYPE_CHECKING:

@@ -25,8 +25,13 @@ from site_agent.datasets.gaze import (
     join_samples,
     person_digests,
 )
-from site_agent.datasets.gaze.both_eyes import both_eyes, require_both_eyes
-from site_agent.datasets.gaze.records import HELD_OUT_SHARE, held_out_sessions, person_digest
+from site_agent.datasets.gaze.records import (
+    HELD_OUT_SHARE,
+    both_eyes,
+    held_out_sessions,
+    person_digest,
+    require_both_eyes,
+)
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.few_shot import few_shot_error, split_shots

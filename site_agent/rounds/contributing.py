@@ -112,7 +112,7 @@ def contribute_to_round(
     Of leaf refinement only the changes of leaves and the numbers of samples they rest on leave
     the site; of networks, the differences after training and the number of samples, and what
     `NetworkPart.describe` says besides. What an earlier round of the series, or this one where it
-    has ended, has made for this site alone is fetched first (`site_agent.rounds.replies`). The same
+    has ended, has made for this site alone is fetched first (`take_reply`). The same
     call again goes on where it was killed: what was computed is not computed again, what was sent
     is not sent again, and a contribution that the pool has taken is returned as it is.
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from aggregators.errors import AggregatorError
 from site_agent.errors import SiteAgentError
-from site_agent.runs.child_process import die_with_parent
+from site_agent.runs.workers import die_with_parent
 
 # Each line costs the parent some work; a person needs no more.
 _LEAST_SILENCE_S = 0.2

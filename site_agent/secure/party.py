@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from aggregators.secure_sum.sharing import UInt64, challenges, digest_of
 from site_agent.errors import InvalidInputError, NotFoundError
 from site_agent.pool.signing import load_key
-from site_agent.runs.ledger import Ledger
+from site_agent.runs.files import Ledger
 from site_agent.secure.board import Board, read_session
 from site_agent.secure.charter import Charter, require_accepted
 from site_agent.secure.messages import Message, sign_message

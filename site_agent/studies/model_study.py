@@ -259,8 +259,7 @@ def _needed_bytes(data: StudyData, step: Train) -> int:
 
         names = step.settings.parts or data.landmarks
         return estimated_memory_bytes(trainable_faces(dataset), len(names), step.settings)
-    from site_agent.training.hog_svm import needed_memory_bytes
-    from site_agent.training.orientations import plan_views
+    from site_agent.training.hog_svm import needed_memory_bytes, plan_views
 
     try:
         return needed_memory_bytes(dataset, plan_views(dataset, step.settings), step.settings)

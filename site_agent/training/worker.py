@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from site_agent.runs.child_process import die_with_parent
+from site_agent.runs.workers import die_with_parent
 
 EVENT_MARK = "@poolctl-training "
 _KIBIBYTE = 1024

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from site_agent.errors import TrainingDataError, TrainingFailedError
-from site_agent.runs.child_process import available_memory_bytes, start_python, stop
 from site_agent.runs.progress import Progress
+from site_agent.runs.workers import available_memory_bytes, start_python, stop
 from site_agent.training.progress_lines import ProgressReader, split_lines
 from site_agent.training.worker import EVENT_MARK
 

@@ -25,8 +25,7 @@ from site_agent.datasets.gaze import (
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import make_person
 from site_agent.evaluation.gaze import GazeScores, evaluate_networks
-from site_agent.training.gaze.settings import GazeSettings
-from site_agent.training.gaze.training import train_gaze
+from site_agent.training.gaze.training import GazeSettings, train_gaze
 
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 

@@ -25,7 +25,7 @@ _LOOP = """
 import sys
 from pathlib import Path
 from site_agent.federated.engines.simulator import divide
-from site_agent.federated.engines.simulator.data import score_network
+from site_agent.federated.engines.simulator.folder import score_network
 from site_agent.federated.tasks import GazeTask
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan

@@ -57,7 +57,8 @@ from aggregators.formats.safetensors_file import (
     require_metadata_keys,
 )
 from aggregators.methods.contract import require_made_for
-from aggregators.methods.networks import class_statistics, updates
+from aggregators.methods.networks import replies as class_statistics
+from aggregators.methods.networks import updates
 from aggregators.models import NetworkContribution, OptimiserState, StateDict, TensorInfo
 
 NETWORK_CONTRIBUTION = "poolctl-network-contribution"

@@ -5,9 +5,13 @@ the same seed gives the same pictures, and what is true of them (landmarks, boxe
 lids, blinks) is known exactly.
 """
 
-from site_agent.datasets.synthetic.conditioning_videos import trials_file, write_conditioning_video
 from site_agent.datasets.synthetic.sites import SITE_STYLES, face_dataset_files, write_face_dataset
-from site_agent.datasets.synthetic.videos import truth_files, write_blink_video
+from site_agent.datasets.synthetic.videos import (
+    trials_file,
+    truth_files,
+    write_blink_video,
+    write_conditioning_video,
+)
 
 __all__ = [
     "SITE_STYLES",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.whole_file import sync_folder
-from pool_server.wire import rounds, secure
+from pool_server.wire import rounds
 from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.signatures.keys import Envelope
@@ -132,41 +132,41 @@ class SecureSessions(connection.Resource):
 
     def open(
         self, descriptor: str, sites: Sequence[str], ends_at: datetime, round_id: str | None = None
-    ) -> secure.SecureSessionResponse:
+    ) -> rounds.SecureSessionResponse:
         """Open a session, or return the one with this descriptor."""
         request = requests.build_request(
-            secure.SecureSessionRequest,
+            rounds.SecureSessionRequest,
             descriptor=descriptor,
             sites=[*sites],
             ends_at=ends_at,
             round_id=round_id,
         )
-        return self._pool.post(_SESSIONS, secure.SecureSessionResponse, request, repeatable=True)
+        return self._pool.post(_SESSIONS, rounds.SecureSessionResponse, request, repeatable=True)
 
-    def list(self, round_id: str = "") -> Iterator[secure.SecureSessionSummary]:
+    def list(self, round_id: str = "") -> Iterator[rounds.SecureSessionSummary]:
         """Yield the sessions that the site takes part in, newest first; of one round if given."""
-        return self._pool.pages(_SESSIONS, secure.SecureSessionPage, {"round": round_id})
+        return self._pool.pages(_SESSIONS, rounds.SecureSessionPage, {"round": round_id})
 
-    def get(self, session: str) -> secure.SecureSessionResponse:
+    def get(self, session: str) -> rounds.SecureSessionResponse:
         """Return one session."""
-        return self._pool.get(_session_path(session), secure.SecureSessionResponse)
+        return self._pool.get(_session_path(session), rounds.SecureSessionResponse)
 
     def post(
         self, session: str, phase: str, sender: str, envelope: str
-    ) -> secure.SecurePostResponse:
+    ) -> rounds.SecurePostResponse:
         """Post a message; the same one again is no error."""
         request = requests.build_request(
-            secure.SecurePostRequest, sender=sender, phase=phase, envelope=envelope
+            rounds.SecurePostRequest, sender=sender, phase=phase, envelope=envelope
         )
         return self._pool.post(
-            f"{_session_path(session)}/posts", secure.SecurePostResponse, request, repeatable=True
+            f"{_session_path(session)}/posts", rounds.SecurePostResponse, request, repeatable=True
         )
 
-    def posts(self, session: str, after: int = 0) -> Iterator[secure.SecurePostResponse]:
+    def posts(self, session: str, after: int = 0) -> Iterator[rounds.SecurePostResponse]:
         """Yield the messages after a number, in the order of their arrival."""
         while True:
             page = self._pool.get(
-                f"{_session_path(session)}/posts", secure.SecurePostList, {"after": after}
+                f"{_session_path(session)}/posts", rounds.SecurePostList, {"after": after}
             )
             yield from page.items
             if not page.more or not page.items:
@@ -179,7 +179,7 @@ class SecureSessions(connection.Resource):
         """Send a file, going on where an earlier call stopped; return its SHA-256."""
         folder = f"{_session_path(session)}/files"
         digest, _ = sending.send_file(
-            self._pool, path, folder, secure.SecureFileRequest, progress, site=sender
+            self._pool, path, folder, rounds.SecureFileRequest, progress, site=sender
         )
         return digest
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from site_agent.datasets import gaze
-from site_agent.datasets.gaze.both_eyes import both_eyes
+from site_agent.datasets.gaze.records import both_eyes
 from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.few_shot import draw_shots, few_shot_error
 from site_agent.federated.plan import make_plan

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from site_agent.studies import written
+from site_agent import tables as written
 from site_agent.studies.gaze.pictures import draw_pictures
 from site_agent.studies.gaze.protocol import Run
 from site_agent.studies.gaze.results import (

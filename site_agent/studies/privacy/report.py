@@ -13,8 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from site_agent.attacks import LEAKS
 from site_agent.datasets.gaze import PATCH_SHAPE
 from site_agent.studies.privacy.persons import StudyPersons
-from site_agent.studies.written import write_tables
-from site_agent.tables import Table, columns_of
+from site_agent.tables import Table, columns_of, write_tables
 
 Results = Mapping[int, Mapping[str, Any]]
 Rows = list[list[str]]

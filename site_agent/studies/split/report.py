@@ -9,8 +9,7 @@ import numpy as np
 from site_agent.pictures import plot_style
 from site_agent.studies.eye_runs import MethodRun
 from site_agent.studies.split.settings import INVERSION, METHODS
-from site_agent.studies.written import write_tables
-from site_agent.tables import Column, Table
+from site_agent.tables import Column, Table, write_tables
 
 Results = Mapping[str, Mapping[str, Any]]
 

@@ -61,7 +61,7 @@ def read_frames(
     AnnotationFileError
         A file is damaged or missing.
     """
-    from site_agent.datasets.gaze.both_eyes import require_both_eyes
+    from site_agent.datasets.gaze.records import require_both_eyes
 
     progress(0.0, "read patches")
     samples = require_both_eyes(dataset.read(settings.persons or None), dataset.path)

@@ -14,7 +14,7 @@ from tests.cli.conftest import wait_until
 _PARENT = """
 import sys, time
 from pathlib import Path
-from cli.frame.pool_process import pool_process
+from cli.frame.shell import pool_process
 with pool_process(Path(sys.argv[1])) as (url, token):
     print(url, flush=True)
     time.sleep(600)

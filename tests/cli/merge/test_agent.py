@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aggregators.formats import file_digest
-from site_agent.agent.journal import SENTENCES
+from site_agent.agent.workspace import SENTENCES
 from tests.cli.conftest import Run, run_process, start_process
 from tests.site_agent.agent.lab import Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, live_pool

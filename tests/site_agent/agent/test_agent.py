@@ -20,8 +20,7 @@ from aggregators.methods.wba import reanchor
 from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
 from site_agent.agent import Stopped, plan_cycle, read_config, run_agent
-from site_agent.agent.journal import SENTENCES
-from site_agent.agent.workspace import Workspace
+from site_agent.agent.workspace import SENTENCES, Workspace
 from site_agent.datasets import ReadingOptions, read_faces
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.imglab_xml import read_imglab_xml

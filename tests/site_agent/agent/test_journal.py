@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from site_agent.agent.journal import SENTENCES, Journal
+from site_agent.agent.workspace import SENTENCES, Journal
 
 VALUES: dict[str, Any] = {
     "deadline": datetime(2026, 3, 8, 12, 0, tzinfo=UTC),

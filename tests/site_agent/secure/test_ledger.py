@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.runs.ledger import Ledger
+from site_agent.runs.files import Ledger
 from site_agent.secure.party import create_session_key, open_share, seal_share
 
 

@@ -16,7 +16,7 @@ from site_agent.errors import TrainingDataError
 from site_agent.evaluation import evaluate_detector
 from site_agent.pictures.images import read_image
 from site_agent.training import HogSvmSettings, train_hog_svm
-from site_agent.training.orientations import plan_views
+from site_agent.training.hog_svm import plan_views
 
 BY_LABEL = HogSvmSettings(epsilon=1.0, threads=2, by_label=True)
 

@@ -15,8 +15,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.evaluation.saliency import evaluate_saliency
 from site_agent.networks import new_network, predict_maps, to_module
 from site_agent.runs.progress import Progress
-from site_agent.training.gaze.settings import GazeSettings
-from site_agent.training.gaze.training import start_network
+from site_agent.training.gaze.training import GazeSettings, start_network
 from site_agent.training.saliency import (
     SaliencySettings,
     read_clips,

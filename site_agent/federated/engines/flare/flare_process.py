@@ -17,8 +17,8 @@ from typing import IO
 
 from site_agent.errors import BusyError, FederationError, InvalidInputError
 from site_agent.federated.engines.flare import jobs, kits
-from site_agent.runs.child_process import die_with_parent, start_python, stop
 from site_agent.runs.files import locked
+from site_agent.runs.workers import die_with_parent, start_python, stop
 
 
 def main(folder: Path) -> None:

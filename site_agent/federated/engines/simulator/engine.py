@@ -19,7 +19,7 @@ from aggregators.methods.registry import find_method
 from aggregators.models import OptimiserState, StateDict
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.engines.simulator import folder as run_folder
-from site_agent.federated.engines.simulator.data import (
+from site_agent.federated.engines.simulator.folder import (
     DividedData,
     SiteData,
     read_once,

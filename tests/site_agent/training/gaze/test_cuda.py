@@ -10,8 +10,7 @@ import torch
 from site_agent.datasets.gaze import open_gaze
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, write_eye_dataset
 from site_agent.networks.architectures import GAZE_ARCHITECTURES
-from site_agent.training.gaze.settings import GazeSettings
-from site_agent.training.gaze.training import train_gaze
+from site_agent.training.gaze.training import GazeSettings, train_gaze
 
 
 @pytest.mark.gpu

@@ -17,8 +17,7 @@ from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFail
 from site_agent.networks import new_network, read_network
 from site_agent.training import TrainingResult, read_training_metadata
 from site_agent.training.gaze.loop import checkpoint_path
-from site_agent.training.gaze.settings import GazeSettings
-from site_agent.training.gaze.training import train_gaze
+from site_agent.training.gaze.training import GazeSettings, train_gaze
 from tests.cli.conftest import start_process, wait_until
 
 SHORT = GazeSettings(epochs=3, threads=1, device="cpu", batch_size=16)
