@@ -2,9 +2,10 @@
 
 How a round goes. The client asks the main server for the round under way, fetches the client part
 from the aggregator, compares its digest with the one that the main server knows, and audits it
-(`audit`). It writes the number of its attempt to its ledger, trains (`training.train_client`),
-sends the trained part to the aggregator, and then tells the main server that it is done. Where
-either service has lost it, or the client was killed, it begins the round anew as the next attempt.
+(`audit_client_part`). It writes the number of its attempt to its ledger, trains
+(`training.train_client`), sends the trained part to the aggregator, and then tells the main server
+that it is done. Where either service has lost it, or the client was killed, it begins the round
+anew as the next attempt.
 
 A client part may be a camera, which hands the server pictures instead of features: whoever made
 the first one may lie, or the aggregator. Smashed data behind honest filters show much of an image,
