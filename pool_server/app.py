@@ -25,20 +25,12 @@ from pool_server.database.schema import SchemaChange, require_newest_schema, upg
 from pool_server.http import metrics, middleware, rate_limits, session, traffic
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.lineage import withdrawals
-from pool_server.merges import fitting
+from pool_server.merges import service
 from pool_server.merges.running import merge_in_background, recover_merges
-from pool_server.models import (
-    aliases,
-    cards,
-    curation,
-    descriptions,
-    exports,
-    pictures,
-    sharing,
-    summaries,
-)
+from pool_server.models import cards, curation, descriptions, exports, pictures, sharing
+from pool_server.models import descriptions as summaries
 from pool_server.pages.error_pages import ErrorPages
-from pool_server.people import invitations, sites, tokens, users
+from pool_server.people import invitations, sites, tokens
 from pool_server.people.sites import pool_version
 from pool_server.people.tokens import create_first_admin as create_first_admin_in
 from pool_server.rounds.finishing import finish_round
@@ -149,7 +141,7 @@ NOUNS: tuple[ModuleType, ...] = (
     pictures,
     sharing,
     curation,
-    aliases,
+    descriptions,
     cards,
     descriptions,
     summaries,
@@ -160,14 +152,14 @@ NOUNS: tuple[ModuleType, ...] = (
     statements,
     exports,
     transfers,
-    fitting,
+    service,
     merges,
     rounds,
     secure,
     events,
     audit,
     sites,
-    users,
+    sites,
     invitations,
     tokens,
 )

@@ -228,7 +228,7 @@ _ROLES = {
 @command(roles_app, "roles", "admin roles")
 def roles(_invocation: Invocation) -> Reply:
     """Explain the roles, each of which includes the ones before it, and the scopes."""
-    from pool_server.wire.sites import SCOPES
+    from pool_server.wire.people import SCOPES
 
     table = TableText(["role", "may"], [[name, text] for name, text in _ROLES.items()])
     scopes = TableText(

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
     from pool_server.wire.names import ModelAddress
     from site_agent.pool.client import PoolClient
-    from site_agent.pool.rebuilding import RebuildPlan, Step
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import RebuildPlan, RecipeSources, Step
 
 
 app = group("Have the pool merge models, in the background.")
@@ -336,8 +335,7 @@ def plan_again(
     invocation: Invocation, pool: PoolClient, order: Order, word: str, without: Sequence[str]
 ) -> None:
     """Give an order the plan of ``--replay``: a recipe as it is, or without something."""
-    from site_agent.pool.rebuilding import Family, plan_rebuild, plan_replay
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import Family, RecipeSources, plan_rebuild, plan_replay
 
     recipe, folder = replaying.find_recipe(pool, word)
     if not without:

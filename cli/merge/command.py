@@ -84,7 +84,7 @@ def merge(
     from aggregators import merge as merge_models
     from aggregators.formats import file_digest
     from aggregators.methods.merging import refuse_overwriting_inputs
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import RecipeSources
     from site_agent.pool.restrictions import LocalFile
 
     chosen = find_method(method)

@@ -14,8 +14,7 @@ from cli.options import versions
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
-    from site_agent.pool.rebuilding import Family
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import Family, RecipeSources
     from site_agent.pool.restrictions import LocalFile
 
 

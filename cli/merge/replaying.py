@@ -18,8 +18,7 @@ from cli.merge.inputs import InputFinder, require_not_withdrawn
 if TYPE_CHECKING:
     from aggregators import Merged, Recipe
     from site_agent.pool.client import PoolClient
-    from site_agent.pool.rebuilding import Family, RebuildPlan, Rebuilt, Step
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import Family, RebuildPlan, Rebuilt, RecipeSources, Step
 
 _SHORTEST_DIGEST = 4
 
@@ -61,8 +60,7 @@ class _Search:
 
 def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
     """Make a merged model again, and what of its inputs has to be made again before."""
-    from site_agent.pool.rebuilding import Family
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import Family, RecipeSources
 
     with invocation.pool() as pool:
         recipe, folder = find_recipe(pool, request.recipe)

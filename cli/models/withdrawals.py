@@ -155,7 +155,7 @@ def check(
 
 
 def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import RecipeSources
     from site_agent.pool.restrictions import LocalFile
     from site_agent.pool.sending import hash_file
 

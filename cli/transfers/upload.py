@@ -151,7 +151,7 @@ def _add_shared_labels(
 ) -> None:
     """Give a merged model the labels that all its inputs share."""
     from pool_server.wire.labels import shared_labels
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import RecipeSources
 
     sources = RecipeSources((), pool.models)
     known, unknown = [], []

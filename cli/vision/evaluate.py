@@ -290,7 +290,7 @@ def _lineages(invocation: Invocation, models: Sequence[Path]) -> list[set[str]]:
     from aggregators.formats import file_digest
     from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
     from site_agent.pool.profiles import is_offline
-    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.rebuilding import RecipeSources
 
     own = [file_digest(model) for model in models]
     found = [

@@ -103,7 +103,7 @@ def _landmark_group(content: Model) -> str | None:
 
 def _draw(content: Model, picture: Path) -> None:
     """Draw a model: detectors as PNG, others as SVG."""
-    from aggregators.drawings import draw_model
+    from aggregators.pictures import draw_model
 
     media_type, drawn = draw_model(content, "large")
     suffix = ".png" if media_type == "image/png" else ".svg"

@@ -14,7 +14,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
 from cli.options.studies import StudyOptions, kept_when_interrupted
-from cli.vision import study_egocentric, study_eyes
+from cli.vision import study_eyes
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -141,7 +141,7 @@ _add_study(
 )
 
 
-command(app, "egocentric", *study_egocentric.EXAMPLES)(study_egocentric.study_egocentric)
+command(app, "egocentric", *study_eyes.EXAMPLES)(study_eyes.study_egocentric)
 command(app, "privacy", *study_eyes.PRIVACY_EXAMPLES)(study_eyes.study_privacy)
 for _name, _options, _examples, _function in (
     ("gaze", study_eyes.GAZE_SETTINGS, study_eyes.GAZE_EXAMPLES, study_eyes.study_gaze),

@@ -25,8 +25,7 @@ from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, no
 from pool_server.errors import NotAllowedError, NotAuthenticatedError
 from pool_server.http.rate_limits import Limits, RateLimits, client_address, rate_limit_key
 from pool_server.http.session import Parts, ServerParts
-from pool_server.wire.people import TokenKind
-from pool_server.wire.sites import ROLES, Role, Scope
+from pool_server.wire.people import ROLES, Role, Scope, TokenKind
 
 SECRET_PREFIX = "pool_"
 SECRET_BITS = 256

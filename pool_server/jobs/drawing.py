@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aggregators.drawings import draw_model
 from aggregators.formats import read_model
+from aggregators.pictures import draw_model
 
 
 def run(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -1,9 +1,12 @@
 """Model cards and privacy receipts of versions.
 
-A card that nobody wrote is made from what the pool knows (`pool_server.models.default_card`).
+A card that nobody wrote is made from what the pool knows. Its front matter has the keys and the
+nesting that Hugging Face's tools read (``modelcard.md`` in huggingface/hub-docs). A model that was
+evaluated has a ``model-index`` with one result for each evaluation; its data sets are named by what
+their site calls them and by their digests.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -16,7 +19,6 @@ from pool_server.evaluations import read_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.models.default_card import front_matter, make_card, receipt_section
 from pool_server.registry import repository as registry
 from pool_server.registry.access import viewing_site
 from pool_server.registry.responses import describe_version
@@ -24,7 +26,225 @@ from pool_server.registry.service import VersionToChange, VersionToName, lock_to
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
+from pool_server.wire.cards import PrivacyReceipt, receipt_lines, write_card
+from pool_server.wire.evaluations import EvaluationResponse, Score
 from pool_server.wire.models import ModelVersionResponse
+
+TASKS: dict[str, tuple[str, str]] = {
+    "hog-svm": ("object-detection", "Face detection"),
+    "ert": ("keypoint-detection", "Facial landmarks"),
+}
+"""Task of each kind of model, as the hub spells it, and for people."""
+
+FACE_TAGS: dict[str, str] = {"hog-svm": "face-detection", "ert": "face-landmarks"}
+OWN_KEY = "poolctl"
+
+
+def make_card(
+    version: ModelVersionResponse,
+    parents: Mapping[str, str],
+    evaluations: Sequence[EvaluationResponse],
+    merge: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the card of a version.
+
+    `parents` says what to call each parent, by digest: its address where the reader may see it.
+    `evaluations` has the newest of each site, data set and protocol, `merge` has `method`,
+    `options`, and `inputs`, each with `model` and `weight`.
+    """
+    front = front_matter(version, parents, evaluations, merge)
+    return write_card(front, _body(version, evaluations, merge))
+
+
+def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:
+    """Return the section of a card that shows privacy receipts; empty without receipts."""
+    if not receipts:
+        return ""
+    columns = ["attack", "found (95 % interval)", "chance", "positive control"]
+    lines = ["", "## Privacy receipt", ""]
+    for each in receipts:
+        sentences, rows = receipt_lines(each)
+        facts = (
+            f"{each.persons} persons ({each.samples} samples), {each.held_out_persons} held-out "
+            f"persons ({each.held_out_samples}); checked by nobody else; seed {each.seed}, "
+            f"{each.seconds:.0f} s, {each.compute}."
+        )
+        lines += [f"### {each.mode}", ""]
+        for text in (*sentences, each.what_left, facts, f"Attacker: {each.attacker}"):
+            lines += [_escape(text), ""]
+        lines += _table("", columns, rows)[2:]
+    return "\n".join(lines)
+
+
+def front_matter(
+    version: ModelVersionResponse,
+    parents: Mapping[str, str],
+    evaluations: Sequence[EvaluationResponse],
+    merge: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the front matter; keys that would be empty are left out."""
+    task, _ = TASKS.get(version.kind, ("", ""))
+    names = list(dict.fromkeys(name for each in evaluations for name in each.scores))
+    entries: dict[str, Any] = {
+        **_licence(version),
+        "library_name": "dlib" if version.format.startswith("dlib") else "poolctl",
+        "pipeline_tag": task,
+        "tags": _tags(version),
+        "base_model": [parents[digest] for digest in version.parent_digests],
+        "base_model_relation": "merge" if version.parent_digests else "",
+        "metrics": list(dict.fromkeys([*version.metrics, *names])),
+        "model-index": _model_index(version, evaluations),
+        OWN_KEY: _own_part(version) | ({"merge": dict(merge)} if merge else {}),
+    }
+    return {key: value for key, value in entries.items() if value}
+
+
+def _licence(version: ModelVersionResponse) -> dict[str, str]:
+    """Terms of data use are no licence that the hub has a word for."""
+    if not version.terms:
+        return {"license": "unknown"}
+    return {"license": "other", "license_name": "data-use-terms"}
+
+
+def _tags(version: ModelVersionResponse) -> list[str]:
+    tags = [OWN_KEY, FACE_TAGS.get(version.kind, ""), version.kind, version.format]
+    tags += [f"{key}:{value}" for key, value in sorted(version.labels.items())]
+    return [tag for tag in dict.fromkeys(tags) if tag]
+
+
+def _model_index(
+    version: ModelVersionResponse, evaluations: Sequence[EvaluationResponse]
+) -> list[dict[str, Any]]:
+    if not evaluations:
+        return []
+    kind, title = TASKS.get(version.kind, ("other", "Other"))
+    return [
+        {
+            "name": f"{version.site}/{version.name}",
+            "results": [
+                {
+                    "task": {"type": kind, "name": title},
+                    "dataset": _dataset(each),
+                    "metrics": [
+                        {"type": name, "value": score.value, "name": name.replace("_", " ")}
+                        for name, score in each.scores.items()
+                    ],
+                    "source": {"name": f"site {each.site}"},
+                }
+                for each in evaluations
+            ],
+        }
+    ]
+
+
+def _dataset(evaluation: EvaluationResponse) -> dict[str, str]:
+    dataset = {
+        "type": f"private-{evaluation.dataset_digest[:12]}",
+        "name": f"{evaluation.dataset} ({evaluation.site})",
+    }
+    return dataset | ({"split": evaluation.split} if evaluation.split else {})
+
+
+def _own_part(version: ModelVersionResponse) -> dict[str, Any]:
+    entries: dict[str, Any] = {
+        "address": version.address,
+        "sha256": version.digest,
+        "size_bytes": version.size_bytes,
+        "kind": version.kind,
+        "format": version.format,
+        "state": version.state,
+        "uploaded": version.created_at.isoformat(timespec="seconds"),
+        "labels": dict(sorted(version.labels.items())),
+        "metrics": dict(sorted(version.metrics.items())),
+        "terms": [
+            {
+                "code": each.code,
+                "label": each.label,
+                **({"detail": each.detail} if each.detail else {}),
+                **({"inherited": True} if each.inherited else {}),
+            }
+            for each in version.terms
+        ],
+        "merges_by": version.mergeable_by,
+    }
+    return {key: value for key, value in entries.items() if value}
+
+
+def _body(
+    version: ModelVersionResponse,
+    evaluations: Sequence[EvaluationResponse],
+    merge: Mapping[str, Any] | None,
+) -> str:
+    _, title = TASKS.get(version.kind, ("", version.kind))
+    lines = [f"# {version.site}/{version.name}, version {version.version}", ""]
+    lines += [_escape(version.description), ""] if version.description else []
+    lines += [
+        f"{title}; format `{version.format}`, {version.size_bytes:,} bytes.",
+        "",
+        f"SHA-256 `{version.digest}`",
+        "",
+        f"Get it with `poolctl download {version.site}/{version.name}@{version.version}`.",
+        "",
+    ]
+    lines += _table(
+        "Trained on", ["label", "value"], [[key, value] for key, value in version.labels.items()]
+    )
+    lines += _table(
+        "As its site says",
+        ["metric", "value"],
+        [[key, f"{value:.6g}"] for key, value in version.metrics.items()],
+    )
+    lines += _table(
+        "Measured by the sites",
+        ["site", "data", "images", "protocol", "scores"],
+        [_evaluation_row(each) for each in evaluations],
+    )
+    lines += _list("Terms of use", [_term_line(each) for each in version.terms])
+    if merge is not None:
+        options = ", ".join(f"{key}={value}" for key, value in merge["options"].items())
+        method = f"by {merge['method']}{f' ({options})' if options else ''}"
+        rows = [[each["model"], f"{each['weight']:g}"] for each in merge["inputs"]]
+        lines += _table(f"Merged {method} from", ["model", "weight"], rows)
+    return "\n".join(lines)
+
+
+def _evaluation_row(evaluation: EvaluationResponse) -> list[str]:
+    scores = ", ".join(f"{name} {_score(each)}" for name, each in evaluation.scores.items())
+    images = "" if evaluation.images is None else str(evaluation.images)
+    return [evaluation.site, evaluation.dataset, images, evaluation.protocol, scores]
+
+
+def _score(score: Score) -> str:
+    if score.low is None or score.high is None:
+        return f"{score.value:.4g}"
+    return f"{score.value:.4g} ({score.low:.4g} to {score.high:.4g})"
+
+
+def _term_line(term: Any) -> str:
+    detail = f": {_escape(term.detail)}" if term.detail else ""
+    inherited = " (inherited)" if term.inherited else ""
+    code = "" if term.code == "text" else f" ({term.code})"
+    return f"{term.label}{code}{detail}{inherited}"
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    lines = [f"## {title}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows]
+    return [*lines, ""]
+
+
+def _list(title: str, items: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *(f"- {item}" for item in items), ""] if items else []
+
+
+def _escape(text: str) -> str:
+    """Return words of others such that Markdown takes them for words."""
+    for sign in "\\`*_{}[]<>#|":
+        text = text.replace(sign, f"\\{sign}")
+    return " ".join(text.split())
+
 
 router = APIRouter(prefix="/models/{site}/{name}/versions/{reference}", tags=["models"])
 

@@ -1,30 +1,57 @@
 """Descriptions of versions (text, labels, metrics), their correction, and the vocabulary of labels.
 
-The audit keeps what was there before.
+The audit keeps what was there before. Aliases, names of versions that their site may move, and
+the evaluations of a listing belong to what is said of a model, too.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from statistics import median
+from typing import Annotated, Any
 
-from fastapi import APIRouter
-from sqlalchemy import delete
+from fastapi import APIRouter, Path, Query
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import NewEvent, write_events
-from pool_server.database.records import LabelRecord, MetricRecord, ModelVersionRecord
-from pool_server.errors import RefusedError
+from pool_server.database.records import (
+    AliasRecord,
+    EvaluationRecord,
+    EvaluationScoreRecord,
+    LabelRecord,
+    MetricRecord,
+    ModelVersionRecord,
+    now_utc,
+)
+from pool_server.errors import ConflictError, MissingError, RefusedError
+from pool_server.evaluations import SAME_MEASUREMENT, known_to
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.http.parameters import MOST_ITEMS, ModelName, SiteName
+from pool_server.http.session import LookingSession, ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
 from pool_server.registry import repository as registry
-from pool_server.registry.access import PUBLIC, rights_of_site, viewing_site
+from pool_server.registry.access import AVAILABLE, PUBLIC, rights_of_site, viewing_site
 from pool_server.registry.responses import describe_version
-from pool_server.registry.service import VersionToChange, lock_to_correct
+from pool_server.registry.service import (
+    VersionToChange,
+    get_model,
+    lock_to_correct,
+    resolve_version,
+)
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
+from pool_server.wire.evaluations import HEADLINES, EvaluationSummary, EvaluationSummaryList
 from pool_server.wire.labels import VOCABULARY, VocabularyResponse
-from pool_server.wire.models import DescriptionRequest, ModelVersionResponse
+from pool_server.wire.models import (
+    ALIAS_PATTERN,
+    LATEST,
+    AliasRequest,
+    DescriptionRequest,
+    ModelVersionResponse,
+)
+from pool_server.wire.names import Digest
 
 router = APIRouter(tags=["models"])
 
@@ -143,3 +170,154 @@ def _notify(
             for site_id in sorted(site_ids)
         ],
     )
+
+
+summary_router = APIRouter(tags=["evaluations"])
+
+
+@summary_router.get(
+    "/evaluations/summaries",
+    summary="Sum up the evaluations of files",
+    dependencies=[needs("models:read")],
+)
+def list_summaries(
+    caller: SignedIn,
+    session: LookingSession,
+    digest: Annotated[
+        list[Digest],
+        Query(max_length=MOST_ITEMS, description="Of the files.", examples=[["60ab" * 16]]),
+    ],
+) -> EvaluationSummaryList:
+    """Return the score that counts most for each kind of model, over all sites that measured.
+
+    Files that nobody measured, or that the caller may not see, are left out.
+    """
+    return EvaluationSummaryList(items=summarise(session, caller, digest))
+
+
+def summarise(session: Session, caller: Caller, digests: list[str]) -> list[EvaluationSummary]:
+    """Return one summary for each of these files that has one, in their order."""
+    wanted = (EvaluationRecord.digest.in_(digests), known_to(caller))
+    newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
+    rows = session.execute(
+        select(
+            EvaluationRecord.digest,
+            EvaluationRecord.site_id,
+            EvaluationScoreRecord.name,
+            EvaluationScoreRecord.value,
+        )
+        .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
+        .where(EvaluationRecord.id.in_(newest), EvaluationScoreRecord.name.in_(HEADLINES.values()))
+    )
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    sites: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for digest, site_id, name, value in rows:
+        values[digest, name].append(value)
+        sites[digest, name].add(site_id)
+    return [
+        EvaluationSummary(
+            digest=digest,
+            score=name,
+            median=median(values[digest, name]),
+            sites=len(sites[digest, name]),
+        )
+        for digest in dict.fromkeys(digests)
+        for name in HEADLINES.values()
+        if (digest, name) in values
+    ]
+
+
+alias_router = APIRouter(
+    prefix="/models/{site}/{name}/aliases", tags=["models"], dependencies=[needs("models:write")]
+)
+
+AliasName = Annotated[
+    str, Path(max_length=80, description="Begins with a letter.", examples=["best"])
+]
+
+_ALIAS = re.compile(ALIAS_PATTERN)
+
+
+@alias_router.put("/{alias}", summary="Let an alias mean a version")
+def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    alias: AliasName,
+    request: AliasRequest,
+) -> ModelVersionResponse:
+    """Let `site/name@alias` mean a version from now on, whatever it meant before.
+
+    An alias is moved when a better version comes; who wants the same bytes for ever takes the
+    number or the digest.
+    """
+    model = get_model(session, caller, site, name)
+    caller.require_upload_to(model.site.name)
+    require_alias_name(alias)
+    # The aliases of a model are changed one after another.
+    registry.lock_model(session, model)
+    version = resolve_version(session, caller, site, name, request.version)
+    registry.lock_state(session, version)
+    if version.state != AVAILABLE:
+        raise ConflictError(
+            f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
+            code="wrong_state",
+            hint="An alias is for versions that others may take.",
+            details={"found": version.state, "expected": [AVAILABLE]},
+        )
+    record = session.get(AliasRecord, (version.model_id, alias))
+    moved_from = None
+    if record is None:
+        session.add(AliasRecord(model_id=version.model_id, name=alias, version_id=version.id))
+    else:
+        moved_from = registry.get_version(session, record.version_id).number
+        record.version_id = version.id
+        record.changed_at = now_utc()
+    record_act(
+        session,
+        caller,
+        "alias.set",
+        f"{site}/{name}@{alias}",
+        version=version.number,
+        moved_from=moved_from,
+    )
+    session.flush()
+    session.expire(version)
+    return describe_version(session, version.id, viewing_site(caller))
+
+
+@alias_router.delete("/{alias}", status_code=204, summary="Remove an alias")
+def remove_alias(
+    caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, alias: AliasName
+) -> None:
+    """Forget an alias. The version that it meant stays."""
+    model = get_model(session, caller, site, name)
+    caller.require_upload_to(model.site.name)
+    registry.lock_model(session, model)
+    record = session.get(AliasRecord, (model.id, alias))
+    if record is None:
+        raise MissingError(
+            f"{site}/{name} has no alias {alias!r}",
+            code="alias_not_found",
+            hint=f"`poolctl models info {site}/{name}` shows those of the newest version.",
+        )
+    session.delete(record)
+    record_act(session, caller, "alias.remove", f"{site}/{name}@{alias}")
+
+
+def require_alias_name(alias: str) -> None:
+    """Raise unless a word can be an alias: it must not look like a number or a digest."""
+    if alias == LATEST:
+        raise RefusedError(
+            f"{LATEST!r} always means the newest version",
+            code="alias_refused",
+            hint="Choose another name: best, stable.",
+        )
+    if not _ALIAS.fullmatch(alias):
+        raise RefusedError(
+            f"{alias[:80]!r} cannot be an alias; expected a letter a-z, then up to 63 of a-z, 0-9, "
+            "'.', '_', '-'",
+            code="alias_refused",
+            hint="For example best, or study-2026.",
+        )

@@ -21,7 +21,7 @@ from pool_server.pages.visitor import (
     own_path,
 )
 from pool_server.people.browser_sessions import end_sessions, list_sessions, prove_session
-from pool_server.wire.sites import IdentityResponse
+from pool_server.wire.people import IdentityResponse
 
 router = page_router()
 _YEAR_S = 365 * 24 * 3600

@@ -21,6 +21,7 @@ from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, asking, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.evaluations import HEADLINES
+from pool_server.wire.people import SiteList
 from pool_server.wire.rounds import (
     ROUND_KEY_PATTERN,
     RoundPage,
@@ -28,7 +29,6 @@ from pool_server.wire.rounds import (
     SecurePostList,
     SecureSessionPage,
 )
-from pool_server.wire.sites import SiteList
 
 router = page_router()
 RoundId = Annotated[str, Path(pattern=ROUND_KEY_PATTERN)]

@@ -25,7 +25,7 @@ from pool_server.people.browser_sessions import (
     find_session,
     renew_session,
 )
-from pool_server.wire.sites import Role
+from pool_server.wire.people import Role
 
 Theme = Literal["system", "light", "dark"]
 THEMES: tuple[Theme, ...] = ("system", "light", "dark")

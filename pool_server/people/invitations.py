@@ -18,8 +18,7 @@ from pool_server.http.parameters import describe
 from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people import tokens
-from pool_server.people.sites import get_site
-from pool_server.people.users import has_user, is_disabled
+from pool_server.people.sites import get_site, has_user, is_disabled
 from pool_server.wire import people
 
 router = APIRouter(prefix="/invitations", tags=["users"])

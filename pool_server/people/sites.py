@@ -1,22 +1,29 @@
-"""Sites, the identity behind a token, and the rule that a pool never loses its last admin."""
+"""Sites and their users, the identity behind a token, and the rule of the last admin.
+
+A pool never loses its last admin.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
-from fastapi import APIRouter
-from sqlalchemy import or_, select
-from sqlalchemy.orm import Session
+from fastapi import APIRouter, Path
+from sqlalchemy import Select, or_, select
+from sqlalchemy.orm import Session, contains_eager
 
+from pool_server.database.engine import count_rows
 from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
 from pool_server.errors import ConflictError, MissingError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Administrator, SignedIn, SiteAdmin, needs
+from pool_server.http.identity import Administrator, Caller, SignedIn, SiteAdmin, needs
 from pool_server.http.parameters import SiteName, describe
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.usage import describe_usage
-from pool_server.wire import sites
+from pool_server.wire import people
+from pool_server.wire.names import Name
+from pool_server.wire.people import UserChangeRequest, UserList, UserResponse
 
 router = APIRouter(tags=["sites"])
 
@@ -31,14 +38,14 @@ def pool_version() -> str:
 
 
 @router.get("/whoami", dependencies=[needs()], summary="Identify the caller")
-def whoami(caller: SignedIn) -> sites.IdentityResponse:
+def whoami(caller: SignedIn) -> people.IdentityResponse:
     """Return site, name, role, scopes and expiry of the token sent, and the pool's version."""
-    return sites.IdentityResponse(
+    return people.IdentityResponse(
         site=caller.site,
         token_name=caller.token_name,
         role=caller.role,
         pool_wide=caller.pool_wide,
-        scopes=None if caller.scopes is None else [s for s in sites.SCOPES if s in caller.scopes],
+        scopes=None if caller.scopes is None else [s for s in people.SCOPES if s in caller.scopes],
         user=caller.user or None,
         expires_at=caller.expires_at,
         pool_version=pool_version(),
@@ -46,15 +53,15 @@ def whoami(caller: SignedIn) -> sites.IdentityResponse:
 
 
 @router.get("/sites", dependencies=[needs()], summary="List the sites")
-def list_sites(_caller: SignedIn, session: ReadingSession) -> sites.SiteList:
+def list_sites(_caller: SignedIn, session: ReadingSession) -> people.SiteList:
     """Return all sites of the pool by name."""
-    return sites.SiteList(items=[describe_site(each) for each in find_sites(session)])
+    return people.SiteList(items=[describe_site(each) for each in find_sites(session)])
 
 
 @router.post("/sites", status_code=201, dependencies=[needs("admin")], summary="Create a site")
 def create_site(
-    caller: Administrator, session: WritingSession, request: sites.SiteRequest
-) -> sites.SiteResponse:
+    caller: Administrator, session: WritingSession, request: people.SiteRequest
+) -> people.SiteResponse:
     """Create a site. Its name begins the addresses of its models and never changes.
 
     For admins of the whole pool.
@@ -75,8 +82,8 @@ def create_site(
 
 @router.patch("/sites/{site}", dependencies=[needs("admin")], summary="Change a site")
 def change_site(
-    caller: SiteAdmin, session: WritingSession, site: SiteName, request: sites.SiteChangeRequest
-) -> sites.SiteResponse:
+    caller: SiteAdmin, session: WritingSession, site: SiteName, request: people.SiteChangeRequest
+) -> people.SiteResponse:
     """Change what is given. Quota and suspension are for admins of the whole pool.
 
     A suspended site is refused with all its tokens; its models stay, shared as they are.
@@ -102,13 +109,13 @@ def change_site(
 
 
 @router.get("/usage", dependencies=[needs("admin")], summary="Show the storage that sites use")
-def usage(caller: SiteAdmin, session: ReadingSession) -> sites.UsageResponse:
+def usage(caller: SiteAdmin, session: ReadingSession) -> people.UsageResponse:
     """Return bytes, versions, users, tokens of one's own site; of all for admins of the pool."""
     return describe_usage(session, caller)
 
 
-def describe_site(site: SiteRecord) -> sites.SiteResponse:
-    return describe(sites.SiteResponse, site, suspended=site.suspended_at is not None)
+def describe_site(site: SiteRecord) -> people.SiteResponse:
+    return describe(people.SiteResponse, site, suspended=site.suspended_at is not None)
 
 
 def find_site(session: Session, name: str) -> SiteRecord | None:
@@ -175,3 +182,83 @@ def has_admin(session: Session) -> bool:
         and (user is None or (user.disabled_at is None and user.role == "admin" and user.pool_wide))
         for scopes, user in tokens
     )
+
+
+user_router = APIRouter(prefix="/users", tags=["users"], dependencies=[needs("admin")])
+
+
+@user_router.get("", summary="List the users")
+def list_users(caller: SiteAdmin, session: ReadingSession) -> UserList:
+    """Return one's own site's users, disabled ones too; all users for the pool's admins."""
+    return UserList(items=[describe_user(each) for each in session.scalars(whole_users(caller))])
+
+
+@user_router.patch("/{site}/{user}", summary="Change a user")
+def change_user(
+    caller: SiteAdmin,
+    session: WritingSession,
+    site: SiteName,
+    user: Annotated[Name, Path(description="Name of the user.", examples=["ada"])],
+    request: UserChangeRequest,
+) -> UserResponse:
+    """Change role, name or e-mail of a user, or disable and enable one. For the site's admins.
+
+    What the user's tokens may changes with the next request. Who is disabled is refused with all
+    tokens, and nobody can accept the user's invitations. Tokens for machines stay valid: those that
+    the user made have the user as `made_by` in the list of tokens.
+    """
+    with keeping_an_admin(session):
+        found = get_user(session, caller, site, user)
+        concerns_pool = found.pool_wide or request.pool_wide
+        caller.require_role("admin", None if concerns_pool else site)
+        for field in ("display_name", "email", "role", "pool_wide"):
+            value = getattr(request, field)
+            if value is not None:
+                setattr(found, field, value)
+        if request.disabled is not None and request.disabled != (found.disabled_at is not None):
+            found.disabled_at = now_utc() if request.disabled else None
+        session.flush()
+    changes = {field: getattr(request, field) for field in sorted(request.model_fields_set)}
+    record_act(session, caller, "user.change", f"{site}/{user}", **changes)
+    return describe_user(found)
+
+
+def describe_user(user: UserRecord) -> UserResponse:
+    return describe(UserResponse, user, site=user.site.name)
+
+
+def whole_users(caller: Caller) -> Select[UserRecord]:
+    """Select users of the caller's site, or of all for an admin of the pool, with their sites."""
+    users = (
+        select(UserRecord)
+        .join(UserRecord.site)
+        .options(contains_eager(UserRecord.site))
+        .order_by(SiteRecord.name, UserRecord.name)
+    )
+    return users if caller.is_admin else users.where(UserRecord.site_id == caller.site_id)
+
+
+def get_user(session: Session, caller: Caller, site: str, name: str) -> UserRecord:
+    """Return a user with the site."""
+    user = session.scalar(
+        whole_users(caller)
+        .where(SiteRecord.name == site, UserRecord.name == name)
+        .execution_options(populate_existing=True)
+    )
+    if user is None:
+        raise MissingError(
+            f"the pool has no user {site}/{name}",
+            code="user_not_found",
+            hint="`poolctl admin users ls` lists them.",
+        )
+    return user
+
+
+def has_user(session: Session, site_id: int, name: str) -> bool:
+    return count_rows(session, UserRecord.site_id == site_id, UserRecord.name == name) > 0
+
+
+def is_disabled(session: Session, site: str, name: str) -> bool:
+    of_site = UserRecord.site.has(SiteRecord.name == site)
+    is_out = UserRecord.disabled_at.is_not(None)
+    return count_rows(session, of_site, UserRecord.name == name, is_out) > 0

@@ -19,10 +19,9 @@ from pool_server.errors import ConflictError, MissingError, NotAllowedError, Too
 from pool_server.http import audit, identity, parameters, rate_limits
 from pool_server.http.error_responses import document_errors
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.people.sites import find_site, find_sites, get_site, keeping_an_admin
-from pool_server.people.users import get_user
+from pool_server.people.sites import find_site, find_sites, get_site, get_user, keeping_an_admin
 from pool_server.wire import people
-from pool_server.wire.sites import SCOPES
+from pool_server.wire.people import SCOPES
 
 router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[identity.needs("admin")])
 

@@ -26,7 +26,7 @@ from pool_server.database.records import (
 )
 from pool_server.errors import ConflictError
 from pool_server.http.identity import Caller
-from pool_server.wire.sites import SiteUsage, UsageResponse
+from pool_server.wire.people import SiteUsage, UsageResponse
 
 UNDER_WAY = ("receiving", "checking")
 

@@ -34,7 +34,7 @@ from site_agent.datasets.gaze.records import (
 )
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
-from site_agent.evaluation.few_shot import few_shot_error, split_shots
+from site_agent.evaluation.gaze import few_shot_error, split_shots
 from site_agent.evaluation.saliency import (
     SaliencyScores,
     reference_maps,

@@ -9,7 +9,7 @@ from typing import Any
 
 from aggregators.formats import read_model
 from aggregators.formats.safetensors_file import recognises_safetensors, require_shareable
-from pool_server.wire import cards, models, names, sites, uploads
+from pool_server.wire import cards, models, names, people, uploads
 from pool_server.wire.models import ModelQuery
 from site_agent import errors
 from site_agent.pool import profiles, restrictions, signing, verification
@@ -107,9 +107,9 @@ class PoolClient:
         """Close the connections to the pool."""
         self._connection.close()
 
-    def whoami(self) -> sites.IdentityResponse:
+    def whoami(self) -> people.IdentityResponse:
         """Return the site, user and role of the token."""
-        return self._connection.get("/api/v1/whoami", sites.IdentityResponse)
+        return self._connection.get("/api/v1/whoami", people.IdentityResponse)
 
     def address(self, text: str | names.ModelAddress) -> names.ModelAddress:
         """Read an address; a name without a site means a model of the token's own site."""

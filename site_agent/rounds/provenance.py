@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from aggregators.errors import AggregatorError
 from aggregators.methods.registry import list_round_methods
 from site_agent import errors
-from site_agent.pool.recipe_sources import RecipeSources
+from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.requests import parse_address, require_field, require_same
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.terms import find_first

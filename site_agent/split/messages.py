@@ -26,7 +26,7 @@ from aggregators.formats import encode_model
 from aggregators.formats.safetensors_file import parse_safetensors
 from aggregators.models import Float32, StateDict, TensorInfo
 from site_agent.errors import InvalidInputError
-from site_agent.split.cost import size_of
+from site_agent.split.cuts import size_of
 from site_agent.split.plan import SplitPlan
 
 HEADER_BYTES = 4096

@@ -15,7 +15,7 @@ from site_agent.networks import new_network
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.secure.trial import party_process
 from site_agent.split.client import ClientReport
-from site_agent.split.cost import Traffic, traffic_of
+from site_agent.split.cuts import Traffic, traffic_of
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
 from site_agent.split.plan import SplitPlan
 from site_agent.split.rounds_folder import RoundsFolder

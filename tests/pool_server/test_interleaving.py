@@ -23,7 +23,7 @@ from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
 from pool_server.lineage import withdrawals
 from pool_server.merges import repository as merges
-from pool_server.models import aliases, curation
+from pool_server.models import curation, descriptions
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.people import tokens
 from pool_server.registry.repository import hold_families, lock_model
@@ -162,7 +162,7 @@ def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
     assert home.put(best, json={"version": "1"}).status_code == 200
 
     def remove(session: Session) -> None:
-        aliases.remove_alias(ADMIN, session, SITE, "met-named", "best")
+        descriptions.remove_alias(ADMIN, session, SITE, "met-named", "best")
 
     [moved] = overtaken(pool, remove, lambda: home.put(best, json={"version": "2"}))
     assert moved.json()["aliases"] == ["best"], "set after it was removed"

@@ -16,9 +16,8 @@ from pool_server.pages.visitor import Anyone
 from pool_server.wire.activity import AuditPage
 from pool_server.wire.merges import MergeJobPage
 from pool_server.wire.models import ModelPage
-from pool_server.wire.people import TokenList
+from pool_server.wire.people import TokenList, UsageResponse
 from pool_server.wire.rounds import RoundPage
-from pool_server.wire.sites import UsageResponse
 from pool_server.wire.uploads import OpenUploadPage
 
 router = page_router()

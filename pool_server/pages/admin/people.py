@@ -13,8 +13,13 @@ from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.showing import FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor, own_address
-from pool_server.wire.people import InvitationCreatedResponse, InvitationList, UserList
-from pool_server.wire.sites import ROLES, SiteList
+from pool_server.wire.people import (
+    ROLES,
+    InvitationCreatedResponse,
+    InvitationList,
+    SiteList,
+    UserList,
+)
 
 router = page_router()
 

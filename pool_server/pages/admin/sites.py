@@ -13,7 +13,7 @@ from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
-from pool_server.wire.sites import SiteList, UsageResponse
+from pool_server.wire.people import SiteList, UsageResponse
 
 router = page_router()
 GB = 1_000_000_000

@@ -11,8 +11,7 @@ from pool_server.pages.page_route import page_router
 from pool_server.pages.pool_api import RefusedByApiError
 from pool_server.pages.showing import FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor, own_address
-from pool_server.wire.people import TokenCreatedResponse, TokenList
-from pool_server.wire.sites import ROLES, SCOPES
+from pool_server.wire.people import ROLES, SCOPES, TokenCreatedResponse, TokenList
 
 router = page_router()
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.drawings import draw_model
 from aggregators.formats import read_model
 from aggregators.models import FhogDetector, ShapePredictor
-from aggregators.pictures import hog_picture, png_bytes
+from aggregators.pictures import draw_model, hog_picture, png_bytes
 from aggregators.predictors import LandmarkPredictor, to_grey
 from pool_server.wire.cards import AttackFinding
 from site_agent import datasets

@@ -11,9 +11,9 @@ from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.datasets.synthetic import portraits
 from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8, expose
-from site_agent.datasets.synthetic.glasses import draw_glasses
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
+from site_agent.datasets.synthetic.portraits import draw_glasses
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.errors import SyntheticFaceError
 from site_agent.tables import Column, Table, columns_of

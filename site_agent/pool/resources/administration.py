@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from pool_server.wire import activity, people, sites
+from pool_server.wire import activity, people
 from pool_server.wire.names import NAME_PATTERN
 from site_agent.errors import PoolRefusedRequestError
 from site_agent.pool.connection import PAGE_SIZE, PoolConnection, Resource
@@ -20,23 +20,23 @@ _TOKENS, _INVITATIONS = "/api/v1/tokens", "/api/v1/invitations"
 class Sites(Resource):
     """The sites of a pool, and how much they store."""
 
-    def list(self) -> list[sites.SiteResponse]:
+    def list(self) -> list[people.SiteResponse]:
         """List the sites of the pool."""
-        return self._pool.get(_SITES, sites.SiteList).items
+        return self._pool.get(_SITES, people.SiteList).items
 
-    def create(self, name: str, **fields: Any) -> sites.SiteResponse:
+    def create(self, name: str, **fields: Any) -> people.SiteResponse:
         """Create a site, as a `SiteRequest` says it (pool admins)."""
-        request = build_request(sites.SiteRequest, name=name, **fields)
-        return self._pool.post(_SITES, sites.SiteResponse, request)
+        request = build_request(people.SiteRequest, name=name, **fields)
+        return self._pool.post(_SITES, people.SiteResponse, request)
 
-    def change(self, name: str, **changes: Any) -> sites.SiteResponse:
+    def change(self, name: str, **changes: Any) -> people.SiteResponse:
         """Change `display_name`, `contact`, `quota_bytes` (None: no limit) or `suspended`."""
-        request = build_request(sites.SiteChangeRequest, **changes)
-        return self._pool.write("PATCH", f"{_SITES}/{_word(name)}", sites.SiteResponse, request)
+        request = build_request(people.SiteChangeRequest, **changes)
+        return self._pool.write("PATCH", f"{_SITES}/{_word(name)}", people.SiteResponse, request)
 
-    def usage(self) -> builtins.list[sites.SiteUsage]:
+    def usage(self) -> builtins.list[people.SiteUsage]:
         """Return how much the sites that one administers store."""
-        return self._pool.get("/api/v1/usage", sites.UsageResponse).items
+        return self._pool.get("/api/v1/usage", people.UsageResponse).items
 
 
 class Users(Resource):

@@ -9,7 +9,7 @@ import numpy as np
 from site_agent.datasets import gaze
 from site_agent.datasets.gaze.records import both_eyes
 from site_agent.errors import TrainingFailedError
-from site_agent.evaluation.few_shot import draw_shots, few_shot_error
+from site_agent.evaluation.gaze import draw_shots, few_shot_error
 from site_agent.federated.plan import make_plan
 from site_agent.runs.progress import Progress
 from site_agent.studies.cross_encoder.settings import FEDERATED

@@ -1,6 +1,6 @@
 """A gaze head from few labelled shots, on an encoder that stays as it is.
 
-The head is linear (`site_agent.evaluation.few_shot`) and is written together with the encoder as a
+The head is linear (`site_agent.evaluation.gaze`) and is written together with the encoder as a
 gaze network, which is evaluated and run as any other. It is meant for one's own person: a minute of
 looking at known points gives the shots.
 """
@@ -22,7 +22,7 @@ from aggregators.models import StateDict
 from site_agent.datasets import gaze
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import TrainingDataError, TrainingSettingsError
-from site_agent.evaluation.few_shot import draw_shots, few_shot_error, find_components, fit_head
+from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
 from site_agent.networks.architectures import require_kind
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.settings import Settings

@@ -19,7 +19,7 @@ from cli.frame.addresses import age_words
 from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText, markdown_parts
 from cli.frame.terminal import print_json
-from pool_server.wire.sites import SiteResponse
+from pool_server.wire.people import SiteResponse
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.evaluation.few_shot import (
+from site_agent.evaluation.gaze import (
     PENALTIES,
     draw_shots,
     few_shot_error,

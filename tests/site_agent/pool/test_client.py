@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import write_model
-from pool_server.wire.sites import IdentityResponse
+from pool_server.wire.people import IdentityResponse
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import (
     ConflictError,

@@ -15,8 +15,7 @@ from aggregators.methods import Recipe, RecipeInput, RecipeMethod, RecipeOutput,
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
 from aggregators.models import ShapePredictor
 from site_agent.errors import InvalidInputError
-from site_agent.pool.rebuilding import Family, Rebuilt, carry_out, plan_rebuild
-from site_agent.pool.recipe_sources import RecipeSources
+from site_agent.pool.rebuilding import Family, Rebuilt, RecipeSources, carry_out, plan_rebuild
 from tests.aggregators.methods.refitting.small_sites import make_base, make_faces
 from tests.aggregators.small_models import make_detector
 

@@ -11,8 +11,16 @@ from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.networks import new_network, to_module
-from site_agent.split.cost import frozen_traffic, size_of, traffic_of
-from site_agent.split.cuts import CUTS, Cut, find_cut, join_parts, split_network
+from site_agent.split.cuts import (
+    CUTS,
+    Cut,
+    find_cut,
+    frozen_traffic,
+    join_parts,
+    size_of,
+    split_network,
+    traffic_of,
+)
 
 ALL = [cut for of_one in CUTS.values() for cut in of_one]
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 import pool_server
-from pool_server.activity.atom import TITLES, describe_event, write_feed
+from pool_server.activity.events import TITLES, describe_event, write_feed
 from pool_server.database.records import EventRecord, SiteRecord, now_utc
 from pool_server.logs import prepare_handler
 from pool_server.registry.access import PUBLISH, QUARANTINE, RELEASE

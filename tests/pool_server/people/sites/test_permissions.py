@@ -14,7 +14,7 @@ from aggregators.formats import encode_model
 from pool_server.app import create_app
 from pool_server.database.engine import Database
 from pool_server.database.records import TokenRecord, now_utc
-from pool_server.wire.sites import SCOPES
+from pool_server.wire.people import SCOPES
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.people.sites.permission_matrix import (
     BODIES,
