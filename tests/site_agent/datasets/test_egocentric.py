@@ -24,6 +24,7 @@ from site_agent.datasets.synthetic.egocentric_clips import (
     WIDTH_PX,
     ClipSettings,
     draw_clip,
+    preferences,
     write_clips,
 )
 from site_agent.errors import AnnotationFileError
