@@ -70,6 +70,25 @@ def make_predictor(
     )
 
 
+def as_trained(model: ShapePredictor) -> ShapePredictor:
+    """Return a made-up landmark model with splits such as training makes them."""
+    shape = model.initial_shape.astype(np.float64)
+    places = 0.5 + (shape[model.anchors] + model.deltas - 0.5) / 2
+    anchors = np.linalg.norm(places[:, np.newaxis] - shape, axis=2).argmin(axis=1)
+    sizes = np.left_shift(1, model.tree_depths.astype(np.int64)) - 1
+    pools = np.repeat(np.repeat(model.pool_per_level, model.trees_per_level), sizes)
+    second = np.where(
+        model.split_idx1 == model.split_idx2, (model.split_idx2 + 1) % pools, model.split_idx2
+    )
+    return replace(
+        model,
+        split_idx2=second.astype(np.uint32),
+        split_thresholds=model.split_thresholds * np.float32(0.8),
+        anchors=anchors.astype(np.uint32),
+        deltas=(places - shape[anchors]).astype(np.float32),
+    )
+
+
 def make_ensemble(seed: int) -> ForestEnsemble:
     """Make a model of two forests that share an initial shape."""
     first, second = make_predictor(seed), make_predictor(seed + 100)

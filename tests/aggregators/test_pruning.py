@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
+from aggregators.errors import OptionError
 from aggregators.formats import encode_model
 from aggregators.models import StateDict
-from aggregators.pruning import entry_sizes, prune, weights_of_layers
+from aggregators.pruning import EntrySize, entry_sizes, prune, weights_of_layers
 from tests.aggregators.methods.networks.small_rounds import make_state_dict
 
 MIB = 1024 * 1024
@@ -35,6 +37,26 @@ def wide_network() -> StateDict:
     return make_state_dict(
         {name: random.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     )
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_the_weights_of_least_magnitude_become_zero(scope: Literal["layer", "global"]) -> None:
+    network = make_state_dict(
+        {
+            "a.weight": np.array([[1.0, -4.0], [0.5, 3.0]]),
+            "b.weight": np.array([[-10.0, 20.0]]),
+            "b.bias": np.array([0.1, 0.1]),
+            "conv.weight": np.full((1, 1, 2, 2), 0.01),
+        }
+    )
+    names = weights_of_layers(network, "linear")
+    pruned = prune(network, names, 0.5, scope).tensors
+    kept = {"layer": ([[0, -4], [0, 3]], [[0, 20]]), "global": ([[0, -4], [0, 0]], [[-10, 20]])}
+    assert (pruned["a.weight"].tolist(), pruned["b.weight"].tolist()) == kept[scope]
+    for name in ("b.bias", "conv.weight"):
+        assert pruned[name] is network.tensors[name]
+    assert weights_of_layers(network, "convolution") == ["conv.weight"]
+    assert network.tensors["a.weight"].tolist() == [[1.0, -4.0], [0.5, 3.0]]
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
@@ -98,3 +120,36 @@ def test_sizes_are_those_of_the_thesis_and_ours_are_smaller(
     derived = {0.9: 1.60, 0.99: 0.37}
     if layers == "linear" and fraction in derived:
         assert file_bytes / MIB == pytest.approx(derived[fraction], rel=0.02)
+
+
+def test_a_file_of_torch_has_the_computed_size(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra gaze)")
+    network = server_part("linear", 0.9)
+    sizes = entry_sizes(network)
+    state = {}
+    for each in sizes:
+        tensor = torch.from_numpy(network.tensors[each.name])
+        state[each.name] = tensor if tensor.ndim == 1 else tensor.to_sparse()
+    torch.save(state, tmp_path / "sparse.pt")
+    computed = sum(each.coordinate_bytes for each in sizes)
+    assert 0 < (tmp_path / "sparse.pt").stat().st_size - computed < 8192
+
+
+def test_the_smallest_form_follows_the_number_of_zeros() -> None:
+    tensors = {}
+    for zeros in (0, 500, 990, 1000):
+        tensors[f"{zeros:04}"] = np.ones(1000, dtype=np.float32)
+        tensors[f"{zeros:04}"][:zeros] = 0
+    assert entry_sizes(make_state_dict(tensors)) == [
+        EntrySize("0000", 1000, 1000, "dense", 4000, 4000, 4000),
+        EntrySize("0500", 1000, 500, "mask", 4000, 4000, 125 + 2000),
+        EntrySize("0990", 1000, 10, "index", 4000, 4000, 80),
+        EntrySize("1000", 1000, 0, "mask", 4000, 4000, 125),
+    ]
+
+
+def test_impossible_requests_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"found 1\.5, expected 0 to 1"):
+        prune(wide_network(), ["fc1.weight"], 1.5)
+    with pytest.raises(OptionError, match=r"no floating-point entry 'fc9\.weight'"):
+        prune(wide_network(), ["fc9.weight"], 0.5)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import write_model
+from site_agent.datasets import read_faces
+from site_agent.datasets.synthetic import write_face_dataset
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
 
@@ -31,3 +33,8 @@ def test_the_error_names_what_was_found_and_what_to_do(
     assert shown.code != 0
     assert said in " ".join(shown.err.split())
     assert "Traceback" not in shown.err
+
+
+def test_a_notebook_shows_a_data_set_without_its_faces(tmp_path: Path) -> None:
+    faces = read_faces(write_face_dataset(tmp_path, 2, image_size=(96, 96)))
+    assert len(repr(faces)) < 400

@@ -22,6 +22,7 @@ from aggregators import encode_model, find_method, fingerprint, merge, read_mode
 from aggregators.errors import (
     ConversionError,
     IncompatibleModelsError,
+    OptionError,
     RecipeInputMissingError,
     WeightError,
 )
@@ -103,6 +104,14 @@ class AggregationMethodLaws:
         with pytest.raises(WeightError, match=rf"weight 2 \({paths[1].name}\)"):
             merge(self.method_name, paths, weights=[1, bad, *[1] * (len(paths) - 2)])
 
+    def test_a_weight_for_each_input_is_required(self) -> None:
+        with pytest.raises(WeightError, match="2 weights for 3 models"):
+            self.merged_bytes([self.make_model(seed) for seed in range(3)], [1, 2])
+
+    def test_no_input_is_refused(self) -> None:
+        with pytest.raises(WeightError, match="at least one"):
+            self.merged_bytes([])
+
     def test_other_models_are_refused_with_the_differing_field(self) -> None:
         incompatible, field = self.make_incompatible()
         for models in ([self.make_model(1), incompatible], [incompatible, self.make_model(1)]):
@@ -124,6 +133,10 @@ class AggregationMethodLaws:
         keys = [merge_keys(fingerprint(m))[self.method_name] for m in (merged, models[0])]
         assert keys[0] == keys[1]
         self.merged_bytes([merged, *models[1:]])
+
+    def test_unknown_options_are_refused(self) -> None:
+        with pytest.raises(OptionError, match="has no option 'colour'"):
+            merge(self.method_name, [self.make_model(1)], options={"colour": "red"})
 
     def test_every_output_format_holds_the_result(self, tmp_path: Path) -> None:
         models = self.make_samples()

@@ -112,6 +112,13 @@ class StorageLaws:
         with storage.content_file(DIGEST) as path:
             assert path.read_bytes() == WHOLE
 
+    def test_a_file_of_one_part(self, storage: Storage) -> None:
+        handle = begin(storage, content=b"abc")
+        send(storage, handle, 1, b"abc")
+        publish(storage, handle, b"abc")
+        storage.discard(handle)
+        assert read_all(storage, sha256(b"abc")) == b"abc"
+
     def test_a_file_that_the_server_made(self, storage: Storage) -> None:
         handle = begin(storage)
         for number, content in enumerate(PARTS, start=1):
@@ -137,6 +144,22 @@ class StorageLaws:
         assert storage.received_parts(handle) == {}
         writer.finish()
         assert storage.received_parts(handle) == {1: 1000}
+
+    def test_a_discarded_part_leaves_no_trace(self, storage: Storage) -> None:
+        handle = begin(storage)
+        writer = storage.open_part(handle, 1, 1000)
+        writer.write(b"a" * 999)
+        writer.discard()
+        writer.discard()
+        assert storage.received_parts(handle) == {}
+
+    def test_discard_after_finish_keeps_the_part(self, storage: Storage) -> None:
+        handle = begin(storage)
+        writer = storage.open_part(handle, 1, 2)
+        writer.write(b"ab")
+        writer.finish()
+        writer.discard()
+        assert storage.received_parts(handle) == {1: 2}
 
     @pytest.mark.parametrize("content", [b"a" * 9, b"a" * 11])
     def test_a_part_of_another_size_is_refused(self, storage: Storage, content: bytes) -> None:
@@ -228,6 +251,12 @@ class StorageLaws:
         with pytest.raises(UploadClosedError):
             write_part(storage, handle, 1, PARTS[0])
 
+    def test_discarding_an_upload_keeps_what_is_published(self, storage: Storage) -> None:
+        handle = send_all(storage)
+        publish(storage, handle)
+        storage.discard(handle)
+        assert read_all(storage) == WHOLE
+
     def test_missing_content_is_named(self, storage: Storage) -> None:
         for act in (storage.open_content, storage.content_file):
             with pytest.raises(ContentMissingError, match="1" * 64), act("1" * 64):
@@ -261,3 +290,7 @@ class StorageLaws:
         storage.recover()
         interrupted.discard()
         assert storage.received_parts(handle) == {1: 1000}
+
+    def test_check_is_quiet_while_all_is_well(self, storage: Storage) -> None:
+        storage.check()
+        storage.check()

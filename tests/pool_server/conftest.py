@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, pool_of_processes
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
 
@@ -82,6 +82,23 @@ def pool(request: pytest.FixtureRequest, shape: str) -> PoolDriver:
     """The pool that tests share; that of the other shape stays open for the next module."""
     driver: PoolDriver = request.getfixturevalue(f"{shape}_pool")
     return driver
+
+
+@pytest.fixture(scope="session")
+def consortium_pool(
+    make_shared_place: MakePlace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PoolDriver]:
+    with pool_of_processes(tmp_path_factory.mktemp("pool"), **make_shared_place()) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def postgresql_pool(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PoolDriver]:
+    folder, url = tmp_path_factory.mktemp("postgresql"), postgres.make_pool_database()
+    with pool_in_thread(folder, database_url=url) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="session")

@@ -169,6 +169,14 @@ def upload(
     return version
 
 
+def let_hand_on(owner: httpx.Client, address: str) -> None:
+    """Let other sites publish the files of a model under names of their own."""
+    rights = ["download", "merge", "redistribute"]
+    sharing = {"visibility": "consortium", "rights": rights}
+    answer = owner.put(f"/api/v1/models/{address}/sharing", json=sharing)
+    assert answer.status_code == 200, answer.text
+
+
 def error_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 

@@ -12,13 +12,19 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import JSON, Column, Connection, func, inspect, select, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import JSON, Column, Connection, delete, func, inspect, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from pool_server.app import create_first_admin, set_up_database
 from pool_server.database.engine import Database, open_engine, write_with_retry
-from pool_server.database.records import AuditRecord, Record, SiteRecord, is_index_of_search
+from pool_server.database.records import (
+    AuditRecord,
+    Record,
+    SiteRecord,
+    TokenRecord,
+    is_index_of_search,
+)
 from pool_server.database.schema import (
     SchemaChange,
     find_revision,
@@ -26,7 +32,12 @@ from pool_server.database.schema import (
     require_newest_schema,
     upgrade_database,
 )
-from pool_server.errors import DatabaseUnavailableError, StartError
+from pool_server.errors import (
+    DatabaseUnavailableError,
+    DatabaseUnusableError,
+    StartError,
+    WriteConflictError,
+)
 from pool_server.settings import PoolSettings
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
 
@@ -126,12 +137,50 @@ def test_an_old_database_is_copied_before_it_is_upgraded(sqlite_settings: PoolSe
     assert Path(backup).stat().st_mode & 0o077 == 0
 
 
+def test_the_newest_schema_is_left_alone(sqlite_settings: PoolSettings) -> None:
+    upgrade_database(sqlite_settings)
+    before = sqlite_settings.database_file.stat().st_mtime_ns
+    assert upgrade_database(sqlite_settings).backup is None
+    assert sqlite_settings.database_file.stat().st_mtime_ns == before
+
+
+def test_an_unknown_schema_is_refused_and_not_touched(settings: PoolSettings) -> None:
+    upgrade_database(settings)
+    with connected(settings) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for act in (upgrade_database, require_newest_schema):
+        with pytest.raises(StartError, match="9999") as refused:
+            act(settings)
+        assert "poolctl" in refused.value.hint
+    assert find_revision(settings) == "9999"
+    assert not settings.backup_folder.exists()
+
+
 def test_an_empty_database_is_refused_with_the_command(settings: PoolSettings) -> None:
     with pytest.raises(StartError, match="is empty") as refused:
         require_newest_schema(settings)
     assert "poolctl db upgrade" in refused.value.hint
     upgrade_database(settings)
     require_newest_schema(settings)
+
+
+def test_a_file_that_is_no_database_is_refused_by_name(sqlite_settings: PoolSettings) -> None:
+    sqlite_settings.database_file.write_bytes(b"not a database, but longer than its header " * 40)
+    with pytest.raises(DatabaseUnusableError, match=r"pool\.sqlite3"):
+        upgrade_database(sqlite_settings)
+
+
+def test_a_database_that_is_not_there_is_named_without_the_password(
+    postgres: PostgresServer,
+) -> None:
+    absent = PoolSettings(database_url=postgres.url("no_such_pool"))
+    wrong = PoolSettings(database_url=postgres.url("postgres").replace(postgres.password, "guess"))
+    for settings, reason in ((absent, "does not exist"), (wrong, "authentication failed")):
+        with pytest.raises(DatabaseUnusableError, match=reason) as refused:
+            upgrade_database(settings)
+        assert "postgresql://pool@" in str(refused.value)
+        for secret in (postgres.password, "guess"):
+            assert secret not in f"{refused.value} {refused.value.hint} {settings!r} {settings}"
 
 
 def test_upgrades_at_once_are_one_upgrade(postgres_settings: PoolSettings) -> None:
@@ -145,6 +194,50 @@ def test_upgrades_at_once_are_one_upgrade(postgres_settings: PoolSettings) -> No
         done = [each.result() for each in [threads.submit(upgrade) for _ in range(4)]]
     assert sorted(str(change.found) for change, _ in done) == [newest_revision()] * 3 + ["None"]
     assert sum(secret is not None for _, secret in done) == 1
+
+
+def test_sqlite_has_the_settings_that_the_server_counts_on(sqlite_settings: PoolSettings) -> None:
+    upgrade_database(sqlite_settings)
+    database = Database.open(sqlite_settings)
+    with database.read() as session:
+        assert session.scalar(text("PRAGMA journal_mode")) == "wal"
+        assert session.scalar(text("PRAGMA foreign_keys")) == 1
+        assert (session.scalar(text("PRAGMA busy_timeout")) or 0) > 0
+    database.close()
+
+
+def test_postgresql_has_the_settings_that_the_server_counts_on(
+    postgres_settings: PoolSettings,
+) -> None:
+    database = Database.open(postgres_settings)
+    with database.read() as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "repeatable read"
+        with pytest.raises(DBAPIError, match="read-only"):
+            session.execute(text("CREATE TABLE something (word TEXT)"))
+    with database.write() as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
+        for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            assert session.scalar(text(f"SHOW {limit}")) != "0"
+    database.close()
+
+
+def test_a_record_of_nothing_is_refused(database: Database) -> None:
+    with pytest.raises(WriteConflictError), database.write() as session:
+        session.add(TokenRecord(id="x", site_id=12345, name="t", role="viewer", secret_hash="h"))
+
+
+def test_what_somebody_else_removed_is_a_lost_race(database: Database) -> None:
+    with database.write() as session:
+        session.add(SiteRecord(name="going"))
+    with pytest.raises(WriteConflictError):
+        write_what_is_gone(database)
+
+
+def write_what_is_gone(database: Database) -> None:
+    with database.write() as session:
+        site = session.scalars(select(SiteRecord)).one()
+        session.connection().execute(delete(SiteRecord))
+        site.display_name = "gone"
 
 
 def test_a_writing_transaction_happens_as_a_whole_or_not_at_all(database: Database) -> None:
@@ -234,3 +327,12 @@ def test_a_database_that_goes_and_comes_back() -> None:
         with database.write() as session:
             assert session.scalars(select(SiteRecord.name)).all() == []
         database.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["mysql://u:geheim@h/db", "postgresql://u:geheim@h", "u:geheim", "http://[geheim"]
+)
+def test_a_wrong_address_is_refused_without_repeating_it(address: str) -> None:
+    with pytest.raises(ValueError, match="expected postgresql://") as refused:
+        PoolSettings(database_url=address)
+    assert "geheim" not in str(refused.value)

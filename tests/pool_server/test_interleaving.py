@@ -2,34 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
+from pool_server.app import open_parts
 from pool_server.database.engine import Database
-from pool_server.models import curation
+from pool_server.database.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
+from pool_server.http.rate_limits import RateLimits
+from pool_server.http.session import ServerParts
+from pool_server.lineage import withdrawals
+from pool_server.merges import repository as merges
+from pool_server.models import curation, descriptions
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
-from pool_server.registry.repository import lock_model
-from pool_server.registry.service import get_model, version_to_change
+from pool_server.people import tokens
+from pool_server.registry.repository import hold_families, lock_model
+from pool_server.registry.service import get_model, resolve_version, version_to_change
+from pool_server.signatures.keys import revoke_key
 from pool_server.wire.models import QuarantineRequest
+from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.signatures import KeyRevocationRequest
+from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
-from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    error_of,
+    pool_in_thread,
+    send_parts,
+    upload,
+)
 from tests.pool_server.postgres_server import PostgresServer
+from tests.pool_server.signatures.signers import register, signed, statement_of
+from tests.pool_server.transfers.test_recipes import recipe_for
 
 # Where the database matters.
 pytestmark = pytest.mark.both_databases
 
 SITE = "meet-a"
 MODELS = f"/api/v1/models/{SITE}"
+
+
+@contextmanager
+def closing_parts(pool: PoolDriver) -> Iterator[ServerParts]:
+    """Open a pool's database and storage beside its servers, as one more of them does."""
+    parts = open_parts(pool.settings)
+    yield parts
+    parts.database.close()
+
+
+def find(session: Session, name: str, number: int = 1) -> ModelVersionRecord:
+    return resolve_version(session, ADMIN, SITE, name, str(number))
 
 
 def merge_of(*digests: str) -> dict[str, Any]:
@@ -73,6 +110,24 @@ def test_a_withdrawal_and_a_deletion(pool: PoolDriver) -> None:
     assert listed.json()["items"] == []
 
 
+def test_a_new_version_and_the_deletion_of_its_model(pool: PoolDriver) -> None:
+    home, content = pool.member(SITE), network_bytes()
+    upload(home, f"{SITE}/met-line")
+    opened = announce(home, f"{SITE}/met-line", content).json()
+    send_parts(home, opened, content)
+
+    def delete(session: Session) -> None:
+        curation.delete_model(ADMIN, session, SITE, "met-line")
+
+    completed, deleted = overtaken(
+        pool, delete, lambda: complete(home, opened), lambda: home.delete(f"{MODELS}/met-line")
+    )
+    assert error_of(completed) == (409, "model_deleted")
+    assert error_of(deleted) == (404, "model_not_found"), "once"
+    listed = home.get("/api/v1/models", params={"name": "met-line", "state": "any"})
+    assert listed.json()["items"] == []
+
+
 def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     home, _ = pool.member(SITE), pool.member("met-partner")
     upload(home, f"{SITE}/met-base", bytes(encode_model(make_predictor(61))))
@@ -89,6 +144,48 @@ def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     [started] = overtaken(pool, delete, lambda: home.post("/api/v1/rounds", json=request))
     assert started.status_code in {404, 422}, started.text
     assert home.get("/api/v1/rounds").json()["items"] == []
+
+
+@pytest.mark.slow
+def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
+    home = pool.member(SITE)
+    for _ in range(3):
+        upload(home, f"{SITE}/met-named")
+    best = f"{MODELS}/met-named/aliases/best"
+
+    def delete(session: Session) -> None:
+        version = version_to_change(ADMIN, session, SITE, "met-named", "3")
+        curation.delete_version(ADMIN, session, version)
+
+    [named] = overtaken(pool, delete, lambda: home.put(best, json={"version": "3"}))
+    assert named.status_code in {404, 409}, named.text
+    assert home.put(best, json={"version": "1"}).status_code == 200
+
+    def remove(session: Session) -> None:
+        descriptions.remove_alias(ADMIN, session, SITE, "met-named", "best")
+
+    [moved] = overtaken(pool, remove, lambda: home.put(best, json={"version": "2"}))
+    assert moved.json()["aliases"] == ["best"], "set after it was removed"
+    [gone] = overtaken(pool, remove, lambda: home.delete(best))
+    assert error_of(gone) == (404, "alias_not_found"), "removed once"
+
+
+def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
+    home, content, later = pool.member(SITE), network_bytes(), network_bytes()
+    recipe, terms = recipe_for(content, sha256(later)), [{"code": "DUO:0000046"}]
+
+    def hold(session: Session) -> None:
+        session.execute(select(SiteRecord.id))
+        hold_families(session)
+
+    overtaken(
+        pool,
+        hold,
+        lambda: upload(home, f"{SITE}/met-merge", content, recipe=recipe),
+        lambda: upload(home, f"{SITE}/met-input", later, terms=terms),
+    )
+    merged = home.get(f"{MODELS}/met-merge/versions/1").json()
+    assert [each["code"] for each in merged["terms"]] == ["DUO:0000046"]
 
 
 @pytest.mark.postgres
@@ -127,3 +224,84 @@ def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) ->
         with ThreadPoolExecutor(4) as threads:
             asked = [threads.submit(ask) for _ in range(4)]
         assert sorted(each.result().is_success for each in asked) == [False, False, False, True]
+
+
+@pytest.mark.slow
+def test_a_merge_is_cancelled_while_its_process_gives_it_back(
+    open_pool: OpenPool, tmp_path: Path
+) -> None:
+    with open_pool(tmp_path, poll_interval_s=1000.0) as pool:
+        member = pool.member(SITE)
+        version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(63))))
+        job = member.post("/api/v1/merges", json=merge_of(version["digest"])).json()
+        with closing_parts(pool) as parts, parts.database.write() as session:
+            taken = merges.claim_next(session, "worker", now_utc() + timedelta(hours=1), 3)
+        assert taken is not None
+        cancel = f"/api/v1/merges/{job['merge_id']}/cancel"
+        [cancelled] = overtaken(
+            pool,
+            lambda session: merges.give_back(session, taken.id, "worker"),
+            lambda: member.post(cancel),
+        )
+        assert cancelled.json()["state"] == "cancelled"
+        assert member.post(cancel).json()["ended_at"] == cancelled.json()["ended_at"]
+
+
+@pytest.mark.slow
+def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
+    home, content = pool.member(SITE), network_bytes()
+    key = PrivateKey.from_seed(b"m" * 32)
+    assert register(home, SITE, key).status_code == 201
+    upload(home, f"{SITE}/met-signed")
+    statement = signed(statement_of(f"{SITE}/met-signed", content), key)
+    opened = announce(home, f"{SITE}/met-signed", content, statement=statement).json()
+    send_parts(home, opened, content)
+
+    def revoke(session: Session) -> None:
+        request = KeyRevocationRequest(reason="superseded")
+        revoke_key(ADMIN, session, SITE, key.public.key_id, request)
+
+    [completed] = overtaken(pool, revoke, lambda: complete(home, opened))
+    assert error_of(completed) == (422, "statement_refused")
+
+
+@pytest.mark.slow
+def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> None:
+    upload(pool.member(SITE), f"{SITE}/met-fetched")
+    foreign, path = pool.member("meet-b"), f"{MODELS}/met-fetched/versions/1/content"
+    refused = WithdrawalRequest(reason="consent-withdrawn")
+
+    def withdraw(session: Session) -> None:
+        token_id = session.scalars(select(TokenRecord.id)).first()
+        caller = replace(ADMIN, token_id=str(token_id))
+        version = version_to_change(caller, session, SITE, "met-fetched", "1")
+        withdrawals.withdraw(caller, session, version, refused)
+
+    [fetched] = overtaken(pool, withdraw, lambda: foreign.get(path))
+    assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
+
+
+@pytest.mark.slow
+def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
+    fields = {"site": SITE, "name": "lost", "role": "viewer"}
+    pool.secret(SITE, "contributor")
+    token_id = pool.admin.post("/api/v1/tokens", json=fields).json()["token_id"]
+
+    def revoke(session: Session) -> None:
+        tokens.revoke_token(ADMIN, session, RateLimits(60), token_id)
+
+    [again] = overtaken(pool, revoke, lambda: pool.admin.delete(f"/api/v1/tokens/{token_id}"))
+    assert again.status_code == 204
+    query = {"action": "token.revoke", "subject": f"{SITE}/lost"}
+    assert len(pool.admin.get("/api/v1/audit", params=query).json()["items"]) == 1
+
+
+@pytest.mark.slow
+def test_a_private_model_that_somebody_else_makes_for_all(pool: PoolDriver) -> None:
+    home, content = pool.member(SITE), network_bytes()
+    opened = announce(home, f"{SITE}/met-hidden", content, visibility="private").json()
+    send_parts(home, opened, content)
+    upload(home, f"{SITE}/met-hidden", visibility="consortium")
+    assert error_of(complete(home, opened)) == (422, "sharing_refused")
+    listed = pool.member("meet-b").get("/api/v1/models", params={"name": "met-hidden"})
+    assert [each["version"] for each in listed.json()["items"]] == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import httpx
@@ -29,6 +30,29 @@ def test_a_folder_has_one_server(tmp_path: Path) -> None:
     settings = PoolSettings(data_folder=tmp_path, port=0)
     with running_pool(settings), pytest.raises(StartError, match=str(os.getpid())):
         run_server(settings, on_ready=lambda url, secret: pytest.fail("it started"))
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = PoolSettings(data_folder=tmp_path, port=port)
+        with pytest.raises(StartError, match=str(port)):
+            run_server(settings, on_ready=lambda url, secret: None)
+    assert not settings.database_file.exists()
+
+
+def test_a_host_that_is_none(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path, port=0, host="no.such.host.invalid")
+    with pytest.raises(StartError, match=r"no\.such\.host\.invalid"):
+        run_server(settings, on_ready=lambda url, secret: None)
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StartError, match="file"):
+        run_server(
+            PoolSettings(data_folder=tmp_path / "file", port=0), on_ready=lambda url, secret: None
+        )
 
 
 def test_a_broken_database_is_named_and_the_folder_free_again(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ whose bytes go to a bucket.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -13,25 +14,32 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from pool_server.operations.checking import check_pool
 from pool_server.operations.maintenance import open_pool_offline
+from site_agent.errors import PoolClientError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
-from tests.pool_server.model_files import network_bytes
+from tests.pool_server.conftest import OpenPool
+from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
+    announce,
+    complete,
     error_of,
     open_client,
     pool_of_processes,
+    send_parts,
     upload,
 )
-from tests.pool_server.postgres_server import PostgresServer
-from tests.pool_server.server_process import ServerProcess
+from tests.pool_server.postgres_server import PostgresServer, postgres_server
+from tests.pool_server.server_process import ServerProcess, child_of
 from tests.site_agent.live_pool import UnreliableLine
 
 pytestmark = [pytest.mark.postgres, pytest.mark.both_shapes]
@@ -149,6 +157,83 @@ def names_in(client: httpx.Client, site: str) -> list[str]:
     return sorted(item["name"] for item in items)
 
 
+def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
+    content = network_bytes(ENTRIES)
+    one, other = pair.clients("check")
+    upload(one, "check/before", network_bytes())
+    opened = announce(one, "check/gaze", content).json()
+    send_parts(one, opened, content)
+    # The check does not end before the process does.
+    helper = child_of(pair.process.pid, "pool_server.jobs.helper_main")
+    os.kill(helper, signal.SIGSTOP)
+    thread = threading.Thread(target=complete_until_killed, args=(one, opened))
+    thread.start()
+    address = f"/api/v1/uploads/{opened['upload_id']}"
+    wait_until(lambda: other.get(address).json()["state"] == "checking")
+    pair.process.send_signal(signal.SIGKILL)
+    os.kill(helper, signal.SIGKILL)
+    thread.join()
+    assert error_of(complete(other, opened)) == (409, "upload_busy")
+    assert names_in(other, "check") == ["before"]
+    wait_until(lambda: complete(other, opened).status_code == 201)
+    assert other.get("/api/v1/models/check/gaze/versions/1/content").content == content
+    assert names_in(other, "check") == ["before", "gaze"]
+
+
+def complete_until_killed(client: httpx.Client, opened: dict[str, Any]) -> None:
+    try:
+        complete(client, opened)
+    except httpx.HTTPError:
+        return
+
+
+@pytest.mark.slow
+def test_the_database_is_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
+    file = model_file(tmp_path)
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    with (
+        postgres_server() as server,
+        pool_of_processes(
+            folder, server.make_pool_database(), count=1, part_bytes=PART_BYTES
+        ) as pool,
+        UnreliableLine(pool.url) as line,
+        client_of(pool, line.url, "lab", tmp_path / "cache") as sender,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        anyone = pool.client(None)
+        line.bytes_per_s = UP_BYTES_PER_S
+        sending = threads.submit(sender.upload, file, "lab/large")
+        wait_until(lambda: line.sent_bytes > 2 * PART_BYTES)
+        server.kill()
+        assert error_of(anyone.get("/readyz")) == (503, "database_unavailable")
+        refused = pool.admin.get("/api/v1/models")
+        assert error_of(refused) == (503, "database_unavailable")
+        assert refused.headers["retry-after"] == "2"
+        assert anyone.get("/healthz").status_code == 200
+        assert not sending.done()
+        server.start()
+        line.bytes_per_s = None
+        assert anyone.get("/readyz").status_code == 200
+        sent_bytes = finish_upload(sending.result, sender, file)
+        assert sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
+        [version] = pool.admin.get("/api/v1/models").json()["items"]
+        assert version["digest"] == sha256(file.read_bytes())
+        got = pool.admin.get("/api/v1/models/lab/large/versions/1/content")
+        assert got.content == file.read_bytes()
+        log = (folder / "log-0").read_text()
+        assert server.password not in log
+        assert '"status": 500' not in log
+
+
+def finish_upload(result: Callable[[float], Any], sender: PoolClient, file: Path) -> int:
+    """Return what was sent in all, where an upload may have given up and is run again."""
+    try:
+        return int(result(60).sent_bytes)
+    except PoolClientError:
+        return int(sender.upload(file, "lab/large").sent_bytes)
+
+
 def at_once(*acts: Callable[[], httpx.Response]) -> list[tuple[int, str]]:
     """Do things at the same moment; gives status and code of each answer."""
     together = threading.Barrier(len(acts))
@@ -171,3 +256,23 @@ def test_who_comes_second_is_told_so(pool: PoolDriver) -> None:
         token = {"site": site["name"], "name": "laptop", "role": "viewer"}
         made = at_once(*[lambda token=token: pool.admin.post("/api/v1/tokens", json=token)] * 4)
         assert made == [(201, "")] + [(409, "token_exists")] * 3
+
+
+def test_two_admins_cannot_revoke_one_another(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path) as pool:
+        [first] = pool.admin.get("/api/v1/tokens").json()["items"]
+        one, one_id = pool.admin, first["token_id"]
+        for number in range(2):
+            fields = {"site": "admin", "name": f"admin-{number}", "role": "admin"}
+            made = one.post("/api/v1/tokens", json={**fields, "pool_wide": True}).json()
+            other, other_id = pool.client(made["secret"]), made["token_id"]
+            answers = at_once(
+                partial(one.delete, f"/api/v1/tokens/{other_id}"),
+                partial(other.delete, f"/api/v1/tokens/{one_id}"),
+            )
+            # Who came second had lost the token, or the right to take the last one away.
+            assert answers[0] == (204, "")
+            assert answers[1] in {(401, "not_authenticated"), (409, "last_admin")}
+            if other.get("/api/v1/whoami").is_success:
+                one, one_id = other, other_id
+            assert one.get("/api/v1/whoami").json()["role"] == "admin"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,12 @@ def test_a_setting_is_read_from_text_and_written_as_it(name: str, text: str, exp
     (value,) = (value for full, value in values.items() if full.endswith(name.replace("-", "_")))
     assert value == expected
     assert with_values(BlinkAnalysisSettings(), changed_values(found, LEFT_OUT)) == found
+
+
+def test_a_window_is_a_size_or_an_area() -> None:
+    for given, expected in (("80x60", (80, 60)), ([80, 60], (80, 60)), ("6400", 6400)):
+        found = with_values(HogSvmSettings(), {"target_size_px": given})
+        assert found == replace(HogSvmSettings(), target_size_px=expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.tables import Column, Table
+from site_agent.tables import Column, Table, columns_of
 
 TABLE = Table(
     "scores",
@@ -46,4 +46,18 @@ def test_markdown_escapes_what_would_end_a_cell() -> None:
         "| a,b | 0.123 | 3 | true |",
         "| c\\|d |  |  | false |",
         "| e\\\\ f | inf | 0 | true |",
+    ]
+
+
+def test_a_row_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        TABLE.markdown([["a"]])
+
+
+def test_numbers_without_a_format_keep_all_digits() -> None:
+    table = Table("any", columns_of(["value"]))
+    assert list(table.texts([[0.1 + 0.2], [1e-20], [7]])) == [
+        ["0.30000000000000004"],
+        ["1e-20"],
+        ["7"],
     ]

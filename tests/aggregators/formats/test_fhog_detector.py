@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregators.errors import FormatError
+from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, read_model, write_model
 from aggregators.formats.fhog_detector import PLANES, FhogDetectorFormat, filter_cells
 from aggregators.models import FhogDetector
@@ -40,6 +40,19 @@ def test_the_frontal_detector_comes_back_byte_for_byte(tmp_path: Path) -> None:
     write_model(model, tmp_path / "frontal.svm")
     loaded = dlib.fhog_object_detector(str(tmp_path / "frontal.svm"))
     assert loaded.num_detectors == 5
+
+
+def test_either_kind_can_be_made_from_the_other(detector_files: list[Path], tmp_path: Path) -> None:
+    simple, plain = detector_files[0], tmp_path / "plain.svm"
+    dlib.fhog_object_detector(str(simple)).save(str(plain))
+    for path, upsampling in ((simple, 0), (plain, None)):
+        model = read_model(path)
+        assert isinstance(model, FhogDetector)
+        assert model.upsampling == upsampling
+        assert encode_model(model) == path.read_bytes()
+    model = read_model(plain)
+    assert isinstance(model, FhogDetector)
+    assert encode_model(replace(model, upsampling=0)) == simple.read_bytes()
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,3 +98,15 @@ def test_malformed_numbers_are_named(index: int, value: int, message: str) -> No
     changed[index] = write_integer(value)
     with pytest.raises(FormatError, match=message):
         FhogDetectorFormat().decode(b"".join(changed))
+
+
+def test_undefined_weights_are_not_written() -> None:
+    model = make_detector()
+    weights = model.weights.copy()
+    weights[0, 7] = np.nan
+    with pytest.raises(ConversionError, match="weights of detector 0"):
+        encode_model(replace(model, weights=weights))
+    with pytest.raises(ConversionError, match="found shape"):
+        encode_model(replace(model, weights=weights[:, 1:]))
+    with pytest.raises(ConversionError, match="cell_size_px: found 0"):
+        encode_model(replace(model, cell_size_px=0))

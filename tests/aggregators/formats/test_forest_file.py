@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from aggregators.errors import ConversionError, FormatError
-from aggregators.formats import decode_model, encode_model
+from aggregators.formats import decode_model, encode_model, fingerprint, read_model, write_model
 from aggregators.models import ShapePredictor
-from tests.aggregators.formats.examples import make_ensemble, make_predictor
+from tests.aggregators.formats.examples import assert_equal_models, make_ensemble, make_predictor
 from tests.benchmarks.paper_size import make_paper_size_predictor
 
 
@@ -21,6 +21,21 @@ def test_dat_and_forest_file_convert_without_loss(tmp_path: Path) -> None:
     data = encode_model(model, "dlib-shape-predictor")
     forest = encode_model(decode_model(data), "poolctl-forest")
     assert encode_model(decode_model(forest), "dlib-shape-predictor") == data
+
+
+def test_arrays_are_views_into_the_mapped_file(tmp_path: Path) -> None:
+    model = make_paper_size_predictor(0, levels=2, trees=50)
+    path = tmp_path / "large.forest"
+    write_model(model, path)
+    loaded = read_model(path)
+    assert isinstance(loaded, ShapePredictor)
+    assert_equal_models(model, loaded)
+    assert not loaded.leaves.flags.owndata
+    assert not loaded.leaves.flags.writeable
+    assert loaded.leaves.flags.aligned
+    # A new file may take the name while the old one is in use.
+    write_model(make_predictor(), path)
+    assert_equal_models(model, loaded)
 
 
 def test_half_precision_halves_the_file_and_keeps_leaves_near() -> None:
@@ -33,6 +48,16 @@ def test_half_precision_halves_the_file_and_keeps_leaves_near() -> None:
     np.testing.assert_allclose(loaded.leaves, model.leaves, atol=3e-6)
     with pytest.raises(ConversionError, match="half precision"):
         encode_model(make_predictor(), "poolctl-forest-half")
+
+
+def test_ensembles_are_described_with_their_members() -> None:
+    described = fingerprint(make_ensemble())
+    assert described["format"] == "poolctl-forest"
+    assert described["members"] == 2
+    assert described["levels"] == 2
+    assert described["trees_per_level"] == [4, 1]
+    assert described["depths"] == [0, 3]
+    assert described["member_forests"][1]["trees_per_level"] == [1]
 
 
 def change(data: bytes, name: str, values: Any) -> bytes:

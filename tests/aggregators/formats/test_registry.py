@@ -5,16 +5,17 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aggregators.errors import ConversionError, UnknownFormatError
+from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.formats import encode_model, file_digest, read_model, recognise, write_model
 from aggregators.models import ShapePredictor
-from tests.aggregators.formats.examples import make_ensemble, make_predictor
+from tests.aggregators.formats.examples import make_detector, make_ensemble, make_predictor
 
 
 def make_zip(name: str) -> bytes:
@@ -49,6 +50,12 @@ def test_unknown_files_get_advice(tmp_path: Path, content: bytes, message: str) 
             read(path)
 
 
+def test_reading_ignores_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "detector.dat"
+    path.write_bytes(encode_model(make_detector()))
+    assert recognise(path).name == "dlib-fhog-detector"
+
+
 @pytest.mark.parametrize(
     ("name", "format_name"),
     [
@@ -81,3 +88,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_model(ShapePredictor(**{**vars(model), "leaves": leaves}), path)
     assert [item.name for item in tmp_path.iterdir()] == ["model.dat"]
     assert file_digest(path) == digest
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="a pipe or device"):
+        read_model(tmp_path / "pipe")

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aggregators.errors import FormatError
 from aggregators.formats import decode_model, encode_model, fingerprint, read_model
+from aggregators.formats.safetensors_file import narrow_to_bfloat16, widen_bfloat16
 from aggregators.models import StateDict
 from tests.aggregators.formats.examples import make_state_dict
 
@@ -66,6 +69,30 @@ def test_files_of_the_library_come_back_byte_for_byte(tmp_path: Path) -> None:
     assert described["architecture"] is None
 
 
+def test_entries_are_read_when_asked_for(tmp_path: Path) -> None:
+    import tracemalloc
+
+    path = tmp_path / "large.safetensors"
+    safetensors.numpy.save_file({f"t{k}": np.ones(2**20, np.float32) for k in range(8)}, path)
+    tracemalloc.start()
+    model = read_model(path)
+    assert isinstance(model, StateDict)
+    assert float(model.tensors["t3"].sum()) == 2**20
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2**20
+
+
+@given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=50))
+def test_bfloat16_comes_back(bits: list[int]) -> None:
+    halves = np.array(bits, dtype=np.uint16)
+    values = widen_bfloat16(halves)
+    again = narrow_to_bfloat16(values)
+    defined = ~np.isnan(values)
+    np.testing.assert_array_equal(again[defined], halves[defined])
+    assert np.isnan(widen_bfloat16(again)[~defined]).all()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -95,6 +122,12 @@ def test_malformed_containers_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         decode_model(data)
     assert 0 <= caught.value.offset <= len(data)
+
+
+def test_escaped_characters_are_read() -> None:
+    model = decode_model(craft({"\U0001f441 \\u": entry("U8", [1], 0, 1)}, b"\0"))
+    assert isinstance(model, StateDict)
+    assert list(model.tensors) == ["\U0001f441 \\u"]
 
 
 def test_descriptions_are_bounded() -> None:

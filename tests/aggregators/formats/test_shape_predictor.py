@@ -7,11 +7,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregators.errors import FormatError
+from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, read_model
 from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.models import ShapePredictor
@@ -49,6 +50,35 @@ def test_dlib_writes_the_same_bytes(seed: int, depths: list[list[int]], parts: i
         assert theirs.read_bytes() == data
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=6, max_size=6))
+def test_all_finite_floats_come_back(bits: list[int]) -> None:
+    values = np.array(bits, dtype=np.uint32).view(np.float32)
+    values = np.where(np.isfinite(values), values, np.float32(1)).reshape(1, 3, 2)
+    model = make_predictor(0, ((0,),))
+    model = ShapePredictor(**{**vars(model), "leaves": values})
+    decoded = ShapePredictorFormat().decode(encode_model(model))
+    np.testing.assert_array_equal(decoded.leaves, values)
+
+
+def test_no_integer_can_be_grown() -> None:
+    """Every number of the file in turn, made huge, is refused or leaves a model that is sound."""
+    data = encode_model(make_predictor(0, ((1, 0), (2,)), parts=1))
+    numbers = split_integers(data)
+    refused = 0
+    for index, (_, old) in enumerate(numbers):
+        for value in (2**62, -(2**62), 2**40, 2**31, 70_000, old + 1, -old - 1, 0):
+            changed = [write_integer(v) for _, v in numbers]
+            changed[index] = write_integer(value)
+            try:
+                model = ShapePredictorFormat().decode(b"".join(changed))
+            except FormatError:
+                refused += 1
+            else:
+                encode_model(model)
+    assert refused > 4 * len(numbers)
+
+
 @pytest.mark.parametrize(
     ("index", "value", "message"),
     [
@@ -70,6 +100,16 @@ def test_malformed_numbers_are_named(index: int, value: int, message: str) -> No
     with pytest.raises(FormatError, match=message) as caught:
         ShapePredictorFormat().decode(b"".join(changed))
     assert caught.value.offset == numbers[index][0] or index == 4
+
+
+@pytest.mark.parametrize("name", ["initial_shape", "split_thresholds", "leaves", "deltas"])
+def test_numbers_that_are_not_finite_are_not_written(name: str) -> None:
+    model = make_predictor()
+    for value in (np.nan, np.inf, -np.inf):
+        array = getattr(model, name).copy()
+        array.reshape(-1)[-1] = value
+        with pytest.raises(ConversionError, match="infinite number or NaN"):
+            encode_model(ShapePredictor(**{**vars(model), name: array}))
 
 
 _LIMITED = """

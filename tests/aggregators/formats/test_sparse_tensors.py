@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from aggregators.errors import FormatError
-from aggregators.formats import decode_model, encode_model
+from aggregators import merge
+from aggregators.errors import ConversionError, FormatError
+from aggregators.formats import decode_model, encode_model, fingerprint, read_model, write_model
 from aggregators.formats.safetensors_file import parse_safetensors
 from aggregators.models import StateDict, TensorInfo
-from tests.aggregators.formats.examples import assert_equal_models
+from tests.aggregators.formats.examples import (
+    assert_equal_models,
+    make_sparse_state_dict,
+    make_state_dict,
+)
 from tests.aggregators.formats.test_safetensors_file import craft, entry
 
 HEAD = {"format": "poolctl-sparse", "version": "1", "network": "{}"}
@@ -71,6 +77,29 @@ def test_every_entry_comes_back_in_its_type_and_shape(values: np.ndarray) -> Non
     data = encode_model(network, "poolctl-sparse")
     assert_equal_models(decode_model(data), network)
     assert len(data) <= values.nbytes + 400
+
+
+def test_the_sign_of_zero_is_kept() -> None:
+    again = decode_model(encode_model(make_sparse_state_dict(), "poolctl-sparse"))
+    assert isinstance(again, StateDict)
+    assert np.signbit(again.tensors["negative"]).tolist() == [True] + [False] * 40
+
+
+def test_sparse_and_dense_files_of_one_network_are_the_same_to_methods(tmp_path: Path) -> None:
+    network = make_sparse_state_dict()
+    paths = [tmp_path / "a.safetensors", tmp_path / "a.sparse"]
+    for path in paths:
+        write_model(network, path)
+    dense, sparse = (read_model(path) for path in paths)
+    assert fingerprint(sparse) == fingerprint(dense)
+    assert encode_model(sparse) == paths[0].read_bytes()
+    write_model(sparse, tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == paths[0].read_bytes()
+    merged = [
+        merge("fedavg", inputs, output=tmp_path / f"{number}.safetensors").digest
+        for number, inputs in enumerate([[paths[0], paths[0]], [paths[1], paths[0]]])
+    ]
+    assert merged[0] == merged[1]
 
 
 FLOATS = ("F32", [2], packed(1, 1, dtype="<f4"))
@@ -129,3 +158,10 @@ def test_malformed_files_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         decode_model(data)
     assert 0 <= caught.value.offset <= len(data)
+
+
+def test_networks_that_could_not_be_read_again_are_not_written() -> None:
+    network = make_state_dict()
+    other = StateDict(network.tensors, network.infos, {"format": "poolctl-forest"})
+    with pytest.raises(ConversionError, match="found format poolctl-forest"):
+        encode_model(other, "poolctl-sparse")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aggregators import encode_model, merge, write_model
+from aggregators import encode_model, fingerprint, merge, merge_keys, read_model, write_model
 from aggregators.errors import FormatError, IncompatibleModelsError, OptionError, RecipeError
 from aggregators.formats import file_digest
 from aggregators.methods import read_recipe, recipe_path, replay
@@ -16,7 +17,9 @@ from aggregators.methods.refitting import (
     RefitSettings,
     contribute,
     encode_contribution,
+    forest_digest,
     read_contribution,
+    thin_base,
     write_contribution,
 )
 from aggregators.methods.refitting.contribution_file import decode_contribution
@@ -62,6 +65,23 @@ def test_contributions_are_averaged_by_their_counts() -> None:
     np.testing.assert_allclose(result.leaves, BASE.leaves + changes, atol=1e-7)
 
 
+def test_the_order_of_the_inputs_does_not_matter() -> None:
+    weighted = [(BASE, 1.0), (made(1), 0.3), (made(2), 1.0), (made(3), 2.5)]
+    results = {
+        encode_model(refined(*inputs, weights=list(weights)))
+        for order in itertools.permutations(weighted)
+        for inputs, weights in [zip(*order, strict=True)]
+    }
+    assert len(results) == 1
+
+
+def test_contributions_without_samples_change_nothing() -> None:
+    empty = made(1, min_faces=10_000)
+    assert encode_model(refined(BASE, empty)) == encode_model(BASE)
+    other = made(2)
+    assert encode_model(refined(BASE, empty, other)) == encode_model(refined(BASE, other))
+
+
 def test_later_rounds_are_added_to_what_the_earlier_made() -> None:
     first_round = [made(1), made(2)]
     middle = refined(BASE, *first_round)
@@ -71,6 +91,15 @@ def test_later_rounds_are_added_to_what_the_earlier_made() -> None:
     assert encode_model(refined(*together)) == expected
     with pytest.raises(IncompatibleModelsError, match=r"base forest .*that round"):
         refined(BASE, first_round[0], *second_round)
+
+
+def test_a_thinned_base_stays_thin() -> None:
+    contributions = [made(seed, thin=2) for seed in (1, 2)]
+    result = refined(BASE, *contributions)
+    assert result.trees_per_level.tolist() == [2, 2, 2]
+    assert result.leaves.shape == thin_base(BASE, 2).leaves.shape
+    with pytest.raises(IncompatibleModelsError, match=r"thin (2 against None|None against 2)"):
+        refined(BASE, contributions[0], made(3))
 
 
 def test_inputs_that_do_not_belong_together_are_refused() -> None:
@@ -117,6 +146,34 @@ def test_the_recipe_gives_the_same_bytes_again(tmp_path: Path) -> None:
     del by_digest[left_out]
     with pytest.raises(RecipeError, match=r"site-2.contribution.* is missing"):
         replay(merged.recipe, by_digest.__getitem__, tmp_path / "again.dat")
+
+
+def test_the_digest_of_a_forest_is_that_of_its_content(tmp_path: Path) -> None:
+    digests = {forest_digest(BASE)}
+    for name in ("base.dat", "base.forest"):
+        write_model(BASE, tmp_path / name)
+        digests.add(forest_digest(read_model(tmp_path / name)))  # type: ignore[arg-type]
+    negative = BASE.leaves.copy()
+    negative[0, 0, 0] = -0.0
+    zero = np.where(negative == 0, np.float32(0), negative)
+    assert len(digests) == 1
+    assert forest_digest(replace(BASE, leaves=negative)) == forest_digest(
+        replace(BASE, leaves=zero)
+    )
+    assert forest_digest(replace(BASE, leaves=zero)) not in digests
+
+
+def test_contribution_files_hold_what_was_sent(tmp_path: Path) -> None:
+    contribution = made(1)
+    path = tmp_path / "a.contribution"
+    write_contribution(contribution, path)
+    assert path.read_bytes() == encode_contribution(contribution)
+    found = read_contribution(path)
+    np.testing.assert_array_equal(found.changes, contribution.changes)
+    np.testing.assert_array_equal(found.counts, contribution.counts)
+    assert (found.base_digest, found.settings) == (contribution.base_digest, contribution.settings)
+    assert b"seed" not in path.read_bytes()[:1000]
+    assert "leaf-refit" not in merge_keys(fingerprint(BASE))
 
 
 def test_malformed_contributions_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import dlib
 import numpy as np
 import pytest
 
-from aggregators import merge, read_model, write_model
+from aggregators import encode_model, merge, read_model, write_model
+from aggregators.errors import IncompatibleModelsError
 from aggregators.models import FhogDetector, UInt8
 from tests.aggregators.drawn_faces import draw_faces
 from tests.aggregators.small_models import make_detector
@@ -41,6 +42,37 @@ def test_equal_weights_give_the_bits_of_adding_up_and_dividing_once() -> None:
 
 def digest_input(detector: FhogDetector) -> str:
     return merge("mwma", [detector]).recipe.inputs[0].digest
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ({"overlap_iou": 0.3}, "overlap tester"),
+        ({"upsampling": 1}, "upsampling"),
+        ({"min_layer_width_px": 32}, "smallest pyramid layer"),
+    ],
+)
+def test_settings_come_from_the_first_given_with_a_warning(
+    change: dict[str, Any], setting: str
+) -> None:
+    plain, other = make_detector(1), replace(make_detector(2), **change)
+    for first, second in ((plain, other), (other, plain)):
+        result = merge("mwma", [first, second])
+        assert len(result.warnings) == 1
+        assert result.warnings[0].startswith(f"{setting} differs: ")
+        assert isinstance(result.model, FhogDetector)
+        for name in change:
+            assert getattr(result.model, name) == getattr(first, name)
+
+
+def test_another_kind_of_model_is_refused(landmark_files: list[Path], tmp_path: Path) -> None:
+    detector = make_detector(1)
+    path = tmp_path / "detector.svm"
+    path.write_bytes(encode_model(detector))
+    with pytest.raises(IncompatibleModelsError, match="merges HOG-SVM detectors") as caught:
+        merge("mwma", [path, landmark_files[0]])
+    assert str(caught.value).startswith("site-0.dat is a landmark model, and")
+    assert caught.value.hint == "a landmark model is merged by wba-cascade or wba-final"
 
 
 def test_dlib_loads_the_result_and_finds_faces(detector_files: list[Path], tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregators import LandmarkPredictor, merge, read_model, write_model
-from aggregators.methods.joined_cascades import distribute_trees
+from aggregators.errors import ConversionError, OptionError
+from aggregators.methods.joined_cascades import distribute_trees, measure_trees, thin_level
 from aggregators.methods.wba import reanchor
 from aggregators.models import Float64, ForestEnsemble, ShapePredictor
 from tests.aggregators.drawn_faces import DrawnFace, draw_faces
-from tests.aggregators.small_models import make_predictor
+from tests.aggregators.small_models import make_ensemble, make_predictor
 
 
 def pool_pixels(predictor: ShapePredictor) -> Float64:
@@ -63,6 +64,12 @@ class TestReanchoring:
         moved = reanchor(predictor, make_predictor(2).initial_shape)
         np.testing.assert_allclose(pool_pixels(moved), pool_pixels(predictor), atol=1e-6)
 
+    def test_each_pixel_is_anchored_to_the_nearest_landmark(self) -> None:
+        moved = reanchor(make_predictor(1), make_predictor(2).initial_shape)
+        offsets = pool_pixels(moved)[:, np.newaxis] - moved.initial_shape
+        nearest = np.linalg.norm(offsets, axis=2).min(axis=1)
+        np.testing.assert_allclose(np.linalg.norm(moved.deltas, axis=1), nearest, atol=1e-6)
+
 
 class TestFinal:
     def test_members_share_the_unweighted_mean_shape(self) -> None:
@@ -73,6 +80,17 @@ class TestFinal:
         for member in merged.members:
             np.testing.assert_allclose(member.initial_shape, expected, atol=1e-7)
         assert sorted(merged.weights / merged.weights.sum()) == [0.1, 0.9]
+
+    def test_ensembles_are_split_into_members(self) -> None:
+        merged = merge("wba-final", [make_ensemble(1), make_predictor(2)], weights=[1, 1]).model
+        assert isinstance(merged, ForestEnsemble)
+        assert sorted(merged.weights / merged.weights.sum()) == [0.125, 0.375, 0.5]
+
+    def test_a_dat_file_is_refused_with_advice(self, tmp_path: Path) -> None:
+        output = tmp_path / "merged.dat"
+        with pytest.raises(ConversionError, match="wba-cascade makes one ordinary"):
+            merge("wba-final", [make_predictor(1), make_predictor(2)], output=output)
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestCascade:
@@ -123,6 +141,19 @@ class TestCascade:
         assert thinned.trees_per_level.tolist() == [40] * 5
         assert mean_error_px(thinned, faces) < 1.2 * alone
 
+    def test_thinning_to_all_trees_or_more_changes_nothing(self) -> None:
+        models = [make_predictor(1), make_predictor(2)]
+        for thin in (6, 1000):
+            whole, thinned = merged_cascade(*models), merged_cascade(*models, thin=thin)
+            assert thinned.leaves.tobytes() == whole.leaves.tobytes()
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("step", 0), ("step", 2.5), ("step", float("nan")), ("thin", 0)]
+    )
+    def test_bad_options_are_named(self, name: str, value: float) -> None:
+        with pytest.raises(OptionError, match=f"option '{name}' of wba-cascade is "):
+            merged_cascade(make_predictor(1), **{name: value})
+
 
 class TestThinning:
     @given(
@@ -138,3 +169,13 @@ class TestThinning:
         counts = distribute_trees(trees, weights, kept)
         assert sum(counts) == min(kept, sum(trees))
         assert all(0 <= count <= most for count, most in zip(counts, trees, strict=True))
+
+    @given(seed=st.integers(0, 1000), kept=st.integers(1, 7))
+    def test_kept_trees_have_the_size_of_the_level(self, seed: int, kept: int) -> None:
+        level = next(make_predictor(seed, depths=((3, 2, 1, 4, 2, 2, 1, 3),)).levels())
+        thinned, sizes = thin_level(level, kept), measure_trees(level)
+        assert len(set(thinned.trees.tolist())) == kept
+        assert thinned.trees.tolist() == sorted(thinned.trees.tolist())
+        assert (thinned.factors >= 1).all()
+        total = float((sizes[thinned.trees] * thinned.factors).sum())
+        assert total == pytest.approx(float(sizes.sum()))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregators import LandmarkPredictor, read_model
-from aggregators.errors import InconsistentModelError
+from aggregators import LandmarkPredictor, read_model, to_grey
+from aggregators.errors import FaceBoxError, ImageArrayError, InconsistentModelError
 from aggregators.models import Float64, ForestEnsemble, ShapePredictor, UInt8
 from tests.aggregators.drawn_faces import draw_faces
 from tests.aggregators.small_models import make_ensemble, make_predictor
@@ -76,8 +76,26 @@ class TestAgainstDlib:
             found = ours.predict(colour, [face.box])[0]
             assert np.floor(found + 0.5).tolist() == expected.tolist()
 
+    def test_random_models_of_mixed_depths(self, tmp_path: Path) -> None:
+        from aggregators import write_model
+
+        for seed in range(20):
+            # A single landmark has no rotation.
+            model, path = make_predictor(seed, parts=1 + seed % 5), tmp_path / f"{seed}.dat"
+            write_model(model, path)
+            expected = dlib_landmarks(dlib.shape_predictor(str(path)), GREY, (20, 30, 120, 140))
+            assert np.abs(LandmarkPredictor(model).predict(GREY, [BOX])[0] - expected).max() <= 0.5
+
 
 class TestManyFaces:
+    def test_each_face_is_predicted_by_itself(self) -> None:
+        predictor = LandmarkPredictor(make_predictor(1))
+        boxes = np.array([BOX, [0, 0, 50, 60], [-40, -40, 300, 300.5]])
+        together = predictor.predict(GREY, boxes)
+        assert together.shape == (3, predictor.part_count, 2)
+        for number, box in enumerate(boxes):
+            assert np.array_equal(predictor.predict(GREY, [box])[0], together[number])
+
     def test_threads_do_not_disturb_one_another(self, landmark_files: list[Path]) -> None:
         predictor = LandmarkPredictor(load(landmark_files[0]))
         faces = draw_faces(21, 40)
@@ -95,7 +113,22 @@ class TestEnsembles:
         np.testing.assert_allclose(mean, 0.25 * one + 0.75 * two, rtol=1e-12)
 
 
+class TestStartingShapes:
+    def test_the_initial_shape_is_where_predict_starts(self) -> None:
+        predictor = LandmarkPredictor(make_predictor(1))
+        starts = predictor.initial_shape[np.newaxis]
+        expected = predictor.predict(GREY, [BOX])
+        assert np.array_equal(predictor.predict_from(GREY, [BOX], starts), expected)
+
+
 class TestRefusals:
+    @pytest.mark.parametrize(
+        "box", [[5, 5, 5, 9], [9, 5, 5, 9], [5, 9, 9, 5], [0, 0, np.nan, 9], [0, 0, np.inf, 9]]
+    )
+    def test_boxes_without_area(self, box: list[float]) -> None:
+        with pytest.raises(FaceBoxError, match="box 1 "):
+            LandmarkPredictor(make_predictor(1)).predict(GREY, [BOX, box])
+
     def test_models_that_would_read_beyond_their_arrays(self) -> None:
         model = make_predictor(1)
         broken = replace(model, split_idx1=model.split_idx1 + np.uint32(1000))
@@ -103,3 +136,29 @@ class TestRefusals:
             LandmarkPredictor(broken)
         with pytest.raises(InconsistentModelError, match="member 2: split_idx1"):
             LandmarkPredictor(ForestEnsemble((model, broken), np.ones(2)))
+
+
+class TestGrey:
+    def test_grey_images_pass_without_a_copy(self) -> None:
+        assert to_grey(GREY) is GREY
+
+    def test_colour_is_the_truncated_mean(self) -> None:
+        pixels = np.array([[[255, 255, 255], [1, 1, 0], [10, 20, 31]]], dtype=np.uint8)
+        assert to_grey(pixels).tolist() == [[255, 0, 20]]
+
+    def test_views_in_any_layout(self) -> None:
+        view = np.asfortranarray(GREY)[::-1, ::2]
+        grey = to_grey(view)
+        assert grey.flags.c_contiguous
+        assert np.array_equal(grey, view)
+        predictor = LandmarkPredictor(make_predictor(1))
+        expected = predictor.predict(np.ascontiguousarray(view), [BOX])
+        assert np.array_equal(predictor.predict(view, [BOX]), expected)
+
+    @pytest.mark.parametrize(
+        "image",
+        [GREY.astype(np.float32), np.zeros((4, 4, 4), np.uint8), np.zeros(4, np.uint8), "face.png"],
+    )
+    def test_other_arrays_are_refused(self, image: UInt8) -> None:
+        with pytest.raises(ImageArrayError, match="an image must"):
+            to_grey(image)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregators.errors import ConversionError, IncompatibleModelsError
+from aggregators.errors import ConversionError, IncompatibleModelsError, OptionError
 from aggregators.methods.leaf_refit import mean_change
 from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
 from aggregators.secure_sum.layout import (
@@ -52,6 +52,27 @@ def test_values_out_of_range_are_refused_by_name(wrong: float) -> None:
     values[0, 3] = wrong
     with pytest.raises(ConversionError, match=r"^entry d: found .*expected .* at most 256$"):
         encode(values, np.array([1]), _BUDGET, lambda index: f"entry {'abcde'[index]}")
+
+
+@pytest.mark.parametrize("weight", [-1, 2**16 + 1])
+def test_weights_out_of_range_are_refused(weight: int) -> None:
+    with pytest.raises(ConversionError, match=f"found {weight}, expected 0 to 65536"):
+        encode(np.zeros((1, 2)), np.array([weight]), _BUDGET)
+
+
+def test_impossible_sums_are_refused() -> None:
+    good = encode(np.full((1, 2), 256.0), np.array([3]), _BUDGET)
+    assert decode_sum(good, 1, 1, _BUDGET)[0].tolist() == [[256.0, 256.0]]
+    for place, value in ((0, int(good[0]) + 2), (2, 0), (2, 2**16 + 1), (2, 2**61 - 2)):
+        wrong = good.copy()
+        wrong[place] = value
+        with pytest.raises(ValueError, match="sum"):
+            decode_sum(wrong, 1, 1, _BUDGET)
+
+
+def test_a_budget_beyond_the_field_is_refused() -> None:
+    with pytest.raises(OptionError, match="at most 59"):
+        BitBudget(fraction=26)
 
 
 _DIGEST = "ab" * 32

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
+from collections import Counter
 from collections.abc import Callable
+from math import sqrt
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
 from aggregators.models import UInt32
 from aggregators.secure_sum.sharing import (
     P,
     UInt64,
+    _inner_product,
     add_check_values,
     add_to,
     challenges,
@@ -23,10 +28,13 @@ from aggregators.secure_sum.sharing import (
     explicit_server,
     explicit_share,
     from_bytes,
+    from_signed,
     inner_product,
     random_numbers,
     share_from_seed,
     subtract_from,
+    to_bytes,
+    to_signed,
 )
 
 _EDGES = st.sampled_from([0, 1, P - 1, P // 2, 2**32 - 1, 2**32, 2**29, 2**60])
@@ -50,6 +58,14 @@ def test_arithmetic_is_that_of_integers(pairs: list[tuple[int, int]], p: int) ->
     assert total.tolist() == first.tolist()
 
 
+@given(st.lists(st.integers(-(2**60) + 1, 2**60 - 1), max_size=9))
+def test_signed_integers_return(values: list[int]) -> None:
+    numbers = from_signed(np.array(values, dtype=np.int64))
+    assert [int(number) for number in numbers] == [value % P for value in values]
+    assert to_signed(numbers).tolist() == values
+    assert to_signed(from_bytes(to_bytes(numbers), len(values))).tolist() == values
+
+
 def test_bytes_outside_the_field_are_refused() -> None:
     with pytest.raises(ValueError, match="number 1: found 2305843009213693951, expected less"):
         from_bytes(np.array([5, P], dtype="<u8").tobytes(), 2)
@@ -68,6 +84,14 @@ def test_random_numbers_are_the_counter_mode_stream_without_large_words() -> Non
     counts = np.bincount(random_numbers(key, 100_000, 5).astype(int))
     assert ((counts - 20_000) ** 2 / 20_000).sum() < 18.5  # chi-squared, 4 degrees, p = .001
     assert random_numbers(key, 1000, 5).tolist() == longer.tolist()
+
+
+def test_two_million_numbers_take_well_under_a_second() -> None:
+    first, second = (random_numbers(bytes([n] * 32), 2_000_000) for n in (1, 2))
+    inner_product(first[:1], second[:1])
+    start = time.process_time()
+    inner_product(first, second)
+    assert time.process_time() - start < 0.5
 
 
 _SERVERS = ("s1", "s2", "s3")
@@ -101,6 +125,11 @@ def test_shares_add_up_and_checks_agree() -> None:
     tags = add_check_values(check_values(numbers, drawn) for numbers in vectors.values())
     assert tags == add_check_values(check_values(part, drawn) for part in sums.values())
     assert all(commitment("s", vectors, "s1", b"o", part) for part in sums.values())
+
+
+def test_explicit_shares_are_spread_over_the_servers() -> None:
+    counts = Counter(explicit_server("session", f"lab-{n}", _SERVERS) for n in range(3000))
+    assert all(abs(counts[server] - 1000) < 100 for server in _SERVERS)
 
 
 def test_every_part_of_a_commitment_binds() -> None:
@@ -177,3 +206,34 @@ def test_shares_at_full_size_do_not_show_the_vector() -> None:
         scores[which].append(float(np.mean([part.astype(float).mean() for part in seen])))
     below = np.array(scores[0])[:, np.newaxis] < np.array(scores[1])
     assert abs(below.mean() - 0.5) < 0.02  # three standard deviations of 4000 against 4000
+
+
+@njit
+def _undetected(chi: UInt64, sums: UInt64, altered: UInt64, p: int) -> int:  # pragma: no cover
+    count = 0
+    for trial in range(len(chi)):
+        honest = _inner_product(chi[trial], sums[trial], p)
+        count += honest == _inner_product(chi[trial], altered[trial], p)
+    return count
+
+
+def test_alterations_pass_with_the_probability_of_the_field() -> None:
+    p, trials = 8191, 1_000_000
+    rng = np.random.default_rng(3)
+    chi = rng.integers(0, p, (trials, 3)).astype(np.uint64)
+    sums = rng.integers(0, p, (trials, 3)).astype(np.uint64)
+    altered = (sums + rng.integers(1, p, (trials, 3)).astype(np.uint64)) % np.uint64(p)
+    found = _undetected(chi, sums, altered, np.uint64(p))  # type: ignore[call-arg]
+    expected = trials / p
+    assert abs(found - expected) < 3 * sqrt(expected), found
+
+
+@pytest.mark.parametrize("trials", [10_000])
+def test_no_alteration_passes_at_full_size(trials: int) -> None:
+    numbers = random_numbers(bytes(32), 8)
+    rng = np.random.default_rng(4)
+    for trial in range(trials):
+        drawn = list(challenges(trial.to_bytes(32, "big"), 3, 5))
+        altered = numbers.copy()
+        altered[rng.integers(8)] ^= np.uint64(1 << int(rng.integers(3)))
+        assert check_values(altered, drawn) != check_values(numbers, drawn)

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -135,6 +136,48 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
     assert data["disabled_at"] is not None
     assert [each["invitation_id"] for each in data["refused"]["invitations"]] == [invitation_id]
     assert (data["staying"]["tokens"], data["staying"]["users"][0]["name"]) == ([], "finn")
+
+
+def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
+    admin = be(pool.admin_token)
+    words = ("admin", "tokens", "create", "site-a", "reading", "--scope", "models:read")
+    narrowed = be(admin(*words, "-q").out.strip())
+    assert narrowed("models", "ls").code == 0
+    assert "only models:read" in narrowed("auth", "whoami").out
+    refused = narrowed("rounds", "ls", "--json")
+    assert refused.code == 3
+    assert "rounds" in refused.error["message"]
+    assert "models:read" in narrowed("admin", "roles").out
+
+
+def test_the_address_of_a_feed_shows_the_events_of_a_site(pool: LivePool, be: Be) -> None:
+    admin = be(pool.admin_token)
+    shown = admin("events", "--feed", "--name", "reader")
+    assert (shown.code, "shown this once" in shown.err) == (0, True), shown.err
+    with urlopen(shown.out.strip()) as answer:
+        assert "application/atom+xml" in answer.headers["Content-Type"]
+    tokens = admin("admin", "tokens", "ls", "--json").data["items"]
+    assert "reader" in {each["name"] for each in tokens}
+
+
+def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) -> None:
+    admin = be(pool.admin_token)
+    admin("admin", "sites", "create", "site-q", "--quota", "1.5GB")
+    assert admin("admin", "sites", "change", "site-q", "--contact", "room 3").code == 0
+    token = admin("admin", "tokens", "create", "site-q", "desk", "-q").out.strip()
+    [usage] = [
+        each for each in admin("admin", "usage", "--json").data["items"] if each["site"] == "site-q"
+    ]
+    assert (usage["quota_bytes"], usage["tokens"]) == (1_500_000_000, 1)
+    assert admin("admin", "sites", "change", "site-q", "--quota", "2MB").code == 0
+    assert admin("admin", "sites", "change", "site-q", "--quota", "none").code == 0
+    assert admin("admin", "sites", "change", "site-q", "--quota", "much").code == 2
+    assert admin("admin", "sites", "suspend", "site-q", "-y").code == 0
+    assert "suspended" in admin("admin", "sites", "ls").out
+    suspended = be(token)("models", "ls", "--json")
+    assert (suspended.code, suspended.error["code"]) == (3, "forbidden")
+    assert be(pool.admin_token)("admin", "sites", "suspend", "site-q", "--undo").code == 0
+    assert be(token)("models", "ls").code == 0
 
 
 def test_sharing_a_model(pool: LivePool, be: Be, tmp_path: Path) -> None:

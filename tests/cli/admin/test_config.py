@@ -53,6 +53,26 @@ def test_all_problems_are_told_at_once(
     assert refused.error["message"].startswith(words)
 
 
+def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
+    config = tmp_path / "pool.toml"
+    config.write_text(
+        "database_url = 'postgresql://pool:hunter2@127.0.0.1:9/pool'\n"
+        "storage = 's3'\ns3_bucket = 'models'\ns3_endpoint_url = 'http://127.0.0.1:9'\n"
+        "s3_access_key_id = 'a'\ns3_secret_access_key = 'hunter2'\n"
+        f"data_folder = '{tmp_path}'\nhost = '0.0.0.0'\nmax_model_bytes = {10**18}\n"
+    )
+    told = poolctl("serve", "--check", "--config", config, "--json")
+    assert told.code == 2
+    assert f"database_url in {config}: " in told.error["message"]
+    assert f"storage in {config}: " in told.error["message"]
+    assert "the bucket 'models' at http://127.0.0.1:9" in told.error["message"]
+    assert f"host in {config}: the pool listens on 0.0.0.0 without encryption" in told.err
+    assert "can read" in told.err, "the file with a password in it"
+    assert f"data_folder in {config}: only " in told.err, "the largest model has no room"
+    assert "bytes of inputs for a merge" in told.err
+    assert "hunter2" not in told.error["message"] + told.err
+
+
 def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: Path) -> None:
     config = tmp_path / "pool.toml"
     config.write_text(f"port = 0\ndata_folder = '{tmp_path / 'pool'}'\nlog_format = 'json'\n")

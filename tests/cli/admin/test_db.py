@@ -88,3 +88,22 @@ def index_names(postgres: PostgresServer, database: str) -> list[str]:
     )
     with closing(postgres.connect(database)) as connection:
         return [each for (each,) in connection.execute(query.encode())]
+
+
+def test_what_is_said_wrongly_is_told_without_the_password(
+    poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both = poolctl(
+        "db", "upgrade", "--dry-run", "--data", tmp_path, "--database-url", "postgresql://h/d"
+    )
+    assert (both.code, "give only one" in both.err) == (2, True)
+    gone = poolctl(
+        "db", "upgrade", "--dry-run", "--database-url", "postgresql://u:geheim@127.0.0.1:1/d"
+    )
+    assert gone.code == 5
+    assert "postgresql://u@127.0.0.1:1/d" in gone.err
+    monkeypatch.setenv("POOL_SERVER_DATABASE_URL", "mysql://u:geheim@h/d")
+    wrong = [poolctl("db", "upgrade", "--dry-run"), poolctl("serve")]
+    assert [each.code for each in wrong] == [2, 2]
+    assert all("POOL_SERVER_DATABASE_URL" in each.err for each in wrong)
+    assert "geheim" not in "".join(each.out + each.err for each in [*wrong, gone])

@@ -42,3 +42,9 @@ def test_an_admin_who_lost_every_token_gets_in_again(
         shown = poolctl("admin", "recover", "--config", config)
         assert "shown this once" in shown.out
         assert "poolctl admin tokens revoke" in shown.err
+
+
+def test_a_folder_without_a_pool_stays_empty(poolctl: Run, tmp_path: Path) -> None:
+    refused = poolctl("admin", "recover", "--data", tmp_path / "none", "--json")
+    assert refused.error["code"] == "schema_older"
+    assert not (tmp_path / "none").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import pool_in_thread, upload
@@ -37,3 +39,14 @@ def test_a_pool_is_backed_up_restored_and_checked(poolctl: Run, tmp_path: Path) 
     assert (told.code, told.error["code"]) == (5, "integrity")
     assert f"the pool's file {sha256(CONTENT)} was missing or damaged" in told.error["message"]
     assert list((tmp_path / "other").glob("snapshots/*/manifest.json")), "all else is backed up"
+
+
+@pytest.mark.parametrize("words", ["backup DIR", "fsck --quick", "gc", "recover"])
+def test_where_nothing_names_a_pool_none_is_made_up(
+    poolctl: Run, tmp_path: Path, words: str
+) -> None:
+    told = poolctl("admin", *words.replace("DIR", str(tmp_path / "backup")).split(), "--json")
+    assert (told.code, told.error["code"]) == (2, "usage")
+    assert "give --config, --data or --database-url" in told.error["message"]
+    assert "db upgrade" not in told.error["message"] + told.error["hint"]
+    assert not (tmp_path / "backup").exists()

@@ -84,6 +84,23 @@ def test_a_study_from_a_table(table: Path, study: tuple[Path, Outcome], poolctl:
     assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
 
 
+def test_a_conclusion_under_several_criteria(study: tuple[Path, Outcome], poolctl: Run) -> None:
+    folder, _ = study
+    compare = ("blink", "compare-criteria", folder)
+    words = ("--criteria", "fec:0.05", "--criteria", "baseline-sd:3 baseline_ms=-300,0")
+    shown = poolctl(*compare, *words, "--json")
+    rows = shown.data["rows"]
+    assert [row["criterion"].split(";")[0] for row in rows] == [
+        "own: amplitude >= 0.20 FEC",
+        "amplitude >= 0.05 FEC",
+        "mean >= baseline mean + 3 SD",
+    ]
+    assert "over sessions" in shown.data["conclusion"]
+    for suffix in ("csv", "json"):
+        assert (folder / f"criteria.{suffix}").is_file()
+    assert poolctl(*compare, "--criteria", "fec:many").code == 2
+
+
 def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed")
     rows = ["session,trace,trials,participant,session_number,age,sex,nwb,cs_channel,task"]
@@ -150,6 +167,15 @@ def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
     assert poolctl(*words, *models).code == 0  # the study's own files are no recordings
 
 
+def test_what_is_no_batch(tmp_path: Path, poolctl: Run) -> None:
+    words = ("blink", "batch")
+    assert poolctl(*words, tmp_path / "none", "-o", tmp_path / "s").code == 4
+    (tmp_path / "bad.csv").write_text("trace,frame_rate_hz\na.csv,fast\n")
+    shown = poolctl(*words, tmp_path / "bad.csv", "-o", tmp_path / "s", "--json")
+    assert (shown.code, shown.error["code"]) == (5, "table_file")
+    assert "bad.csv, line 2: frame_rate_hz is 'fast'" in shown.error["message"]
+
+
 def workers_of(parent: int) -> Iterator[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -178,7 +204,6 @@ def interrupt(table: Path, study: Path, how: signal.Signals) -> subprocess.Popen
     return process
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
     "how",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -54,6 +55,22 @@ def test_what_does_not_go_together(
     assert not Path("out").exists()
 
 
+def test_a_folder_keeps_the_results_of_its_recording(
+    tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one.csv", "other.csv"):
+        rows = "".join(f"{number / 30:.4f},0.3\n" for number in range(90))
+        Path(name).write_text("timestamp_s,ear\n" + rows)
+    words = ("blink", "-o", "out", "--from-trace")
+    assert poolctl(*words, "one.csv").code == 0
+    refused = poolctl(*words, "other.csv")
+    assert refused.code == 2
+    assert "out: holds the results of one.csv" in refused.err
+    assert poolctl("blink", "-o", "out", "--camera", "99", "--landmarks", "x.dat").code == 2
+    assert poolctl(*words, "one.csv").code == 0, "the same recording again"
+
+
 def test_a_video_without_faces_gives_its_files(video: Path, tmp_path: Path, poolctl: Run) -> None:
     words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
     outcome = poolctl(*words)
@@ -79,3 +96,16 @@ def test_a_folder_of_images(video: Path, tmp_path: Path, poolctl: Run) -> None:
     provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["sources"][0]["role"] == "images"
     assert provenance["recording"]["lost_frames"] == 25
+
+
+def test_a_fixed_region(video: Path, tmp_path: Path, poolctl: Run) -> None:
+    words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
+    data = poolctl(*words, "--set", "region=20,10,80,80", "--json").data
+    assert data["frames"] == 30
+    provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
+    assert provenance["settings"]["faces"]["region"] == [20, 10, 80, 80]
+    with (tmp_path / "out" / "frames.csv").open(newline="") as file:
+        assert {row["source"] for row in csv.DictReader(file)} == {"region"}
+    frictionless = pytest.importorskip("frictionless", reason="frictionless is not installed")
+    report = frictionless.validate(str(tmp_path / "out" / "datapackage.json"))
+    assert report.valid, report.flatten(["rowNumber", "fieldNumber", "type", "note"])[:5]

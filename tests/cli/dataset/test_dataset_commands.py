@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from site_agent.datasets import read_faces
+from site_agent.eyeblink.batch.sessions import find_sessions
+from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from tests.cli.conftest import Run, run_here
+from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,47 @@ def test_splitting_by_person_and_checking_the_parts(
     assert table_out.splitlines()[2].split()[:2] == ["test", "2"]
 
 
+def test_converting_there_and_back(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    digest = poolctl("dataset", "check", faces, "-q").out
+    coco, back, pts = tmp_path / "f.json", tmp_path / "f.xml", tmp_path / "pts"
+    write_coco_keypoints(read_faces(faces), coco)
+    write_pts_folder(read_faces(faces), pts)
+    assert poolctl("dataset", "convert", coco, "-o", back, "-q").out == f"{back}\n"
+    assert poolctl("dataset", "check", back, "-q").out == digest
+    assert poolctl("dataset", "convert", faces, "-o", tmp_path / "f.json", "--json").code == 2
+    assert poolctl("dataset", "check", pts, "--part-count", 68, "--json").data["boxes"] == 8
+    eyes = tmp_path / "eyes.xml"
+    words = ("dataset", "convert", pts, "-o", eyes)
+    assert poolctl(*words, "--parts", "eyes", "--copy", "--json").data["parts"] == 12
+    assert poolctl(*words, "--json").error["code"] == "file_exists"
+    assert poolctl(*words, "--force", "--parts", "ears", "--json").code == 2
+    (pts / "broken.pts").write_text("1 1\n2 two\n")
+    broken = poolctl(*words, "--force", "--json")
+    assert (broken.code, broken.error["code"]) == (5, "annotation_file")
+    assert "broken.pts, line 2" in broken.error["message"]
+
+
+def test_boxes_of_a_detector(shared_data: Path, tmp_path: Path, poolctl: Run) -> None:
+    file = shared_data / "dlib_faces" / "training_with_face_landmarks.xml"
+    out = tmp_path / "f.xml"
+    words = ("dataset", "convert", file, "-o", out, "--boxes", "detector", "--upsample", 1)
+    data = poolctl(*words, "--json").data
+    assert data["boxes_found"] == 18
+    assert data["estimated"] == []
+
+
+def test_measures_and_pictures(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    data = poolctl("dataset", "stats", faces, "--json").data
+    assert data["distributions"]["eye_aspect_ratio"]["count"] == 8
+    assert len(data["digest"]) == 64
+    assert "inter ocular (px)" in poolctl("dataset", "stats", faces).out
+    sheet = tmp_path / "sheet.png"
+    words = ("dataset", "preview", faces, "-o", sheet, "--columns", 3, "--rows", 2)
+    data = poolctl(*words, "--tile-px", 60, "--json").data
+    assert data["pages"] == [str(sheet), str(tmp_path / "sheet-2.png")]
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+
+
 def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
     report = tmp_path / "findings.json"
     words = ("dataset", "check", faces, "--report", report)
@@ -82,3 +127,20 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
     assert poolctl(*words, "--not-for-detector", "--strict").code == 0
     assert poolctl(*words, "--target-size-px", "150", "--json").code == 2
     assert poolctl(*words, "--part-count", 5, "--json").code == 5
+
+
+def test_a_conditioning_session_is_drawn_from_the_command_line(
+    tmp_path: Path, poolctl: Run
+) -> None:
+    video = tmp_path / "p1.mp4"
+    words = ("dataset", "video", video, "--conditioning", "1", "--size", "96x64")
+    drawn = poolctl(*words, "--frame-rate-hz", "20", "--json").data
+    listed = read_trials_csv(Path(drawn["trials"])).trials
+    assert [trial.trial for trial in listed] == ["1"]
+    truth = json.loads(Path(drawn["truth"]).read_text(encoding="utf-8"))
+    assert truth["frames"] == pytest.approx(20 * drawn["seconds"], abs=1)
+    assert set(truth["trials"][0]) >= {"cr", "onset_ms", "amplitude", "blink_near"}
+    (session,) = find_sessions(tmp_path, videos=True).sessions
+    assert (session.source, session.trials) == (video, Path(drawn["trials"]))
+    refused = poolctl(*words, "--seconds", "3")
+    assert refused.code == 2

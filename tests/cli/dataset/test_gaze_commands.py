@@ -37,3 +37,13 @@ def test_eyes_are_drawn_checked_counted_and_shown(tmp_path: Path, poolctl: Run) 
     assert (bad.code, bad.error["code"]) == (5, "integrity")
     assert "s00-00000-left.png is missing" in bad.error["message"]
     assert json.loads(report.read_text())["findings"][0]["code"] == "missing-image"
+
+
+def test_gaze_data_and_faces_are_not_mixed(tmp_path: Path, poolctl: Run) -> None:
+    eyes, faces = tmp_path / "gaze.csv", tmp_path / "faces.xml"
+    eyes.write_text("file,person,session,frame,eye,yaw,pitch,head_yaw,head_pitch\n")
+    faces.write_text("<dataset/>")
+    mixed = poolctl("dataset", "check", eyes, faces, "--json")
+    assert (mixed.code, mixed.error["code"]) == (2, "usage")
+    assert "expected samples" in poolctl("dataset", "stats", eyes).err
+    assert "has no samples" in poolctl("dataset", "check", eyes).err

@@ -88,11 +88,30 @@ def test_an_interruption_is_code_130(poolctl: Run, monkeypatch: pytest.MonkeyPat
     assert poolctl("cache", "ls", "--json").error["code"] == "interrupted"
 
 
+def test_a_missing_library_names_the_extra(poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking() -> None:
+        raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
+
+    monkeypatch.setattr(cli.transfers.download, "_cache", lacking)
+    shown = poolctl("cache", "ls")
+    assert shown.code == 2
+    assert 'pip install "poolctl[server]"' in shown.err
+
+
 def test_without_a_login_the_hint_says_how(poolctl: Run) -> None:
     shown = poolctl("models", "ls")
     assert shown.code == 3
     assert "poolctl auth login" in shown.err
     assert poolctl("models", "ls", "--json").error["code"] == "not_logged_in"
+
+
+def test_a_pool_that_is_not_there_is_code_8(poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("POOL_TOKEN", "secret-of-nobody")
+    shown = poolctl("auth", "whoami", "--json")
+    assert shown.code == 8
+    assert shown.error["code"] == "pool_unreachable"
+    assert "http://127.0.0.1:9" in shown.error["message"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from site_agent.datasets import FaceDataset
 from tests.cli.conftest import Run
-from tests.site_agent.datasets.drawn import faces_in
+from tests.site_agent.datasets.drawn import faces_in, picture
 
 
 @pytest.fixture
@@ -45,3 +45,78 @@ def test_predictions_do_not_replace_annotations(
     assert other.read_text() == "by hand"
     assert poolctl(*words, "--output", other, "--force", "--json").data["output"] == str(other)
     assert other.read_text().startswith("<?xml")
+
+
+def test_overlays_do_not_replace_photographs(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    folder, seen = faces.path.parent, tmp_path / "seen"
+    before = marks(folder)
+    words = ("predict", folder, "--detector", "stock", "--pictures")
+    for force in ((), ("--force",)):
+        refused = poolctl(*words, folder, *force, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "prediction_input")
+        assert "is one of the images themselves" in refused.error["message"]
+    assert marks(folder) == before
+    assert len(poolctl(*words, seen, "--json").data["pictures"]) == 2
+    assert poolctl(*words, seen, "--json").error["code"] == "file_exists"
+    assert poolctl(*words, seen, "--force").code == 0
+
+
+def test_converting_does_not_replace_other_annotations_and_pictures(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    out = tmp_path / "out" / "faces.xml"
+    words = ("dataset", "convert", faces.path, "-o", out, "--copy")
+    assert poolctl(*words).code == 0
+    out.write_text("by hand")
+    refused = poolctl(*words, "--json")
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert out.read_text() == "by hand"
+    out.unlink()
+    copies, other = out.with_suffix(""), faces.images[1].path.name
+    picture(copies / other, 77)
+    before = marks(copies)
+    refused = poolctl(*words, "--json")
+    assert refused.error["code"] == "file_exists"
+    assert other in refused.error["message"], "the same picture is not in the way, another is"
+    assert marks(copies) == before
+    assert poolctl(*words, "--force").code == 0
+    assert (copies / other).read_bytes() == faces.images[1].path.read_bytes()
+
+
+def test_converting_does_not_replace_what_is_converted(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    read = tmp_path / "faces" / "read.xml"
+    assert poolctl("dataset", "convert", faces.path, "-o", read).code == 0
+    linked = tmp_path / "linked.xml"
+    linked.symlink_to(read)
+    before = marks(read.parent)
+    words = ("dataset", "convert", read, "--parts", "eyes", "--force", "--json")
+    for output in (("-o", read), ("-o", linked)):
+        refused = poolctl(*words, *output)
+        assert (refused.code, refused.error["code"]) == (2, "usage")
+        assert f"--output {output[-1]}: is an input" in refused.error["message"]
+        assert marks(read.parent) == before
+
+
+@pytest.mark.parametrize(
+    "words", [("video", "session.mp4", "--seconds", "0.2"), ("synth", ".", "--image-count", "1")]
+)
+def test_what_is_drawn_does_not_replace_what_was_recorded(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poolctl: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("session.mp4", "faces.xml")
+    for name in names:
+        Path(name).write_bytes(b"of a lab")
+    words = ("dataset", *words, "--size", "160x160")
+    assert poolctl(*words, "--json").error["code"] == "file_exists"
+    assert [Path(name).read_bytes() for name in names] == [b"of a lab"] * 2
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted(names)
+    assert poolctl(*words, "--force").code == 0
+    assert any(Path(name).read_bytes() != b"of a lab" for name in names)

@@ -9,14 +9,15 @@ import pty
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cli.frame.addresses import age_words
 from cli.frame.errors import UsageError, report_failure
-from cli.frame.output import Conventions, Invocation, Reply, TableText
+from cli.frame.output import Conventions, Invocation, Reply, TableText, markdown_parts
 from cli.frame.terminal import print_json
 from pool_server.wire.people import SiteResponse
 
@@ -122,6 +123,12 @@ def test_words_of_others_command_no_terminal(
     assert capsys.readouterr().out == words + "\n"
 
 
+def test_ages() -> None:
+    now = datetime(2026, 3, 10, tzinfo=UTC)
+    spans = (timedelta(seconds=59), timedelta(minutes=61), timedelta(hours=47), timedelta(days=400))
+    assert [age_words(now - span, now) for span in spans] == ["0 min", "1 h", "47 h", "400 d"]
+
+
 LABELS = "age_group=infant camera=webcam images=1200 lighting=infrared population=infant"
 
 
@@ -154,3 +161,48 @@ def test_labels_wrap_and_columns_give_way_by_priority(monkeypatch: pytest.Monkey
     narrower = printed_at(50, reply, monkeypatch)
     assert narrower[0].split() == ["address", "labels"]
     assert all(word in "\n".join(narrower).split() for word in LABELS.split())
+
+
+@pytest.mark.parametrize("count", range(3, 14))
+def test_no_number_is_broken(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"mean of group {number}" for number in range(count)]
+    cells = [f"+{number}.12345e-05 to 3" for number in range(count)]
+    lines = printed_at(80, Reply({}, TableText(["", *names], [["row", *cells]])), monkeypatch)
+    shown = next(line for line in lines if line.startswith("row"))
+    missing = [cell for cell in cells if cell not in shown]
+    assert len(missing) <= max(0, count - 3)
+    assert bool(missing) == any("not shown:" in line for line in lines)
+
+
+def test_names_wrap_beside_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["digest", "1f" * 32], ["max pyramid levels", "1000"], ["window width px", "80"]]
+    lines = printed_at(80, Reply({}, TableText(["what", "value"], rows)), monkeypatch)
+    assert lines[1].split() == ["digest", "1f" * 32]
+    grouped = " ".join(["13001d0e"] * 8)
+    lines = printed_at(80, Reply({}, TableText(["what", "value"], [["key", grouped]])), monkeypatch)
+    assert " ".join(lines[1:]).split() == ["key", *grouped.split()]
+
+
+def test_tables_of_markdown_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "| fedavg | 9.74 |  | 1.00 | 0.0 |"
+    heading = "| rule | error deg | interval deg | price | times |"
+    text = f"# Study\n\n{heading}\n|---|---:|---:|---:|---:|\n{line}\nEnd"
+    lines = printed_at(80, Reply({}, markdown_parts(text)), monkeypatch)
+    assert lines[-2].split() == ["fedavg", "9.74", "1.00", "0.0"]
+    assert not any("|" in each for each in lines)
+
+
+def test_commands_in_prose_can_be_run_when_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "POOL_HOME=site-a poolctl upload " + " ".join(f"site-a/file-{n}" for n in range(12))
+    for form in (f"  {words}", f"$ {words}"):
+        lines = printed_at(80, Reply({}, form), monkeypatch)
+        assert all(line.endswith(" \\") for line in lines[:-1])
+        assert " ".join(line.removesuffix(" \\").strip() for line in lines) == form.strip()
+
+
+def test_a_pipe_gets_every_column_on_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    Invocation(Conventions()).print_reply(Reply({}, TableText(["a", "b", "c"], [[LABELS] * 3])))
+    assert capsys.readouterr().out.splitlines()[1] == "  ".join([LABELS] * 3)

@@ -185,3 +185,32 @@ def test_the_exit_code_of_one_cycle_says_what_happened(
     assert [line["event"] for line in said] == [
         "agent_started", "pool_unreachable", "agent_stopped",
     ]  # fmt: skip
+
+
+def test_a_configuration_is_made_and_checked(
+    lab: Lab, materials: Materials, poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert poolctl("agent", "init", "-q").out.strip() == "agent.toml"
+    assert "[[merge]]" in Path("agent.toml").read_text()
+    assert poolctl("agent", "init").code == 7
+    assert poolctl("agent", "init", "--force", "--json").data == {"config": "agent.toml"}
+    missing = poolctl("agent", "run", "--dry-run")
+    assert missing.code == 2
+    assert "merge[0].validation: found" in missing.err
+
+    address = lab.share(materials.others[0], "face")
+    deep = lab.share(materials.deep, "deep")
+    shown = poolctl("agent", "run", "--dry-run", "--config", lab.write_config())
+    assert shown.code == 0, shown.err
+    # The columns are as wide as the longest address, whose number this pool gives.
+    assert f"{address} fetch and merge" in " ".join(shown.out.split())
+    assert "cannot be merged by wba-cascade" in shown.out
+    plan = poolctl("agent", "run", "--dry-run", "--config", lab.config_file, "--json").data
+    actions = {each["model"]: each["action"] for each in plan["merges"][0]["models"]}
+    assert actions[deep] == "leave out"
+    assert not lab.workspace.exists()
+    monkeypatch.setenv("POOL_TOKEN", lab.pool.tokens["reader"])
+    assert "can neither upload nor contribute" in poolctl(
+        "agent", "run", "--dry-run", "--config", lab.config_file
+    ).err  # fmt: skip

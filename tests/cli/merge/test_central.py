@@ -55,6 +55,19 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     assert over["state"] == "finished", "what is over stays as it is"
 
 
+def test_what_is_said_of_the_result_is_said_as_of_an_upload(site_a: Run) -> None:
+    made = site_a(
+        *WORDS, "--name", "said", "--label", "population=infant",
+        "--description", "Of two", "--term", "DUO:0000042", "--purpose", "research", "--draft",
+        "--visibility", "private", "--wait", "--json",
+    ).data  # fmt: skip
+    version = site_a("models", "info", made["version"], "--json").data
+    assert version["file_name"] == "said.dat"
+    assert (version["labels"], version["description"]) == ({"population": "infant"}, "Of two")
+    assert [each["code"] for each in version["terms"]] == ["DUO:0000042"]
+    assert (version["state"], version["visibility"]) == ("draft", "private")
+
+
 def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path) -> None:
     file = tmp_path / "face.dat"
     file.write_bytes(b"")
@@ -69,3 +82,14 @@ def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path)
     assert site_a("merges", "info", "0" * 16, "--json").code == 4
     dry = site_a(*WORDS, "--name", "m", "--dry-run", "--json").data
     assert len(dry["recipe"]["inputs"]) == 2
+
+
+def test_models_that_do_not_fit_are_refused_at_once(site_a: Run, pool: PoolDriver) -> None:
+    content = bytes(encode_model(make_predictor(9, parts=7)))
+    upload(pool.member("site-a"), "site-a/seven", content)
+    failed = site_a(
+        "merges", "start", "wba-cascade", "site-a/face", "site-a/seven", "--name", "m", "--wait",
+        "--json",
+    )  # fmt: skip
+    assert (failed.code, failed.error["code"]) == (2, "request_refused")
+    assert "parts 5 and 7" in failed.error["message"]

@@ -115,6 +115,30 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     assert poolctl(*words).data["samples"] == len(samples["site-b"])
 
 
+def test_data_and_options_of_other_methods_are_refused(
+    site: Site, gaze: dict[str, Path], tmp_path: Path
+) -> None:
+    poolctl, base = site.be("site-a"), tmp_path / "base.safetensors"
+    assert poolctl("federated", "init", "--seed", 1, "-o", base).code == 0
+    assert poolctl("upload", base, "--name", "other").code == 0
+    asked = ("rounds", "start", "--base", "site-a/other", "--sites", "site-a,site-b")
+    refused = poolctl(*asked, "--deadline", "1h", "--method", "median", "--starts", 5, "--json")
+    assert refused.code == 2
+    assert "no option 'starts'" in refused.error["message"]
+    key = start(poolctl, "site-a/other", "--method", "median")
+    words = (*CONTRIBUTE, key, "--json", "--data")
+    for given, found in [
+        ((tmp_path / "none",), "no such folder; expected gaze data"),
+        ((base,), "is not gaze data"),
+        ((gaze["site-a"], "--data", gaze["site-b"]), "one folder with gaze data"),
+        ((gaze["site-a"], "--parts", "eyes"), "--parts and --images are for faces"),
+        ((gaze["site-a"], "--persons", "p00,p77"), "has no person p77"),
+    ]:
+        outcome = poolctl(*words, *given)
+        assert outcome.code == 2 or "gaze data" in found, outcome.err
+        assert found in outcome.error["message"]
+
+
 def test_what_holds_a_withdrawn_model_is_made_again_without_its_round(
     site: Site, gaze: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,3 +72,50 @@ def test_sites_contribute_apart_and_merge_combines(
     replayed = poolctl("merge", "--replay", f"{merged}.recipe.json", base, *sent, "-o", again, "-q")
     assert replayed.code == 0, replayed.err
     assert again.read_bytes() == merged.read_bytes()
+
+
+def test_refine_says_what_is_wrong_with_its_words(
+    poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
+) -> None:
+    faces = site_faces[0]
+    output = ("-o", tmp_path / "refined.dat")
+    wrong = [
+        ((faces, "--base", base), 2, "--output"),
+        ((faces, "--base", base, "--write-contributions", tmp_path, "--rounds", 2), 2, "--rounds"),
+        ((faces, "--base", base, "-o", base), 7, "already exists"),
+        ((faces, "--base", base, *output, "--set", "mode=all-at-once"), 2, "mode"),
+        ((tmp_path / "none.xml", "--base", base, *output), 4, "none.xml"),
+        ((faces, "--base", base, *output, "--parts", "00,01"), 5, "2 landmarks"),
+    ]
+    for words, code, text in wrong:
+        outcome = poolctl("refine", *words, "--json")
+        assert outcome.code == code, (words, outcome)
+        assert text in outcome.error["message"], outcome.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_merged_models_of_the_eyes_are_scored_and_refined(
+    poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
+) -> None:
+    quick = ("--num-trees-per-cascade-level", 10, "--cascade-depth", 2, "--tree-depth", 2)
+    eyes = []
+    for number, xml in enumerate(site_faces):
+        eyes.append(tmp_path / f"eyes-{number}.dat")
+        trained = poolctl("train", "ert", xml, "-o", eyes[-1], "--parts", "eyes", *quick, "-q")
+        assert trained.code == 0, trained.err
+    merged = tmp_path / "merged.dat"
+    assert poolctl("merge", "wba-cascade", *eyes, "-o", merged, "-q").code == 0
+    assert poolctl("inspect", merged, "--json").data["landmark_group"] == "eyes"
+    assert poolctl("inspect", base, "--json").data["landmark_group"] is None
+    test = site_faces[1]
+    known = poolctl("evaluate", merged, test, "--json").data["items"][0]
+    named = poolctl("evaluate", merged, base, test, "--parts", "eyes", "--json").data["items"]
+    assert [item["parts"] for item in named] == [12, 12]
+    wrong = poolctl("evaluate", merged, test, "--parts", "mouth", "--json")
+    assert wrong.code == 6
+    assert "places 12 landmarks" in wrong.error["message"]
+    done = poolctl(
+        "refine", *site_faces, "--base", merged, "-o", tmp_path / "refined.dat", "--starts", 3,
+        "--test", test, "--json",
+    )  # fmt: skip
+    assert done.data["test"]["error_before"] == known["mean_error"]

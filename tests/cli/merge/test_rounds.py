@@ -5,22 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
-from aggregators.formats import write_model
+from aggregators.formats import file_digest, write_model
 from aggregators.methods.refitting import RefitSettings
+from cli.frame.addresses import read_moment
+from cli.frame.errors import UsageError
 from site_agent import PoolClient
 from site_agent.attacks.receipt.leaf_sums import build_camera
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
+from site_agent.rounds.contract import ContributionRules
+from site_agent.rounds.contributing import contribute_to_round
 from site_agent.training import ErtSettings, train_ert
 from tests.cli.conftest import Run
 from tests.pool_server.rounds.round_driver import contribution_bytes
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 # Most rounds here have two sites, which each of them has to accept.
 CONTRIBUTE = ("rounds", "contribute", "--least-others", "1")
@@ -210,6 +217,21 @@ def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
         assert "Send it?" not in poolctl(*words).err, "the pool has it"
 
 
+def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: LivePool) -> None:
+    with PoolClient(pool.url, pool.admin_token) as admin:
+        admin.sites.create("site-silent")
+    sites = ("--sites", "site-a,site-b,site-silent")
+    start = ("rounds", "start", "--base", "site-a/merged", *sites, "--starts", 5)
+    key = site.be("site-a")(*start, "--deadline", "1h", "-q").out.strip()
+    assert site.be("site-b")("rounds", "trust", "site-a").code == 0
+    for name, path in faces.items():
+        assert site.be(name)(*CONTRIBUTE, key, "--data", path).code == 0
+    poolctl = site.be("site-a")
+    done = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
+    assert done.data["left_out"] == ["site-silent"]
+    assert "site-silent  missing" in poolctl("rounds", "info", key).out
+
+
 def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     site: Site, base: Path, faces: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +297,51 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert made.data["digest"] == sent["digest"], made.err
 
 
+def test_what_was_computed_waits_for_the_pool(
+    site: Site, pool: LivePool, faces: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poolctl = site.be("site-a")
+    key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
+    words = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
+    with UnreliableLine(pool.url) as line:
+        with PoolClient(line.url, pool.tokens["site-a"]) as client:
+            client.download("site-a/merged")
+        line.cut_after_bytes, line.cuts_left = 50_000, 1000
+        with PoolClient(line.url, pool.tokens["site-a"], attempts=1) as client:
+            with pytest.raises(PoolUnreachableError):
+                contribute_to_round(
+                    client, key, faces["site-a"], rules=ContributionRules(least_others=1)
+                )
+            line.cuts_left = 0
+            [kept] = (client.cache.folder / "rounds").rglob(f"{key}/*.contribution")
+        digest = file_digest(kept)
+        monkeypatch.setenv("POOL_ENDPOINT", line.url)
+        done = poolctl(*words).data
+        assert kept.exists(), "the pool's storage may lose it while the round goes on"
+        assert poolctl("rounds", "cancel", key, "--yes").code == 0
+        assert poolctl(*words).data["sent_bytes"] == 0
+    assert (done["computed"], done["digest"]) == (False, digest)
+    assert 0 < done["sent_bytes"] < done["size_bytes"], "some parts had arrived"
+    assert not kept.exists()
+
+
+def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
+    key = site.be("site-a")(*START, "--deadline", "1h", "-q").out.strip()
+    words = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
+    assert site.be("reader")(*words).code == 3
+    poolctl = site.be("site-b")
+    assert poolctl("rounds", "cancel", key, "-y", "--json").code == 3
+    poolctl = site.be("site-a")
+    assert poolctl("rounds", "cancel", key).code == 2, "nobody can be asked here"
+    assert poolctl("rounds", "cancel", key, "--dry-run", "--json").data["cancelled"] is False
+    assert poolctl("rounds", "cancel", key, "-y", "--json").data["round"]["state"] == "cancelled"
+    assert poolctl(*words).code == 7
+    assert poolctl("rounds", "info", "../models", "--json").code == 2
+    wrong = poolctl("rounds", "info", "4f1d", "--json")
+    assert "expected 16 hexadecimal digits" in wrong.error["message"]
+    assert "rounds ls" in wrong.error["hint"]
+
+
 def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     site: Site, faces: dict[str, Path], tmp_path: Path, base: Path
 ) -> None:
@@ -305,3 +372,48 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     assert "not as training makes models" in forced.error["message"]
     assert "bright single pixels" in forced.err
     assert poolctl("rounds", "info", key, "--json").data["participants"][1]["state"] == "waiting"
+
+
+def test_a_forced_contribution_is_for_the_pool_alone(
+    site: Site, pool: LivePool, faces: dict[str, Path], tmp_path: Path, base: Path
+) -> None:
+    camera = tmp_path / "disguised.dat"
+    write_model(build_camera(read_base(base).initial_shape, None), camera)
+    poolctl = site.be("site-a")
+    assert poolctl("upload", camera, "--name", "disguised", "-q").code == 0
+    start = ("rounds", "start", "--base", "site-a/disguised", "--sites", "site-a,site-b")
+    key = poolctl(*start, "--starts", 5, "--deadline", "1h", "-q").out.strip()
+    poolctl = site.be("site-b")
+    poolctl("rounds", "trust", "site-a", "--remove", "-q")
+    words = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
+    assert "not one that you trust" in poolctl(*words).error["message"]
+    sent = poolctl(*words, "--approve-base", "site-a/disguised@1", "--yes").data
+    assert sent["sent_bytes"] > 0
+    with httpx.Client(base_url=pool.url, timeout=60) as other:
+        other.headers["Authorization"] = f"Bearer {pool.tokens['site-a']}"
+        for path in (f"rounds/{key}/contributions/site-b/content", f"rounds/{key}/contributions"):
+            assert other.get(f"/api/v1/{path}").status_code in {404, 405}
+    address = f"site-a/disguised@sha256:{sent['digest']}"
+    assert site.be("site-a")("download", address, "--json").code == 4
+
+
+def test_rounds_that_cannot_be_held(site: Site) -> None:
+    poolctl = site.be("site-a")
+    start = ("rounds", "start", "--sites", "site-a,site-b", "--deadline", "7d", "--json")
+    assert poolctl(*start, "--base", "site-a/none").code == 4
+    assert poolctl(*start, "--base", "site-a/merged", "--method", "mwma").code == 2
+    refused = poolctl(*start, "--base", "site-a/merged", "--mode", "all-at-once")
+    assert refused.code == 2
+    assert "one-shot, level-by-level" in refused.error["message"]
+    assert poolctl(*START, "--deadline", "2020-01-01", "--json").code == 2
+    tried = poolctl(*START, "--deadline", "7d", "--dry-run", "--json").data
+    assert (tried["started"], tried["options"]) == (False, {"starts": 5})
+
+
+def test_deadlines_are_spans_or_days() -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert read_moment("7d", "--deadline", now, ahead=True) - now == timedelta(days=7)
+    day = read_moment("2026-12-01", "--deadline", now, ahead=True)
+    assert day == datetime(2026, 12, 1, 23, 59, 59, tzinfo=UTC)
+    with pytest.raises(UsageError, match="--deadline"):
+        read_moment("tomorrow", "--deadline", now, ahead=True)

@@ -18,6 +18,37 @@ def make(name: str, seed: int) -> str:
     return name
 
 
+def test_labels_are_judged_before_anything_is_sent(member: Run) -> None:
+    make("a.svm", 100)
+    refused = member("upload", "a.svm", "-n", "words", "-l", "population=babies", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert "one of infant, child" in refused.error["message"]
+    assert member("models", "ls", "--name", "words", "--state", "any", "-q").out == ""
+    listed = member("models", "vocabulary", "--json").data
+    assert {"population", "air_puff_hose"} <= {each["key"] for each in listed["labels"]}
+    assert "DUO:0000024" in member("models", "vocabulary", "--terms", "-q").out.split()
+
+
+def test_terms_from_the_command_line_and_beside_the_model(member: Run) -> None:
+    make("a.svm", 101)
+    terms = ("--term", "NCU", "--term", "GRU", "--term", "DUO:0000024=2099-01-31")
+    words = ("upload", "a.svm", "-n", "terms-1", *terms)
+    version = member(*words, "--json").data["version"]
+    assert [(each["code"], each["detail"]) for each in version["terms"]] == [
+        ("DUO:0000024", "2099-01-31"), ("DUO:0000042", ""), ("DUO:0000046", ""),
+    ]  # fmt: skip
+    shown = member("models", "info", "site-a/terms-1").out
+    assert "publication moratorium (DUO:0000024): 2099-01-31" in shown
+    make("b.svm", 102)
+    Path("b.svm.terms").write_text("# ours\n\nIRB\n")
+    taken = member("upload", "b.svm", "-n", "terms-2", "--dry-run", "--json").data["terms"]
+    assert [each["code"] for each in taken] == ["DUO:0000021"]
+    Path("b.svm.terms").write_text("GRU\nMOR=soon\nXYZ\n")
+    refused = member("upload", "b.svm", "-n", "terms-2", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "terms_file")
+    assert "line 2" in refused.error["message"]
+
+
 def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
     for number, term in ((1, "NCU"), (2, "GRU")):
         make(f"{number}.svm", 110 + number)
@@ -68,6 +99,24 @@ def test_a_draft_an_alias_and_away(
     assert member("models", "info", "site-a/staged@1").code == 4
 
 
+def test_labels_are_corrected(member: Run) -> None:
+    make("a.svm", 130)
+    words = ("upload", "a.svm", "-n", "corrected", "--description", "Adults")
+    first = member(*words, "-l", "popluation=adult", "-l", "images=3")
+    assert "did you mean population?" in first.err
+    again = member(*words, "-l", "population=infant", "-l", "images=3")
+    assert "keeps no population; to change that: poolctl models change" in again.err
+    assert "images" not in again.err
+    change = again.err.split("to change that: poolctl ")[1].split()
+    done = member(*change, "--remove-label", "popluation", "--description", "", "--json").data
+    assert done["labels"] == {"population": "infant", "images": "3"}
+    assert done["description"] == ""
+    lacking = member("models", "change", "site-a/corrected", "--remove-label", "camera", "--json")
+    assert (lacking.code, "it has images, population" in lacking.error["message"]) == (2, True)
+    assert member("models", "change", "site-a/corrected").code == 2
+    assert "keeps" not in member(*words[:4], "-l", "population=infant").err
+
+
 def test_a_merged_model_has_what_its_inputs_share(
     member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +155,26 @@ def test_a_merged_model_has_what_its_inputs_share(
     assert member("models", "usage", "nothing").code == 4
     foreign = member("models", "usage", "site-b/shared", "--json")
     assert (foreign.code, foreign.error["code"]) == (3, "forbidden")
+
+
+def test_cards(member: Run) -> None:
+    make("a.svm", 140)
+    Path("card.md").write_text("---\nlicense: cc-by-4.0\n---\n\n# Hose in view\n")
+    assert member("upload", "a.svm", "-n", "told", "--card", "card.md").code == 0
+    assert member("models", "card", "site-a/told").out == Path("card.md").read_text()
+    Path("other.md").write_text("# Only words\n")
+    assert member("models", "card", "site-a/told", "--edit", "other.md").code == 0
+    front = member("models", "card", "site-a/told", "--json").data["front_matter"]
+    assert front["library_name"] == "dlib"
+    assert member("models", "card", "site-a/told", "-o", "got.md", "-q").out == "got.md\n"
+    assert Path("got.md").read_text().endswith("# Only words\n")
+    Path("bad.md").write_text("---\na: &x 1\n---\n")
+    for words in (
+        ("models", "card", "site-a/told", "--edit", "bad.md"),
+        ("upload", "a.svm", "-n", "told", "--card", "bad.md"),
+    ):
+        refused = member(*words, "--json")
+        assert (refused.code, refused.error["code"]) == (5, "card_file")
 
 
 def test_posting_scores_and_seeing_the_matrix(

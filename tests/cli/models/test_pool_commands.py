@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregators.formats import file_digest, write_model
+from aggregators.formats import FORMATS, file_digest, write_model
+from cli.frame.addresses import SUFFIX_OF_FORMAT
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.cli.conftest import Run
 from tests.site_agent.live_pool import LivePool
@@ -42,6 +43,34 @@ def test_a_wrong_token_is_not_kept(pool: LivePool, poolctl: Run) -> None:
     assert "does not accept this token" in shown.error["message"]
     assert "auth login" not in shown.error["message"] + shown.error["hint"]
     assert poolctl("auth", "login", pool.url).code == 2, "nobody can be asked here"
+
+
+def test_an_admin_makes_sites_and_tokens(
+    pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
+    assert poolctl("admin", "sites", "create", "site-c", "-q").out == "site-c\n"
+    assert "site-c" in poolctl("admin", "sites", "ls", "-q").out.split()
+    assert poolctl("admin", "sites", "create", "site-c", "--json").error["code"] == "conflict"
+    secret = poolctl(
+        "admin", "tokens", "create", "site-c", "desk", "--role", "viewer", "-q"
+    ).out.strip()
+    [token] = [
+        item
+        for item in poolctl("admin", "tokens", "ls", "--json").data["items"]
+        if item["name"] == "desk"
+    ]
+    assert secret not in json.dumps(token)
+    identifier = token["token_id"]
+    assert poolctl("admin", "tokens", "revoke", identifier).code == 2, "nobody can be asked here"
+    assert (
+        poolctl("admin", "tokens", "revoke", identifier, "--dry-run", "--json").data["revoked"]
+        is False
+    )
+    assert poolctl("admin", "tokens", "revoke", identifier, "-y", "--json").data["revoked"] is True
+    monkeypatch.setenv("POOL_TOKEN", secret)
+    assert poolctl("auth", "whoami").code == 3
 
 
 def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
@@ -91,6 +120,37 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     )
 
 
+def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
+    model = here / "mine.svm"
+    digest = write_model(make_detector(2), model)
+    assert member("upload", model, "--name", "careful").code == 0
+    target = here / "precious.svm"
+    target.write_text("years of work")
+    refused = member("download", "site-a/careful", "-o", target, "--json")
+    assert refused.code == 7
+    assert "precious.svm" in refused.error["message"]
+    assert target.read_text() == "years of work"
+    assert member("download", "site-a/careful", "-o", target, "--dry-run").code == 0
+    assert member("download", "site-a/careful", "-o", target, "--force").code == 0
+    assert file_digest(target) == digest
+    assert member("download", "site-a/careful", "-o", target).code == 0, "the same file is fine"
+    into = member("download", "site-a/careful", "site-a/careful@1", "-o", "models/", "-q")
+    assert into.out.split() == ["models/site-a--careful--v1.svm"] * 2, "one file, two names"
+    wrong = member("download", "site-a/careful", "site-a/nothing", "-o", "half/")
+    assert (wrong.code, Path("half").exists()) == (4, False), "nothing half-way"
+    assert sorted(path.name for path in here.iterdir()) == ["mine.svm", "models", "precious.svm"]
+
+
+def test_what_is_not_there_is_code_4(member: Run, here: Path) -> None:
+    for words in (
+        ("download", "site-a/nothing"),
+        ("models", "info", "site-z/nothing"),
+        ("merge", "mwma", "site-a/nothing", "site-a/nothing"),
+    ):
+        assert member(*words, "--json").code == 4, words
+    assert list(here.iterdir()) == []
+
+
 def test_what_is_not_allowed_is_code_3(
     member: Run, here: Path, pool: LivePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +160,36 @@ def test_what_is_not_allowed_is_code_3(
     assert member("admin", "sites", "create", "another", "--json").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
     assert member("upload", model, "--name", "site-a/mine").code == 3
+
+
+def test_a_stranger_file_is_refused_before_anything_is_sent(member: Run, here: Path) -> None:
+    stranger = here / "letter.dat"
+    stranger.write_text("Dear colleague" * 50)
+    assert member("upload", stranger, "--name", "letter", "--json").code == 5
+    assert member("upload", here / "none.dat", "--name", "letter", "--json").code == 4
+    model = here / "mine.svm"
+    write_model(make_detector(4), model)
+    assert member("upload", model, "--name", "Bad Name", "--json").code == 2
+    assert member("upload", model, "--name", "x", "-m", "a=lot", "--json").code == 2
+
+
+def test_what_lies_beside_a_model_is_taken_along(member: Run, here: Path) -> None:
+    model = here / "trained.svm"
+    digest = write_model(make_detector(5), model)
+    training = {"model_digest": digest, "suggested_labels": {"images": "12", "boxes": "15"}}
+    (here / "trained.svm.training.json").write_text(json.dumps(training))
+    evaluation = {"model_digest": digest, "metrics": {"recall": 0.5}, "training_images": 3}
+    (here / "trained.svm.evaluation.json").write_text(json.dumps(evaluation))
+    words = ("upload", model, "--name", "trained", "-l", "images=11", "--dry-run", "--json")
+    data = member(*words).data
+    assert data["labels"] == {"images": "11", "boxes": "15"}, "the command line goes first"
+    assert data["metrics"] == {"recall": 0.5}
+    assert "with 3 images that it was trained on" in member(*words).err
+    assert member(*words, "--no-sidecars").data["labels"] == {"images": "11"}
+    write_model(make_detector(6), model)
+    data = member(*words).data
+    assert data["labels"] == {"images": "11"}, "it was about another file"
+    assert data["metrics"] == {}
 
 
 def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
@@ -151,6 +241,35 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
     assert len(fewer["recipe"]["inputs"]) == 2
 
 
+def test_any_site_that_may_read_the_inputs_makes_the_same_bytes(
+    member: Run, here: Path, pool: LivePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate("xyz"):
+        write_model(make_detector(30 + number), here / f"{name}.svm")
+    merged = member("merge", "mwma", "x.svm", "y.svm", "z.svm", "-o", "m.svm", "--json").data
+    assert [each["address"] for each in merged["recipe"]["inputs"]] == [None] * 3
+    for name in "xym":
+        assert member("upload", f"{name}.svm", "--name", f"again-{name}").code == 0
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("POOL_HOME", str(elsewhere / "home"))
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
+    replay = ("merge", "--replay", "site-a/again-m", "-o", "again.svm", "--json")
+    places = member(*replay, "--dry-run").data["places"]
+    assert places[:2] == ["pool://site-a/again-x@1", "pool://site-a/again-y@1"]
+    assert places[2].startswith("missing: ")
+    lost = member(*replay)
+    assert lost.code == 4
+    assert "input 3 of 3" in lost.error["message"]
+    assert "input 1 of 3" not in lost.error["message"], "found in the pool by its digest"
+    assert "ask site-a, which published pool://site-a/again-m@1" in lost.error["message"]
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    member("upload", "../z.svm", "--name", "again-z")
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
+    assert member(*replay).data["digest"] == merged["digest"]
+
+
 def test_a_model_is_not_merged_without_the_right_to_merge_it(
     pool: LivePool, member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +284,61 @@ def test_a_model_is_not_merged_without_the_right_to_merge_it(
     assert refused.code == 3
     assert "has not granted the right 'merge'" in refused.error["message"]
     assert not (here / "merged.svm").exists()
+
+
+def test_models_that_do_not_fit_are_code_6(member: Run, here: Path) -> None:
+    write_model(make_detector(20), here / "a.svm")
+    write_model(make_detector(21, window_px=96), here / "b.svm")
+    member("upload", "b.svm", "--name", "site-a/wide")
+    refused = member("merge", "mwma", "a.svm", "site-a/wide", "-o", "m.svm", "--json")
+    assert refused.code == 6
+    message = "window 80x80 against 96x96 (a.svm against pool://site-a/wide@1)"
+    assert refused.error["message"] == message
+    assert not (here / "m.svm").exists()
+
+
+def test_merge_options_and_names(member: Run, here: Path) -> None:
+    for seed in (1, 2):
+        write_model(make_predictor(seed), here / f"{seed}.dat")
+    data = member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--json").data
+    assert data["output"] == "merged.dat"
+    assert data["recipe"]["options"]["step"] == 1.1
+    assert member("merge", "wba-cascade", "1.dat", "2.dat").code == 7
+    assert member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--force").code == 0
+    words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "o.dat")
+    assert member(*words, "--option", "step=1.1", "-q").out == "o.dat\n"
+    assert (here / "o.dat").read_bytes() == (here / "merged.dat").read_bytes()
+    assert member(*words, "--option", "speed=3", "--json").code == 2
+    assert member(*words, "--weight", "1", "--json").code == 2
+    assert member(*words, "--dry-run", "--json").data["output"] == "o.dat"
+    assert member("merge", "wba-final", "1.dat", "2.dat", "-o", "f.forest").code == 0
+
+
+def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
+    for seed in (1, 2):
+        write_model(make_predictor(seed), here / f"{seed}.dat")
+    words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "m.dat", "--json")
+    first = member(*words, "--weight", "2,1").data
+    kept = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    refused = member(*words)
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert refused.error["message"].startswith("m.dat: another model already exists")
+    assert "--force" in refused.error["hint"]
+    assert member(*words, "--weight", "4,2").data["digest"] == first["digest"], "the same bytes"
+    assert {path for path in here.iterdir() if path.is_file()} == set(kept)
+    assert (here / "m.dat").read_bytes() == kept[here / "m.dat"]
+    replay = ("merge", "--replay", "m.dat.recipe.json", "--json")
+    assert member(*replay, "-o", "m.dat").data["digest"] == first["digest"]
+    alone = member(*replay, "--without", first["recipe"]["inputs"][0]["digest"], "-o", "m.dat")
+    assert alone.code == 7
+    assert member(*words, "--force").data["digest"] != first["digest"]
+
+
+def test_inspecting(member: Run, here: Path) -> None:
+    write_model(make_detector(30), here / "a.svm")
+    data = member("inspect", "a.svm", "--picture", "a.png", "--json").data
+    assert data["fingerprint"]["window_width_px"] == 80
+    assert (here / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_cache_commands(member: Run, here: Path) -> None:
@@ -192,3 +366,23 @@ def test_the_cache_commands(member: Run, here: Path) -> None:
     assert member("cache", "verify", "--remove", "-q").out.split() == [left]
     assert member("cache", "ls", "-q").out == ""
     assert member("download", "site-a/cached-2").code == 0
+
+
+def test_offline_downloads_come_from_the_cache(
+    member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(make_detector(50), here / "a.svm")
+    member("upload", "a.svm", "--name", "offline")
+    member("download", "site-a/offline", "-o", "1.svm")
+    monkeypatch.setenv("POOL_OFFLINE", "1")
+    assert member("download", "site-a/offline", "-o", "2.svm").code == 0
+    assert (here / "2.svm").read_bytes() == (here / "a.svm").read_bytes()
+    assert member("models", "ls", "--json").code == 8
+    assert member("download", "site-a/other", "--json").code == 4
+
+
+def test_endings_of_downloads_are_those_of_the_formats() -> None:
+    assert set(SUFFIX_OF_FORMAT) == set(FORMATS)
+    for name, model_format in FORMATS.items():
+        if model_format.suffixes:
+            assert SUFFIX_OF_FORMAT[name] in model_format.suffixes

@@ -29,3 +29,14 @@ def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
     refused = member(*words, "--json")
     assert refused.code == 2
     assert "signal: Extra inputs are not permitted" in refused.error["message"]
+
+
+def test_the_receipt_of_another_file_is_refused(member: Run) -> None:
+    write_model(make_detector(200), Path("a.svm"))
+    for mode in ("sub-model", "update"):
+        receipt = RECEIPT | {"mode": mode, "artifact_digest": "ab" * 32}
+        Path("receipt.json").write_text(json.dumps(receipt))
+        refused = member("upload", "a.svm", "-n", "other", "--receipt", "receipt.json", "--json")
+        assert refused.code == 2
+        assert "is the receipt of a file with sha256 abababababab" in refused.error["message"]
+    assert member("models", "info", "site-a/other").code == 4

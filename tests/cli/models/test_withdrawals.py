@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,44 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
     assert "replaced by pool://site-b/again@2" in warned.err
 
 
+def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
+    a, b = labs
+    publish_family(a, b)
+    # A merge that the pool has never seen: only the recipe beside it tells.
+    b.data("merge", "mwma", "third.svm", "fine.svm", "-o", "private.svm")
+    third = file_digest(b.folder / "third.svm")
+    family = b.data("models", "lineage", f"sha256:{third}", "--recipes")
+    recipes = {node["digest"]: node["recipe"] for node in family["nodes"] if node["recipe"]}
+    assert set(recipes) == {third, file_digest(b.folder / "again.svm")}
+    assert recipes[third] == json.loads((b.folder / "third.svm.recipe.json").read_text())
+    assert b("models", "lineage", "sha256:12").code == 2
+    assert b("models", "lineage", f"sha256:{'12' * 32}").code == 4
+    files = sorted(b.folder.glob("*.svm"))
+    told = b.data("models", "check", *files)
+    assert (told["checked"], told["items"]) == (len(files), [])
+    assert b("models", "check").code == 0
+
+    a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
+    bad = b("models", "check", *files, "--report", "found.json", "--json")
+    assert (bad.code, bad.error["code"]) == (3, "withdrawn")
+    found = json.loads((b.folder / "found.json").read_text())["items"]
+    assert {Path(each["path"]).name for each in found} == {
+        "second.svm", "third.svm", "again.svm", "private.svm",
+    }  # fmt: skip
+    assert all(each["holds"] == ["pool://site-a/bad@1"] for each in found)
+    cached = b("models", "check", "--json")
+    assert cached.code == 3
+    assert file_digest(a.folder / "bad.svm") in cached.error["message"]
+    words = ("upload", "private.svm", "--name", "private")
+    assert b(*words).code == 7
+    warned = b(*words, "--despite-withdrawal")
+    assert warned.code == 0
+    assert "pool://site-b/private@1 holds what was withdrawn" in warned.err
+    warned = b("download", "site-a/bad", "-o", "bad.svm")
+    assert warned.code == 0
+    assert "was withdrawn (quality)" in warned.err
+
+
 def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)
@@ -149,3 +188,40 @@ def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> 
     held = b("merge", "mwma", "mine.svm", "fine.svm", "-o", "held.svm")
     assert held.code == 0
     assert "holds pool://site-a/bad@1, withdrawn" in held.err
+
+
+def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, Lab]) -> None:
+    a, b = labs
+    publish_family(a, b)
+    a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
+    a.data("merge", "--replay", "site-b/third", "--without", "site-a/bad", "-o", "again.svm")
+    a.data("upload", "again.svm", "--name", "third-again")
+    assert b.data("models", "info", "site-b/third@1")["successors"] == []
+    [offer] = b.data("events", "--kind", "version.successor-offered")["items"]
+    heir = offer["details"]["successor"]
+    assert (offer["subject"], heir) == ("pool://site-b/third@1", "pool://site-a/third-again@1")
+    replace = ("models", "replace", "site-b/third@1", "--by", heir)
+    assert a(*replace, "--json").error["code"] == "forbidden"
+    assert f"pool://site-b/third@1 is replaced by {heir}" in b(*replace).out
+    assert b.data("models", "info", "site-b/third@1")["successors"] == [heir]
+
+
+def test_events_and_the_audit_tell_the_story(
+    pool: LivePool, labs: tuple[Lab, Lab], poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = labs
+    publish_family(a, b)
+    a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
+    [event] = b.data("events", "--kind", "version.flagged")["items"]
+    assert len(event["details"]["versions"]) == 3
+    assert "pool://site-b/again@1" in event["details"]["versions"]
+    assert b("events", "--kind", "version.flagged", "-q").out.split() == [str(event["event_id"])]
+    assert b.data("events", "--after", event["event_id"])["items"] == []
+    assert b("audit", "--json").error["code"] == "forbidden"
+    monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
+    told = poolctl("audit", "--about", "pool://site-b/again@1", "--json").data["items"]
+    assert [entry["action"] for entry in told] == ["version.flag", "version.publish"]
+    assert told[0]["actor"] == "site-a/laptop"
+    listed = poolctl("audit", "--action", "version.withdraw", "--since", "1h").out
+    assert "site-a/bad@1" in listed
+    assert poolctl("audit", "--since", "soon").code == 2

@@ -23,6 +23,20 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def test_usage_is_checked_before_work(poolctl: Run) -> None:
+    words = ("privacy", "probe", "a.contribution", "--data", "m", "--holdout", "o", "-o", "out")
+    for more, problem in (
+        (("--mode", "update"), "--mode update: give the --base"),
+        (("--mode", "sub-model", "--reference", "p"), "--reference, --contribution and --long"),
+        (("--mode", "update", "--persons", "p.csv"), "go with faces"),
+        (("--mode", "update", "--contribution", "c"), "--contribution goes with"),
+        (("--mode", "sub-model", "--long"), "--reference, --contribution and --long"),
+    ):
+        refused = poolctl(*words, *more, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "usage")
+        assert problem in refused.error["message"]
+
+
 def test_networks_are_no_models_of_faces(poolctl: Run, tmp_path: Path) -> None:
     eyes = tmp_path / "eyes"
     poolctl("dataset", "synth-eyes", eyes, "--person-count", 1, "--frame-count", 3)

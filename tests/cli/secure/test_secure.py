@@ -162,6 +162,20 @@ def test_a_sum_is_followed_and_verified(
     assert late.error["code"] == "conflict"
 
 
+def test_all_servers_can_give_a_session_up(
+    parties: Parties, as_party: Callable[[str], None], poolctl: Run
+) -> None:
+    session = parties.open()
+    parties.serve(session)
+    parties.visit(session, share=True)
+    states = []
+    for name in SERVERS:
+        as_party(name)
+        words = ["--reason", "a lab left", "--folder", parties.folder / name, "-y", "--json"]
+        states.append(poolctl("secure", "void", session, *words).data["phase"])
+    assert states == ["receipt", "void"]
+
+
 def test_a_server_serves_until_it_is_stopped(
     parties: Parties, as_party: Callable[[str], None], poolctl: Run
 ) -> None:

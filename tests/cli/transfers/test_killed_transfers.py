@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,7 +78,6 @@ def test_a_killed_upload_goes_on(
     client.close()
 
 
-@pytest.mark.slow
 def test_a_killed_download_goes_on(
     pool: LivePool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,3 +106,28 @@ def test_a_killed_download_goes_on(
     assert item["received_bytes"] == model.stat().st_size - there_bytes
     assert file_digest(target) == digest == file_digest(model)
     assert [path.name for path in target.parent.iterdir()] == ["mine.dat"]
+
+
+def test_an_interrupted_upload_says_130(
+    pool: LivePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    other = tmp_path / "other.dat"
+    write_model(make_paper_size_predictor(4, levels=2), other)
+    with UnreliableLine(pool.url) as line:
+        line.bytes_per_s = LINE_BYTES_PER_S
+        words = ("upload", other, "--name", "site-a/interrupted")
+        process = start_process(*words, POOL_ENDPOINT=line.url)
+        wait_until(lambda: line.sent_bytes > PART_BYTES)
+        line.bytes_per_s = 1  # Ctrl-C does not wait for a silent pool
+        assert_ends_at_ctrl_c(process)
+
+
+def assert_ends_at_ctrl_c(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    # Less than a connection waits for an answer.
+    _, error = process.communicate(timeout=25)
+    assert process.returncode == 130
+    assert "Error: interrupted" in error
+    assert "Hint: run the same command again to continue" in error
+    assert "Traceback" not in error

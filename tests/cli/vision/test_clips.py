@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from pathlib import Path
 
+import av
 import pytest
 
 from aggregators.formats import write_model
@@ -42,6 +44,25 @@ def test_maps_are_scored_beside_those_that_know_no_picture(
     refused = poolctl("evaluate", network, clips, "--save")
     assert refused.code == 2
     assert "not for clips" in refused.err
+
+
+def test_videos_are_written_with_the_maps_in_them(
+    poolctl: Run, clips: Path, network: Path, tmp_path: Path
+) -> None:
+    video = clips / "videos" / "P01-04.mp4"
+    words = ["predict", video, "--network", network, "-o", tmp_path / "looks.csv"]
+    shown = poolctl(*words, "--pictures", tmp_path / "seen")
+    assert shown.code == 0, shown.err
+    assert shown.out.splitlines()[0] == "looked at 36 frames of 1 video"
+    with av.open(str(tmp_path / "seen" / "P01-04.mp4")) as made:
+        assert sum(1 for _ in made.decode(video=0)) == 36
+    with (tmp_path / "looks.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["frame"] for row in rows] == [str(number) for number in range(36)]
+    assert all(0 < float(row["x"]) < 1 and 0 < float(row["y"]) < 1 for row in rows)
+    again = poolctl(*words, "--pictures", tmp_path / "seen")
+    assert again.code == 7
+    assert "--force" in again.err
 
 
 def test_personalised_rounds_of_clips_are_simulated(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, write_eye_dataset
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, start_process, wait_until
 
 TINY = (
     "--methods", "cross-encoder,random,supervised,mean-gaze",
@@ -50,3 +51,44 @@ def test_from_eyes_without_labels_to_a_gaze_network(
     ):
         assert refused.code != 0
         assert "cross-encoder-small is a representation network" in refused.err
+
+
+def test_a_simulation_of_rounds_scores_heads(poolctl: Run, eyes: Path, tmp_path: Path) -> None:
+    words = ("federated", "simulate", eyes, "--architecture", "cross-encoder-small", "--rounds", 1)
+    shown = poolctl(*words, "--method", "fedavg", "-o", tmp_path / "run")
+    assert shown.code == 0, shown.err
+    assert "fedavg: angular error after at most 100 shots" in shown.out.splitlines()[0]
+    assert "mean gaze of the shots" in shown.out
+
+
+def test_an_interrupted_study_goes_on(poolctl: Run, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    words = ("study", "cross-encoder", "--drawn", "--quick", *TINY, "-o", study)
+    process = start_process(*words)
+    wait_until(lambda: len(list((study / "runs").glob("*.json"))) >= 2)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again" in told
+    done = poolctl(*words, "--json").data
+    assert done["runs"]["kept"] >= 2
+    assert done["runs"]["kept"] + done["runs"]["done"] == 8
+    assert done["findings"][0].startswith("At 10 shots the federated cross-encoder")
+    shown = poolctl(*words)
+    assert done["findings"][0].startswith(shown.out.splitlines()[0])
+    assert (study / "few_shot.png").stat().st_size > 10_000
+
+
+def test_what_a_study_refuses(poolctl: Run, eyes: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    assert poolctl("study", "cross-encoder", "-o", study).code == 2
+    few = poolctl("study", "cross-encoder", eyes, "-o", study, "--json")
+    assert "2 persons; expected at least 5" in few.error["message"]
+    plan = poolctl(
+        "study", "cross-encoder", "--drawn", "--quick", "-o", study, "--dry-run", "--json"
+    )
+    assert len(plan.data["runs"]) == 24
+    study.mkdir(exist_ok=True)
+    (study / "study.json").write_text('{"schema": "poolctl-gaze-study/1"}')
+    other = poolctl("study", "cross-encoder", "--drawn", "--quick", *TINY, "-o", study, "--json")
+    assert "holds another study" in other.error["message"]

@@ -94,6 +94,23 @@ def test_errors_are_measured_kept_and_sent(
         assert poolctl("evaluate", network, eyes, *wrong, "--json").code == 2
 
 
+@pytest.mark.usefixtures("_logged_in")
+def test_networks_of_one_architecture_are_found_in_the_pool(
+    eyes: Path, network: Path, poolctl: Run
+) -> None:
+    wide = network.with_name("wide.safetensors")
+    words = ("train", "gaze", eyes, "-o", wide, *SHORT[2:], "--epochs", 1)
+    sent = poolctl(*words, "--architecture", "gaze-lenet-wide", "--upload", "wide", "--json").data
+    version = sent["upload"]["version"]
+    assert version["fingerprint"]["architecture"] == "gaze-lenet-wide"
+    assert version["fingerprint"]["parameters"] == 2_922_106
+    near = poolctl("models", "ls", "--mergeable-with", wide, "--json").data["items"]
+    assert [each["name"] for each in near] == ["wide"]
+    told = poolctl("inspect", wide).out
+    assert "gaze-lenet-wide" in told
+    assert "2922106" in told
+
+
 def test_gaze_is_found_in_data_and_in_pictures(
     eyes: Path, network: Path, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from aggregators.models import StateDict
 from site_agent.datasets.gaze import angular_errors_deg, open_gaze
 from site_agent.networks import new_network, predict_gaze, to_module
 from tests.aggregators.methods.networks.small_rounds import make_state_dict
+from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
 
 
@@ -70,6 +71,35 @@ def test_a_network_is_pruned_and_goes_through_the_other_commands(
     assert "use safetensors" in refused.err
 
 
+def test_layers_are_chosen_and_pruned_each_or_together(
+    poolctl: Run, network: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "pruned.safetensors"
+    words = ("prune", network, "--fraction", 0.5, "-o", out, "--force", "--json")
+    shown = poolctl(*words, "--layers", "convolution").data
+    assert shown["format"] == "safetensors"
+    assert zeros_in(out)["conv.weight"] == 50
+    assert zeros_in(out)["fc1.weight"] == 0
+    poolctl(*words, "--global")
+    zeros = zeros_in(out)
+    assert zeros["fc1.weight"] + zeros["fc2.weight"] == 2550
+    assert zeros["fc2.weight"] != 50
+
+
+def test_a_table_compares_fractions_and_writes_nothing(
+    poolctl: Run, network: Path, tmp_path: Path
+) -> None:
+    shown = poolctl("prune", network, "--table", "0,0.9,0.99", "--json").data
+    assert [each["fraction"] for each in shown["table"]] == [0, 0.9, 0.99]
+    assert [each["kept"] for each in shown["table"]] == [5204, 614, 155]
+    assert [each["dense_bytes"] for each in shown["table"]] == [4 * 5204] * 3
+    stored = [each["stored_bytes"] for each in shown["table"]]
+    assert stored == sorted(stored, reverse=True)
+    text = poolctl("prune", network, "--table", "0,0.9").out
+    assert text.splitlines()[0].split()[0] == "fraction"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [network.name]
+
+
 def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra gaze)")
     path, eyes = tmp_path / "gaze.safetensors", tmp_path / "eyes"
@@ -91,3 +121,26 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
     poolctl("prune", path, "--fraction", 1, "-o", sparse)
     [scores] = poolctl("evaluate", sparse, eyes, "--json").data["items"]
     assert scores["mean_error_deg"] == pytest.approx(table[1]["error_deg"], rel=1e-5)
+
+
+def test_what_cannot_be_pruned_is_said(poolctl: Run, network: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.sparse"
+    for words in (["--fraction", 0.9], ["-o", out], ["--table", "0,1", "-o", out], []):
+        shown = poolctl("prune", network, *words)
+        assert shown.code == 2
+        assert "--table without them" in shown.err
+    assert poolctl("prune", network, "--table", "0,1.5").code == 2
+    detector = tmp_path / "faces.svm"
+    write_model(make_detector(0), detector)
+    assert "expected a network" in poolctl("prune", detector, "--table", "0.5").err
+    linear = tmp_path / "linear.safetensors"
+    write_model(make_state_dict({"fc.weight": np.ones((2, 2))}), linear)
+    shown = poolctl("prune", linear, "--table", "0.5", "--layers", "convolution")
+    assert "has no such layers" in shown.err
+    assert poolctl("prune", network, "--fraction", 0.9, "-o", network, "--force").code == 2
+    tried = poolctl("prune", network, "--fraction", 0.9, "-o", out, "--dry-run")
+    assert "would write" in tried.out
+    assert not out.exists()
+    assert poolctl("prune", network, "--fraction", 0.9, "-o", out, "-q").out.split() == [str(out)]
+    shown = poolctl("prune", network, "--fraction", 0.8, "-o", out)
+    assert "another model already exists" in shown.err

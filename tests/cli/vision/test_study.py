@@ -89,6 +89,39 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     assert digests_in(study / "again") == digests_in(study)
 
 
+def test_a_study_of_detectors_writes_the_papers_table(
+    shared_data: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    folder = shared_data / "dlib_faces"
+    training, testing = folder / "training.xml", folder / "testing.xml"
+    study = tmp_path / "study"
+    words = ("study", "detectors", training, "--site-count", 2, "--test", testing, "-o", study)
+    settings = ("epsilon=2", "target_size_px=40x40", "orders=0", "resamples=20", "unions=false")
+    quick = [word for each in settings for word in ("--set", each)]
+    rows = {row["name"]: row for row in poolctl(*words, *quick, "--json").data["rows"]}
+    assert list(rows)[-1] == "COM(P1+P2+P2)"
+    text = (study / "table.md").read_text()
+    assert "| Dataset | Recall | Precision |" in text
+    assert f"| training-P1 | {rows['P1']['metrics']['recall']:.3f} |" in text
+
+
+@pytest.mark.slow
+def test_workers_die_with_a_killed_study(faces: dict[str, Path], tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    words = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
+    process = start_process(*words, "-o", study, "--workers", "2", "--no-progress")
+
+    def children() -> list[int]:
+        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        return [int(word) for word in listed.read_text().split()]
+
+    wait_until(lambda: len(children()) == 2)
+    workers = children()
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(Path(f"/proc/{worker}/exe").exists() for worker in workers))
+
+
 def test_a_plan_is_told_and_nothing_written(
     faces: dict[str, Path], tmp_path: Path, poolctl: Run
 ) -> None:
@@ -100,6 +133,21 @@ def test_a_plan_is_told_and_nothing_written(
     shown = poolctl(*words, "-o", study, "--dry-run")
     assert "would make and score" in shown.out
     assert not study.exists()
+
+
+def test_a_failed_step_is_code_5(
+    faces: dict[str, Path], quick: tuple[object, ...], tmp_path: Path, poolctl: Run
+) -> None:
+    text = faces["all"].read_text()
+    lone = faces["all"].with_name("lone.xml")
+    first = text.index("</image>") + len("</image>")
+    lone.write_text(text[:first] + text[text.rindex("</images>") :])
+    words = ("study", "landmarks", faces["all"], lone, "--test", faces["test"], *quick)
+    shown = poolctl(*words, "-o", tmp_path / "study", "--json")
+    assert (shown.code, shown.error["code"]) == (5, "study_incomplete")
+    assert "train P2: " in shown.error["message"]
+    assert "run it again" in shown.error["hint"]
+    assert (tmp_path / "study" / "table.csv").is_file()
 
 
 def test_mistakes_are_told_before_anything_is_done(

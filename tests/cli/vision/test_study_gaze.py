@@ -1,14 +1,15 @@
-"""``poolctl study gaze``: its results, and what it refuses."""
+"""``poolctl study gaze``: its results, interruptions, and what it refuses."""
 
 from __future__ import annotations
 
 import csv
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, start_process, wait_until
 
 # A network that is trained once on a few samples learns little: this is about the study.
 TINY = (
@@ -23,12 +24,24 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_a_study_has_its_tables_and_can_be_repeated(
+def test_an_interrupted_study_goes_on_and_can_be_repeated(
     tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = tmp_path / "study"
     words = ("study", "gaze", "--drawn", "--quick", *TINY, "--workers", 1)
-    assert poolctl(*words, "-o", study, "--json").data["runs"] == {"done": 13, "kept": 0}
+    process = start_process(*words, "-o", study)
+    wait_until(lambda: len(list((study / "runs").glob("*.json"))) >= 3)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Finished runs are kept; run the same command again" in told
+    assert "Traceback" not in told
+    assert not (study / "table.md").exists()
+    there = len(list((study / "runs").glob("*.json")))
+
+    data = poolctl(*words, "-o", study, "--json").data
+    assert data["runs"]["kept"] >= there
+    assert data["runs"]["kept"] + data["runs"]["done"] == 13
     lines = read(study / "methods.csv")
     assert [line["method"] for line in lines] == 2 * [
         "individual", "data-centre", "fedavg", "adaptive",
@@ -49,6 +62,23 @@ def test_a_study_has_its_tables_and_can_be_repeated(
     plan = poolctl(*repeat[1:], "--dry-run", "--json").data
     assert len(plan["runs"]) == 13
     assert {"drawn.frames=12", "passes=1"} < set(repeat)
+
+    # Only federated runs change with --secure, and their networks hardly do.
+    secure = poolctl(*words, "--secure", "-o", study, "--json").data["runs"]
+    assert secure == {"done": 6, "kept": 7}
+    for before, after in zip(lines, read(study / "methods.csv"), strict=True):
+        assert float(after["error_deg"]) == pytest.approx(float(before["error_deg"]), abs=0.01)
+
+
+def test_hostile_updates_are_combined_by_any_rule(tmp_path: Path, poolctl: Run) -> None:
+    rules = ("--set", "rules=fedavg,geometric-median", "--protocols", "hostile")
+    sizes = ("--set", "robust_sites=3", "--set", "hostile_sites=1", "--set", "robust_seeds=1")
+    words = ("study", "gaze", "--drawn", "--quick", *TINY, *rules, *sizes, "--workers", 1)
+    done = poolctl(*words, "-o", tmp_path / "study")
+    assert done.code == 0, done.err
+    lines = read(tmp_path / "study" / "hostile.csv")
+    assert {line["rule"] for line in lines} == {"fedavg", "geometric-median"}
+    assert len(lines) == 2 * 4
 
 
 def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:

@@ -86,6 +86,22 @@ def test_what_cannot_follow_is_said_before_training(
     assert not (tmp_path / "a.dat").exists()
 
 
+def test_training_replaces_only_what_the_same_training_made(
+    faces: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    model = tmp_path / "a.dat"
+    words = ("train", "ert", faces, "-o", model, *QUICK_ERT)
+    assert poolctl(*words).code == 0
+    made = model.read_bytes()
+    assert poolctl(*words, "-q").code == 0, "the same faces and settings"
+    refused = poolctl(*words, "--seed", 7, "--json")
+    assert (refused.code, refused.error["message"]) == (7, f"{model}: already exists")
+    assert model.read_bytes() == made
+    assert poolctl(*words, "--seed", 7, "--force").code == 0
+    model.write_bytes(b"something else")
+    assert poolctl(*words, "--seed", 7).code == 7, "not what the record is about"
+
+
 def test_a_dry_run_plans_a_detector_for_each_label(
     shared_data: Path, tmp_path: Path, poolctl: Run
 ) -> None:
@@ -109,3 +125,23 @@ def test_a_dry_run_plans_a_detector_for_each_label(
     assert planned["estimated_memory_bytes"] > 10**8
     assert not model.exists()
     assert poolctl(*words, "--upsample", 0, "--json").error["code"] == "training_data"
+
+
+def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    models = [tmp_path / "a.dat", tmp_path / "b.dat"]
+    for trees, model in zip((20, 40), models, strict=True):
+        words = ("train", "ert", faces, "-o", model, *QUICK_ERT[2:], "-q")
+        run = poolctl(*words, "--num-trees-per-cascade-level", trees)
+        assert run.out == f"{model}\n"
+    out = tmp_path / "report"
+    data = poolctl("evaluate", *models, faces, "--output", out, "--resamples", 50, "--json").data
+    assert {Path(file).name for file in data["files"]} == {
+        *("scores.json", "scores.csv", "scores.md", "cumulative_error.png"),
+        "landmark_error.csv",
+    }
+    again = poolctl("evaluate", *models, faces, "--workers", 1, "--resamples", 50, "--json").data
+    assert again["items"] == data["items"]
+    assert set(data["items"][0]["intervals"]) >= {"mean_error", "auc", "eye_error", "ear_error"}
+    none = poolctl("evaluate", models[0], faces, "--resamples", 0).out
+    assert "[" not in none
+    assert "EAR error" in none

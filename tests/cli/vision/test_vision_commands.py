@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from aggregators.formats import file_digest
 from tests.cli.conftest import Run, run_here
+from tests.conftest import PROJECT_ROOT
 
 QUICK_ERT = [
     *("--num-trees-per-cascade-level", "20"),
@@ -32,6 +37,16 @@ def landmarks(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained = run_here("train", "ert", faces, "-o", model, *QUICK_ERT, "-q")
     assert (trained.code, trained.out.strip()) == (0, str(model)), trained.err
     return model
+
+
+def test_what_is_wrong_with_a_data_set_is_code_5(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    broken = tmp_path / "broken.xml"
+    broken.write_text(faces.read_text())
+    shown = poolctl("dataset", "check", broken, "--json")
+    assert shown.code == 5
+    assert "broken.xml, line" in shown.error["message"]
+    broken.write_text("<dataset><images>")
+    assert poolctl("dataset", "check", broken, "--json").error["code"] == "annotation_file"
 
 
 def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) -> None:
@@ -71,6 +86,19 @@ def test_scores_of_several_models_and_what_is_kept(
     assert wrong.code == 6
 
 
+def test_a_model_scored_on_what_it_was_trained_on_is_said_to_be(
+    faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    model = tmp_path / "a.dat"
+    for end in ("", ".training.json"):
+        (tmp_path / f"a.dat{end}").write_bytes(landmarks.with_name(f"face.dat{end}").read_bytes())
+    shown = poolctl("evaluate", model, faces, "--save", "--json")
+    assert shown.data["items"][0]["training_images"] == 12
+    assert "all 12 images are those that a.dat was trained on" in shown.err
+    kept = json.loads((tmp_path / "a.dat.evaluation.json").read_text())
+    assert kept["training_images"] == 12
+
+
 def test_predicting_with_boxes_of_a_data_set_and_with_a_detector(
     faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run
 ) -> None:
@@ -102,3 +130,30 @@ def test_blinks_of_a_video(tmp_path: Path, landmarks: Path, poolctl: Run) -> Non
     assert file_digest(landmarks) in provenance
     video.write_bytes(b"no video at all")
     assert poolctl("blink", video, "--landmarks", landmarks, "--json").code == 5
+
+
+def test_progress_is_drawn_on_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "cli", "dataset", "synth", str(tmp_path / "f")]
+    environment = os.environ | {"TERM": "xterm"}
+    process = subprocess.Popen(
+        [*command, "--image-count", "6", "--json"],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=environment,
+    )
+    os.close(theirs)
+    drawn = b""
+    while True:
+        try:
+            chunk = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not chunk:
+            break
+        drawn += chunk
+    out, _ = process.communicate(timeout=120)
+    os.close(ours)
+    assert b"draw faces" in drawn
+    assert json.loads(out)["success"]

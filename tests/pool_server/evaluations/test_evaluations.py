@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import event, select
 
+from pool_server import evaluations
+from pool_server.app import open_parts
+from pool_server.database.records import SiteRecord
+from pool_server.http.identity import Caller
+from pool_server.wire.evaluations import MatrixQuery
 from tests.pool_server.model_files import detector_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
 
 HERE, THERE = "ab" * 32, "cd" * 32
 
@@ -33,6 +40,22 @@ def matrix(client: httpx.Client, **query: Any) -> dict[str, Any]:
 
 def cells(row: dict[str, Any]) -> list[tuple[str, str, float]]:
     return [(each["site"], each["dataset"], each["value"]) for each in row["cells"]]
+
+
+def test_who_measured_what(pool: PoolDriver) -> None:
+    home, other = pool.member("eval-a"), pool.member("eval-b")
+    version = upload(home, "eval-a/face")
+    posted = post(other, "eval-a/face", images=12, faces=13, split="test", protocol="strict")
+    assert posted.status_code == 201, posted.text
+    assert posted.json() | {"created_at": None, "evaluation_id": 0} == {
+        "evaluation_id": 0, "digest": version["digest"], "site": "eval-b", "dataset": "ward",
+        "dataset_digest": HERE, "split": "test", "protocol": "strict", "images": 12, "faces": 13,
+        "note": "", "scores": {"recall": {"value": 0.5, "low": 0.4, "high": 0.6}},
+        "created_at": None, "created_by": "eval-b/test-contributor",
+    }  # fmt: skip
+    assert post(home, f"sha256:{version['digest']}", 0.7).status_code == 201
+    items = home.get("/api/v1/models/eval-a/face/versions/1/evaluations").json()["items"]
+    assert [each["site"] for each in items] == ["eval-a", "eval-b"]
 
 
 def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
@@ -100,6 +123,41 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     assert [len(page["rows"]) for page in one_by_one] == [1, 1]
 
 
+def test_scores_of_what_one_may_not_see(pool: PoolDriver) -> None:
+    home, other = pool.member("eval-a"), pool.member("eval-b")
+    draft = upload(home, "eval-a/hidden", draft=True)
+    for model in ("eval-a/hidden@1", "eval-a/hidden"):
+        assert error_of(post(other, model)) == (404, "model_not_found")
+    assert error_of(post(other, f"sha256:{draft['digest']}")) == (404, "version_not_found")
+    assert post(home, "eval-a/hidden@1").status_code == 201
+    assert matrix(home, name="hidden")["rows"]
+    assert matrix(other, name="hidden")["rows"] == []
+
+
+def test_scores_of_a_private_copy_are_not_told_by_its_digest(pool: PoolDriver) -> None:
+    content = detector_bytes()
+    upload(pool.member("eval-p"), "eval-p/private", content, visibility="private")
+    assert post(pool.member("eval-p"), "eval-p/private").status_code == 201
+    other = pool.member("eval-q")
+    upload(other, "eval-q/same", content)
+    assert post(other, "eval-q/same", 0.9).status_code == 201
+    found = other.get("/api/v1/models/eval-q/same/versions/1/evaluations").json()["items"]
+    assert [each["site"] for each in found] == ["eval-q"]
+    [row] = matrix(other, name="same")["rows"]
+    assert cells(row) == [("eval-q", "ward", 0.9)]
+    card = other.get("/api/v1/models/eval-q/same/versions/1/card").text
+    assert "eval-p" not in card
+    kept = pool.member("eval-p").get("/api/v1/models/eval-p/private/versions/1/evaluations").json()
+    assert [each["site"] for each in kept["items"]] == ["eval-q", "eval-p"]
+
+
+def test_who_may_post(pool: PoolDriver) -> None:
+    upload(pool.member("eval-a"), "eval-a/open")
+    for_other = post(pool.member("eval-b"), "eval-a/open", site="eval-a")
+    assert error_of(for_other) == (403, "not_allowed")
+    assert post(pool.admin, "eval-a/open", site="eval-b").json()["site"] == "eval-b"
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -115,3 +173,32 @@ def test_scores_only(pool: PoolDriver, fields: dict[str, Any]) -> None:
     upload(pool.member("eval-a"), "eval-a/strict")
     refused = post(pool.member("eval-a"), "eval-a/strict", **fields)
     assert error_of(refused) == (422, "invalid_request")
+
+
+def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        home = pool.member("lab")
+        for number in range(4):
+            upload(home, f"lab/m{number}")
+            for protocol in ("a", "b"):
+                post(home, f"lab/m{number}", protocol=protocol)
+        parts = open_parts(pool.settings)
+        statements: list[str] = []
+        event.listen(
+            parts.database.engine,
+            "before_cursor_execute",
+            lambda _c, _cur, statement, *_rest: statements.append(statement),
+        )
+        counts = []
+        with parts.database.read() as session:
+            site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab")).one()
+            caller = Caller("t", "test", site.id, "lab", "viewer", None)
+            for limit in (1, 4):
+                statements.clear()
+                found = evaluations.matrix(
+                    caller, session, MatrixQuery(score="recall", limit=limit)
+                )
+                assert len(found.rows) == limit
+                counts.append(len(statements))
+        parts.database.close()
+    assert counts == [2, 2]

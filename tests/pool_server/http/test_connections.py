@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from pool_server.http.connections import Connections, raise_descriptor_limit
 from pool_server.http.traffic import MOST_FROM_ADDRESS
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
@@ -32,7 +34,7 @@ from tests.pool_server.pool_driver import (
 from tests.pool_server.server_process import child_of
 
 HALF_SENT = 1300
-SLOW_CHECKS = 12
+SLOW_CHECKS = 40
 TIMEOUT_S = 60.0
 MOST = 8
 HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: po"
@@ -146,3 +148,71 @@ async def exchange(address: tuple[str, int], sent: bytes, source: str) -> bytes:
     answer = await reader.readline()
     writer.close()
     return answer
+
+
+def test_where_connections_are_too_many_the_idlest_of_the_greediest_leaves() -> None:
+    async def run() -> None:
+        connections = Connections(MOST, stall_s=TIMEOUT_S)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    answer_after_body, http=connections.protocol, lifespan="off", log_config=None
+                )
+            )
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            address = listener.getsockname()
+            modest, modest_writer = await asyncio.open_connection(
+                *address, local_addr=("127.0.0.2", 0)
+            )
+            greedy = [await asyncio.open_connection(*address) for _ in range(MOST - 1)]
+            for _, writer in greedy:
+                writer.write(HALF_HEAD)
+            whole = b"GET / HTTP/1.1\r\nHost: pool\r\n\r\n"
+            for source in ("127.0.0.1", "127.0.0.3"):
+                assert b"204" in await exchange(address, whole, source)
+            assert await greedy[0][0].read() == b""
+            modest_writer.write(whole)
+            assert b"204" in await modest.readline()
+            for _, writer in (*greedy, (modest, modest_writer)):
+                writer.close()
+            server.should_exit = True
+            await serving
+
+    asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+
+
+def test_failures_to_accept_fill_no_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        pool_process(tmp_path / "pool", log) as (server, url, secret),
+        open_client(url, secret) as client,
+        ExitStack() as stack,
+    ):
+        assert client.get("/healthz").status_code == 200
+        limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        open_now = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (open_now, limits[1]))
+        for _ in range(10):
+            stack.enter_context(connected(url, HALF_HEAD))
+        end_s = time.monotonic() + TIMEOUT_S
+        while "no new connections" not in log.read_text():
+            assert time.monotonic() < end_s
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+        with connected(url, request("GET", "/healthz", secret)) as late, answer_on(late) as answer:
+            assert answer.status == 200
+        said = log.read_text()
+    assert said.count("no new connections") == 1
+    assert "out of system resource" not in said
+
+
+def test_the_limit_of_descriptors_is_raised() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 900), hard))
+    try:
+        raise_descriptor_limit()
+        raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert raised == min(hard, 65_536) or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool_server.errors import PoolError, StartError, StorageFailedError
+from pool_server.errors import ConflictError, PoolError, StartError, StorageFailedError
 from pool_server.http.error_responses import error_text, respond_to_pool_error
 
 
@@ -18,6 +18,11 @@ def test_statuses_and_codes_are_fit_for_programs(error: type[PoolError]) -> None
     assert error.code.replace("_", "").isalpha()
     assert error.code == error.code.lower()
     assert error_text(error).endswith(".")
+
+
+def test_an_error_may_have_a_code_of_its_own() -> None:
+    error = ConflictError("the site is there already", code="site_exists")
+    assert (error.status, error.code) == (409, "site_exists")
 
 
 @pytest.mark.parametrize("kind", [StorageFailedError, StartError])

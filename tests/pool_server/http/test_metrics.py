@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.pool_server.pool_driver import PoolDriver, announce, upload
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    pool_in_thread,
+    send_parts,
+    upload,
+)
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -41,3 +52,23 @@ def test_requests_are_counted_by_their_route(embedded_pool: PoolDriver) -> None:
     assert found[count] >= 2
     for name in ("metrics-site", "secret-name", pool.admin_secret):
         assert name not in answer.text
+
+
+def test_what_is_kept_and_refused(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+
+        def now(name: str, **labels: str) -> float:
+            found = samples(pool.admin.get("/metrics").text)
+            return found.get((name, tuple(sorted(labels.items()))), 0)
+
+        member, content = pool.member("kept"), network_bytes()
+        for name in ("once", "twice"):
+            upload(member, f"kept/{name}", content)
+        assert now("pool_stored_bytes") == len(content)
+        broken = announce(member, "kept/broken", b"x" * 100).json()
+        send_parts(member, broken, b"x" * 100)
+        assert complete(member, broken).status_code == 422
+        assert now("pool_uploads_refused_total", code="format_refused") == 1
+        assert now("pool_storage_up") == 1
+        shutil.rmtree(tmp_path / "storage" / "uploads")
+        assert (now("pool_storage_up"), now("pool_database_up")) == (0, 1)

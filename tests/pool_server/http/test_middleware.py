@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pool_server.http.middleware import MOST_MEMBERS, count_members
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
 JSON = {"Content-Type": "application/json"}
@@ -26,6 +27,14 @@ def test_every_answer_has_the_security_headers(pool: PoolDriver, path: str) -> N
     assert "access-control-allow-origin" not in headers
     assert "server" not in headers
     assert headers["x-request-id"]
+
+
+def test_the_client_may_name_its_request(pool: PoolDriver) -> None:
+    named = pool.admin.get("/api/v1/models/no/no", headers={"X-Request-ID": "mine-1"})
+    assert named.headers["x-request-id"] == "mine-1"
+    assert named.json()["error"]["request_id"] == "mine-1"
+    odd = pool.admin.get("/healthz", headers={"X-Request-ID": "a b\tc"})
+    assert odd.headers["x-request-id"] != "a b\tc"
 
 
 def test_a_body_over_the_limit_is_refused(pool: PoolDriver) -> None:
@@ -46,6 +55,16 @@ def test_who_does_not_say_who_it_is_sends_little(pool: PoolDriver) -> None:
     assert error_of(nobody.post(accept, json={"secret": "x"}))[0] != 413
 
 
+def test_unknown_names_are_counted_before_they_are_described(pool: PoolDriver) -> None:
+    body = {"name": "many", **{f"k{number}": 0 for number in range(150_000)}}
+    answer = pool.admin.post("/api/v1/sites", json=body)
+    assert error_of(answer) == (422, "invalid_request")
+    assert "more than 20,000 names" in answer.json()["error"]["message"]
+    assert count_members(b'{"a" \n: 1}' * MOST_MEMBERS + b'{"b\\\\": 2}') == MOST_MEMBERS + 1
+    text = json.dumps({"text": json.dumps(dict.fromkeys(map(str, range(30_000)), 0))})
+    assert count_members(text.encode()) == 1, "a text that is JSON is one value"
+
+
 def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None:
     answer = pool.admin.post("/api/v1/sites", json={"name": "NOT A NAME hunter2"})
     assert error_of(answer) == (422, "invalid_request")
@@ -57,6 +76,25 @@ def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None
         (400, "invalid_request"),
     }
     assert error_of(pool.admin.put("/api/v1/sites")) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    "half", [rb'"\ud800"', rb'"\uD83D\u0041"', rb'"\\\udc00"', b'"\xed\xa0\x80"']
+)
+def test_text_that_is_not_unicode_is_refused_wherever_it_is(pool: PoolDriver, half: bytes) -> None:
+    for start, end in (
+        (b'{"name":', b"}"),
+        (b'{"recipe":{"options":[', b"]}}"),
+        (b'{"labels":{', b":1}}"),
+    ):
+        refused = pool.admin.post("/api/v1/uploads", content=start + half + end, headers=JSON)
+        assert error_of(refused) == (422, "invalid_request")
+        assert "not Unicode" in refused.json()["error"]["message"]
+    for whole in (rb'{"name":"\ud83d\ude00"}', rb'{"name":"\\ud800"}'):
+        read = pool.admin.post("/api/v1/sites", content=whole, headers=JSON)
+        assert "body.name" in read.json()["error"]["message"]
+    wide = pool.admin.post("/api/v1/sites", content='{"name":"x"}'.encode("utf-16"), headers=JSON)
+    assert error_of(wide) == (422, "invalid_request")
 
 
 def test_one_line_for_each_request_and_never_a_token(

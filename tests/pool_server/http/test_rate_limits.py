@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from pydantic import ValidationError
+
+from pool_server.errors import TooManyRequestsError
+from pool_server.http.rate_limits import MOST_KEYS, RateLimiter, rate_limit_key
+from pool_server.settings import PoolSettings
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread
 
 
@@ -13,6 +19,50 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+def wait_of(limiter: RateLimiter, key: str) -> int:
+    """Take one try; return the seconds to wait, 0 where there was one."""
+    try:
+        limiter.take(key, "tries")
+    except TooManyRequestsError as error:
+        return int(error.details["retry_after_s"])
+    return 0
+
+
+def test_an_empty_bucket_fills_up_within_a_minute() -> None:
+    clock = Clock()
+    limiter = RateLimiter(6, clock)
+    assert [wait_of(limiter, "a") for _ in range(8)] == [0] * 6 + [10, 10]
+    assert wait_of(limiter, "b") == 0, "everybody has a bucket of her own"
+    clock.now_s += 9.5
+    assert wait_of(limiter, "a") == 1
+    clock.now_s += 0.5
+    assert [wait_of(limiter, "a") for _ in range(2)] == [0, 10]
+    clock.now_s += 3600
+    assert [wait_of(limiter, "a") for _ in range(7)] == [0] * 6 + [10]
+
+
+def test_buckets_are_forgotten_when_there_are_too_many() -> None:
+    limiter = RateLimiter(1, Clock())
+    assert [wait_of(limiter, "first") > 0 for _ in range(2)] == [False, True]
+    for number in range(MOST_KEYS):
+        limiter.take(str(number), "tries")
+    assert wait_of(limiter, "first") == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "key"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("unix", "unix"),
+    ],
+)
+def test_an_address_counts_with_its_network(address: str, key: str) -> None:
+    assert rate_limit_key(address) == key
 
 
 def test_who_guesses_tokens_has_to_wait_and_others_need_not(tmp_path: Path) -> None:
@@ -53,6 +103,11 @@ def audited_address(pool: PoolDriver, forwarded: str, site: str) -> str:
     return str(entries[0]["address"])
 
 
+def test_nobody_says_where_they_come_from(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        assert audited_address(pool, "192.0.2.7", "lab") == "127.0.0.1"
+
+
 def test_a_trusted_proxy_says_where_a_request_comes_from(tmp_path: Path) -> None:
     with pool_in_thread(
         tmp_path, tries_per_minute=1, trusted_proxies="127.0.0.1, 10.0.0.0/8"
@@ -67,3 +122,9 @@ def test_a_trusted_proxy_says_where_a_request_comes_from(tmp_path: Path) -> None
             for address in ("192.0.2.7", "192.0.2.7", "192.0.2.8")
         ]
         assert statuses == [401, 429, 401]
+
+
+@pytest.mark.parametrize("text", ["*", "10.0.0.1/8"])
+def test_proxies_that_are_none(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValidationError, match="not an address or network"):
+        PoolSettings(data_folder=tmp_path, trusted_proxies=text)

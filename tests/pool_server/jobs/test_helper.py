@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pool_server.errors import FormatRefusedError
-from pool_server.jobs.limited import HELPER, Limits, run_limited
+from pool_server.jobs.limited import HELPER, Limits, helper_environment, run_limited
 from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import detector_bytes
 
@@ -49,6 +51,34 @@ def test_many_threads_at_once_each_get_their_own_answer(tmp_path: Path, model_fi
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(look, range(16))) == [False, True] * 8
+
+
+def test_a_server_with_many_files_open_checks_as_well(model_file: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip(f"only {hard} files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    HELPER.close()
+    try:
+        with ExitStack() as stack:
+            for _ in range(1100):
+                stack.enter_context(Path(os.devnull).open("rb"))
+            assert check(model_file)["accepted"]
+    finally:
+        HELPER.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_program_that_is_not_on_the_list_is_not_run(model_file: Path) -> None:
+    with pytest.raises(FormatRefusedError, match="reading it failed"):
+        check(model_file, module="antigravity")
+
+
+def test_a_failure_ends_the_child_alone(model_file: Path, tmp_path: Path) -> None:
+    before = helper_of(model_file)
+    with pytest.raises(FormatRefusedError, match="failed"):
+        check(tmp_path / "missing")
+    assert helper_of(model_file) == before
 
 
 def test_a_killed_helper_is_started_again(model_file: Path) -> None:
@@ -105,3 +135,9 @@ time.sleep(60)
     while Path(f"/proc/{helper}").exists():
         assert time.monotonic() < end, "the helper outlives its server"
         time.sleep(0.05)
+
+
+def test_the_environment_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_TOKEN", "pool_secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert not {"POOL_TOKEN", "AWS_SECRET_ACCESS_KEY"} & set(helper_environment())

@@ -21,6 +21,7 @@ from tests.pool_server.merges.merge_driver import (
     recipe_of,
     wait_for,
 )
+from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
     error_of,
@@ -83,6 +84,17 @@ def test_the_pool_makes_the_same_bytes_as_a_site(
     assert again["version"] == job["version"] == "pool://merges/merged@1"
 
 
+def test_a_promise_that_does_not_hold_publishes_nothing(
+    member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    promised = {"digest": "0" * 64, "format": "dlib-shape-predictor"}
+    asked = ask(member, recipe_of(list(sub_models), output=promised), name="promised")
+    job = wait_for(member, asked.json()["merge_id"], OVER)
+    assert job["state"] == "failed"
+    assert "the recipe promises " + "0" * 64 in job["refusal"]["message"]
+    assert member.get("/api/v1/models/merges/promised").status_code == 404
+
+
 @pytest.mark.both_shapes
 def test_the_fit_of_models_comes_with_their_descriptions(
     member: httpx.Client, sub_models: list[dict[str, Any]]
@@ -103,6 +115,20 @@ def test_the_fit_of_models_comes_with_their_descriptions(
     assert ask_fit(one, f"sha256:{sub_models[1]['digest']}").status_code == 422
 
 
+def test_models_that_do_not_fit_are_named(
+    member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    other = upload(member, "merges/seven-parts", landmark_bytes(9, parts=7))
+    refused = ask(member, recipe_of([sub_models[0], other]), name="unlike")
+    assert error_of(refused) == (422, "merge_refused")
+    error = refused.json()["error"]
+    assert error["details"]["fields"] == ["parts"]
+    assert "merges/face-1@1 and pool://merges/seven-parts@1: parts 5 and 7" in error["message"]
+    network = upload(member, "merges/network", network_bytes())
+    refused = ask(member, recipe_of([sub_models[0], network]), name="unlike")
+    assert refused.json()["error"]["details"]["fields"] == ["kind"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -121,6 +147,56 @@ def test_what_cannot_be_merged_is_refused_at_once(
     assert words in answer.json()["error"]["message"]
 
 
+def test_a_format_that_the_method_does_not_make(
+    member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    answer = ask(member, recipe_of(list(sub_models)), format="safetensors")
+    assert error_of(answer) == (422, "merge_refused")
+
+
+def test_a_model_that_one_may_not_merge(pool: PoolDriver, member: httpx.Client) -> None:
+    owner = pool.member("merges-owner")
+    theirs = upload(owner, "merges-owner/face", landmark_bytes(30))
+    path = "/api/v1/models/merges-owner/face/sharing"
+    seen = {"visibility": "consortium", "rights": ["download"]}
+    assert owner.put(path, json=seen).status_code == 200
+    answer = ask(member, recipe_of([theirs]))
+    assert error_of(answer) == (422, "merge_refused")
+    assert "merges-owner" in answer.json()["error"]["message"]
+    assert owner.put(path, json={"visibility": "private"}).status_code == 200
+    answer = ask(member, recipe_of([theirs]))
+    assert "is not in the pool" in answer.json()["error"]["message"]
+
+
+def test_a_merge_that_terms_forbid_is_not_begun(member: httpx.Client) -> None:
+    inputs = [
+        upload(
+            member, f"merges/for-{disease}", landmark_bytes(seed),
+            terms=[{"code": "DUO:0000007", "detail": disease}],
+        )
+        for seed, disease in ((40, "ataxia"), (41, "autism"))
+    ]  # fmt: skip
+    assert error_of(ask(member, recipe_of(inputs))) == (409, "terms_forbid")
+
+
+def test_merges_are_seen_by_their_site_alone(
+    pool: PoolDriver, member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    asked = [ask(member, recipe_of(list(sub_models))).json()["merge_id"] for _ in range(2)]
+    merge_id = asked[-1]
+    foreign = pool.member("merges-foreign")
+    for method, path in (("GET", merge_id), ("POST", f"{merge_id}/cancel")):
+        answer = foreign.request(method, f"/api/v1/merges/{path}")
+        assert error_of(answer) == (404, "merge_not_found")
+    assert foreign.get("/api/v1/merges").json()["items"] == []
+    listed = member.get("/api/v1/merges", params={"limit": 1}).json()
+    assert listed["items"][0]["merge_id"] == merge_id
+    older = member.get("/api/v1/merges", params={"cursor": listed["next_cursor"]}).json()
+    assert merge_id not in {each["merge_id"] for each in older["items"]}
+    # A foreign site cannot have the pool write into this one either.
+    assert ask(foreign, recipe_of(list(sub_models))).status_code == 403
+
+
 def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path, poll_interval_s=1000.0, max_open_merges_per_site=1) as pool:
         member = pool.member("merges")
@@ -132,6 +208,41 @@ def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path:
         cancelled = member.post(f"/api/v1/merges/{job['merge_id']}/cancel").json()
         assert cancelled["state"] == "cancelled"
         assert cancelled["ended_at"] is not None
+
+
+def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, poll_interval_s=0.05) as pool:
+        member = pool.member("merges")
+        version = upload(member, "merges/face", landmark_bytes(1))
+        helper = helper_of(os.getpid())
+        os.kill(helper, signal.SIGSTOP)
+        try:
+            job = ask(member, recipe_of([version])).json()
+            wait_for(member, job["merge_id"], {"running"})
+            running = member.post(f"/api/v1/merges/{job['merge_id']}/cancel").json()
+            assert running["state"] == "running"
+            assert wait_for(member, job["merge_id"], OVER)["state"] == "cancelled"
+        finally:
+            os.kill(helper, signal.SIGCONT)
+        assert member.get("/api/v1/models/merges/merged").status_code == 404
+
+
+def test_a_merge_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, poll_interval_s=0.05, merge_time_s=0.001) as pool:
+        member = pool.member("merges")
+        version = upload(member, "merges/face", landmark_bytes(1))
+        job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)
+        assert job["state"] == "failed"
+        assert "took longer than the 0.001 s" in job["refusal"]["message"]
+
+
+def test_central_merges_can_be_switched_off(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, central_merges=False) as pool:
+        member = pool.member("merges")
+        content = network_bytes()
+        version = upload(member, "merges/gaze", content)
+        assert sha256(content) == version["digest"]
+        assert error_of(ask(member, recipe_of([version]))) == (422, "merge_refused")
 
 
 def test_a_killed_server_leaves_the_merge_to_the_next(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
-from tests.pool_server.pool_driver import error_of
+from tests.pool_server.pool_driver import error_of, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
     base_model,
@@ -68,6 +68,20 @@ def test_a_merge_is_a_draft_until_its_site_has_signed_it(
         assert answer.status_code == 200, answer.text
         assert member.post(f"{MERGED}/publish").json()["state"] == "available"
         assert other.get(MERGED).json()["signed_by"]["key_id"] == KEY.public.key_id
+
+
+def test_a_site_merges_its_own_drafts_on(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path, poll_interval_s=0.05) as pool:
+        member = pool.member("drafts")
+        inputs = [
+            upload(member, f"drafts/face-{seed}", landmark_bytes(seed), draft=draft)
+            for seed, draft in ((1, True), (4, False))
+        ]
+        asked = ask(member, recipe_of(inputs), site="drafts")
+        assert wait_for(member, asked.json()["merge_id"], OVER)["state"] == "finished"
+        answer = ask(pool.member("other"), recipe_of(inputs), site="other")
+        assert error_of(answer) == (422, "merge_refused")
+        assert "is not in the pool" in answer.json()["error"]["message"], "nor that it is there"
 
 
 def test_the_result_of_a_round_is_signed_by_its_site_afterwards(

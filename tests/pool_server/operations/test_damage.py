@@ -6,13 +6,18 @@ And what only seems so, because the pool goes on serving.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import Pool, open_pool_offline
+from pool_server.operations.backup import MANIFEST, check_snapshot, list_snapshots, make_backup
+from pool_server.operations.checking import Problem, check_pool
+from pool_server.operations.maintenance import Pool, collect_garbage, open_pool_offline
+from pool_server.operations.restore import restore_snapshot
+from pool_server.settings import PoolSettings
 from pool_server.storage import LocalStorage
 from pool_server.storage.s3 import S3Storage
 from tests.pool_server.conftest import OpenPool
@@ -53,8 +58,49 @@ def overwrite(pool: Pool, digest: str, content: bytes | None) -> None:
         storage.bucket.write(key, content)
 
 
+def remove_as_told(pool: Pool, problem: Problem) -> None:
+    """Remove what the words about a damaged file say."""
+    storage = pool.storage
+    if isinstance(storage, LocalStorage):
+        [path] = re.findall(r"remove the file (\S+),", problem.text)
+        Path(path).unlink()
+        return
+    assert isinstance(storage, S3Storage)
+    [key] = re.findall(r"remove the object (\S+) in the bucket", problem.text)
+    storage.bucket.delete(key)
+
+
 def kinds(problems: Any) -> list[tuple[str, str]]:
     return [(each.kind, each.subject) for each in problems]
+
+
+def test_what_comes_and_goes_meanwhile_is_no_damage(
+    driver: PoolDriver, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = driver.member("lab")
+    upload(member, "lab/first")
+    listing, asking = pool.storage.published_digests, pool.storage.has_content
+    passing = upload(member, "lab/passing")["digest"]
+    came: list[str] = []
+
+    def list_slowly() -> Iterator[str]:
+        found = list(listing())
+        came.append(upload(member, "lab/came")["digest"])
+        return iter(found)
+
+    def ask_late(digest: str) -> bool:
+        if asking(passing):
+            assert member.delete(f"{API}/models/lab/passing/versions/1").is_success
+            collect_garbage(pool, remove=True)
+        return asking(digest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pool.storage, "published_digests", list_slowly)
+        patched.setattr(pool.storage, "has_content", ask_late)
+        found = check_pool(pool)
+    assert kinds(found.problems) == []
+    assert asking(came[0])
+    assert not asking(passing)
 
 
 @pytest.mark.both_shapes
@@ -81,3 +127,35 @@ def test_a_lost_file_comes_back_when_its_site_uploads_it_again(
     assert member.get(f"{API}/models/lab/lost/versions/1/content").content == content
     assert announce(member, "lab/lost", content).json()["state"] == "complete"
     assert check_pool(pool).problems == ()
+
+
+def test_a_damaged_file_stops_no_backup_and_comes_back(
+    driver: PoolDriver, pool: Pool, tmp_path: Path
+) -> None:
+    member, content = driver.member("lab"), network_bytes(500, seed=4)
+    upload(member, "lab/damaged", content)
+    whole = upload(member, "lab/whole")["digest"]
+    overwrite(pool, sha256(content), content[:-1] + b"!")
+    made = make_backup(pool, tmp_path / "backup")
+    [kept] = list_snapshots(tmp_path / "backup")
+    assert (kept.folder / MANIFEST).is_file()
+    assert kept.missing == (sha256(content),)
+    assert kept == made.snapshot
+    [told] = check_snapshot(kept)
+    assert sha256(content) in told
+    assert not list((tmp_path / "backup" / "blobs").glob("*/*.tmp"))
+    target = PoolSettings(data_folder=tmp_path / "target", port=0)
+    target.data_folder.mkdir()
+    assert restore_snapshot(target, kept).files == len(kept.files) - 1
+    with open_pool_offline(target) as restored:
+        assert restored.storage.has_content(whole)
+        assert kinds(check_pool(restored).problems) == [("file-missing", "lab/damaged@1")]
+
+    [problem] = check_pool(pool).problems
+    assert (problem.kind, problem.subject) == ("file-damaged", "lab/damaged@1")
+    assert announce(member, "lab/damaged", content).json()["state"] == "complete", "it is there"
+    remove_as_told(pool, problem)
+    assert upload(member, "lab/damaged", content)["version"] == 1
+    assert member.get(f"{API}/models/lab/damaged/versions/1/content").content == content
+    assert check_pool(pool).is_sound
+    assert make_backup(pool, tmp_path / "backup").snapshot.missing == ()

@@ -8,8 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select, text
 
 from aggregators.formats import encode_model
+from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.errors import BackupUnusableError, StartError
 from pool_server.operations.backup import (
     alone_in,
@@ -37,6 +39,9 @@ from tests.pool_server.pool_driver import (
 )
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
+
+# Where the database and the storage matter.
+pytestmark = pytest.mark.both_shapes
 
 CONTENT = network_bytes(50_000, seed=7)  # several parts
 API = "/api/v1"
@@ -108,7 +113,6 @@ def other_shape(filled: PoolDriver, request: pytest.FixtureRequest, tmp_path: Pa
     )
 
 
-@pytest.mark.both_shapes
 def test_a_pool_moves_to_the_other_shape(
     filled: PoolDriver, other_shape: PoolSettings, tmp_path: Path
 ) -> None:
@@ -226,6 +230,42 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
         check = check_pool(pool)
     assert check.is_sound
     assert check.problems == ()
+
+
+def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
+    member = filled.member("ops-a")
+    for name in ("unlisted", "renamed", "lost"):
+        upload(member, f"ops-a/{name}", labels={"population": "infant", "camera": name})
+    wrong = {
+        "unlisted": "DELETE FROM search_entries WHERE version_id = :version",
+        "renamed": "UPDATE search_entries SET sort_name = 'zzz', words = 'other words' "
+        "WHERE version_id = :version",
+        "lost": "UPDATE search_entries SET facets = '', terms = "
+        + ("'{}'" if filled.settings.uses_postgresql else "' '")
+        + " WHERE version_id = :version",
+    }
+    query = {"site": "ops-a", "text": "infant", "label": "population=infant"}
+    before = member.get(f"{API}/models", params=query).json()["items"]
+    with open_pool_offline(filled.settings) as pool:
+        assert check_pool(pool).problems == (), "triggers keep what is found"
+        with pool.database.write() as session:
+            found = session.execute(
+                select(ModelRecord.name, ModelVersionRecord.id)
+                .join(ModelVersionRecord, ModelVersionRecord.model_id == ModelRecord.id)
+                .where(ModelRecord.name.in_(wrong))
+            )
+            for name, version in found.all():
+                session.execute(text(wrong[name]), {"version": version})
+        assert len(member.get(f"{API}/models", params=query).json()["items"]) == len(before) - 3
+        check = check_pool(pool, read_files=False)
+        assert check.is_sound
+        assert [(each.kind, each.subject) for each in check.problems] == [("search", "3 versions")]
+        assert check_pool(pool).problems == ()
+    assert member.get(f"{API}/models", params=query).json()["items"] == before
+    hidden = member.put(f"{API}/models/ops-a/lost/sharing", json={"visibility": "private"})
+    assert hidden.is_success, "and what changes is followed again"
+    seen = filled.member("ops-b").get(f"{API}/models", params=query).json()["items"]
+    assert len(seen) == len(before) - 1
 
 
 def test_checking_finds_what_is_missing_or_left_over(filled: PoolDriver) -> None:

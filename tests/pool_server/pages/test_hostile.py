@@ -100,6 +100,19 @@ def test_words_of_others_are_shown_as_they_are(pool: PoolDriver) -> None:
         assert page.headers["x-content-type-options"] == "nosniff"
 
 
+def test_files_are_never_shown_as_pages(pool: PoolDriver) -> None:
+    browser = member_browser(pool, "hostile-files")
+    version = upload(pool.member("hostile-files"), "hostile-files/net", network_bytes())
+    file = browser.get("/models/hostile-files/net/download")
+    assert file.headers["content-disposition"].startswith("attachment")
+    card = browser.get("/models/hostile-files/net/card.md")
+    assert card.headers["content-disposition"].startswith("attachment")
+    picture = browser.get(f"/pictures/{version['digest']}/thumb")
+    assert picture.headers["content-type"] == "image/svg+xml"
+    assert picture.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert picture.headers["x-content-type-options"] == "nosniff"
+
+
 @pytest.mark.parametrize(
     ("given", "led_to"),
     [

@@ -140,6 +140,18 @@ def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     assert admin.inner_text("#secret").startswith("pool_")
 
 
+def test_back_keeps_the_filters(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "viewer"))
+    page.goto("/models")
+    page.click(".facets >> text=Detector")
+    page.click("h2 >> text=web-a/face")
+    page.go_back()
+    assert "kind=hog-svm" in page.url
+    assert page.inner_text(".chips").count("Kind: Detector") == 1
+    page.click("text=This page as JSON")
+    assert "pool://web-a/face@1" in page.inner_text("body")
+
+
 def test_an_upload_by_drop_goes_on_where_it_was_broken_off(
     filled: PoolDriver, open_page: Open, tmp_path: Path
 ) -> None:
@@ -243,6 +255,11 @@ def test_a_round_is_seen_through(filled: PoolDriver, open_page: Open) -> None:
     assert page.inner_text("h1").startswith("web-b/refined")
 
 
+def test_a_viewer_sees_no_admin_pages(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "viewer"))
+    assert page.locator("nav[aria-label=Main] a").all_inner_texts()[-1] == "Upload"
+
+
 def tab_to(page: Any, wanted: str, most: int = 90) -> None:
     """Press Tab until what has the focus fits a selector, and see that the focus is visible."""
     for _ in range(most):
@@ -315,7 +332,7 @@ RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa", 
         ),
     ],
 )
-def test_axe_finds_nothing_serious_and_no_page_is_wider_than_the_screen(
+def test_axe_finds_nothing_serious(
     filled: PoolDriver, open_page: Open, theme: str, width: int, places: tuple[str, ...]
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
@@ -325,10 +342,18 @@ def test_axe_finds_nothing_serious_and_no_page_is_wider_than_the_screen(
     problems = []
     for place in places:
         page.goto(place)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
         problems += [
             (place, each["id"], [node["html"][:120] for node in each["nodes"][:3]])
             for each in Axe().run(page, options=RULES).response["violations"]
             if each["impact"] in {"serious", "critical"}
         ]
     assert problems == []
+
+
+def test_no_page_is_wider_than_the_screen(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "admin"))
+    for place in PLACES:
+        page.goto(place)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (place, width)

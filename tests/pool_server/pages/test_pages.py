@@ -50,6 +50,12 @@ def test_a_page_is_whole_and_names_no_other_host(pool: PoolDriver, path: str) ->
     assert "unsafe-" not in answer.headers["content-security-policy"]
 
 
+def test_the_first_page_says_what_to_type_next(pool: PoolDriver) -> None:
+    text = pool.client(None).get("/").text
+    assert f"poolctl auth login {pool.url}" in text
+    assert "poolctl upload" in text
+
+
 def test_the_reference_has_every_operation(pool: PoolDriver) -> None:
     anyone = pool.client(None)
     text = anyone.get("/docs").text
@@ -57,6 +63,24 @@ def test_the_reference_has_every_operation(pool: PoolDriver) -> None:
     assert len(re.findall("<details>", text)) == sum(len(methods) for methods in paths.values())
     for path in paths:
         assert path in text
+
+
+def test_a_strange_host_header_writes_no_html(pool: PoolDriver) -> None:
+    answer = pool.client(None).get("/", headers={"Host": "a<b>c"})
+    assert "<b>c" not in answer.text
+
+
+def test_health_and_readiness(pool: PoolDriver) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert pool.client(None).get(path).json() == {"status": "ok"}
+
+
+def test_the_reference_shows_no_marks_of_markdown(pool: PoolDriver) -> None:
+    page = re.sub(
+        "<(pre|code)>.*?</(pre|code)>", "", pool.client(None).get("/docs").text, flags=re.S
+    )
+    assert "<em>operations</em>" in page
+    assert re.findall(r"`|\*\w", page) == []
 
 
 def luminance(colour: str) -> float:

@@ -161,6 +161,12 @@ def test_every_refusal_is_a_page(browsers: dict[str, Browser]) -> None:
     assert viewer.get("/api/v1/nothing", headers=shown).json()["error"]["code"] == "no_such_route"
 
 
+def test_lists_leave_out_what_is_not_for_the_visitor(browsers: dict[str, Browser]) -> None:
+    assert "pages-a/<" not in browsers["foreign"].get("/models?site=pages-a&name=own").text
+    assert 'value="pages-a/own@1"' in browsers["viewer"].get("/models?name=own").text
+    assert 'value="pages-a/own@1"' not in browsers["foreign"].get("/models?name=own").text
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -182,3 +188,22 @@ def test_a_foreign_contributor_changes_nothing(
     answer = browsers["foreign"].post(path.format(**places), fields, form_on="/account")
     assert answer.status_code in {403, 404} or 'role="alert"' in answer.text
     assert browsers["viewer"].get("/models/pages-a/shared@1").status_code == 200
+
+
+def test_only_admins_have_the_entry(browsers: dict[str, Browser]) -> None:
+    assert 'href="/admin"' not in browsers["viewer"].get("/models").text
+    assert 'href="/admin"' in browsers["curator"].get("/models").text
+
+
+def test_a_token_with_scopes_opens_no_more_than_they_say(
+    pool: PoolDriver, places: dict[str, str]
+) -> None:
+    made = pool.admin.post(
+        "/api/v1/tokens",
+        json={"site": SITE, "name": "narrow", "role": "admin", "scopes": ["models:read"]},
+    ).json()
+    browser = Browser(pool).log_in(made["secret"])
+    assert browser.get("/models").status_code == 200
+    assert browser.get("/").status_code == 200
+    for path in ("/rounds", "/merges", "/admin/tokens", f"/models/{SITE}/own/withdraw"):
+        assert browser.get(path).status_code == 403, path

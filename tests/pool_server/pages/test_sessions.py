@@ -36,6 +36,21 @@ def test_the_cookie_is_for_pages_and_the_token_for_the_api(pool: PoolDriver) -> 
     assert Browser(pool).get("/account", headers=token).status_code == 303
 
 
+def test_a_wrong_token_is_refused_in_words(pool: PoolDriver) -> None:
+    answer = Browser(pool).post("/login", {"token": "pool_wrong"})
+    assert answer.status_code == 401
+    assert "does not know this token" in answer.text
+    assert "pool_wrong" not in answer.text
+
+
+def test_a_feed_token_does_not_log_in(pool: PoolDriver) -> None:
+    pool.secret("feeds", "admin")
+    made = pool.admin.post(
+        "/api/v1/tokens", json={"site": "feeds", "name": "reader", "kind": "feed"}
+    )
+    assert Browser(pool).post("/login", {"token": made.json()["secret"]}).status_code == 401
+
+
 def test_revoking_the_token_ends_the_session_at_once(pool: PoolDriver) -> None:
     pool.secret("revoked", "viewer")
     made = pool.admin.post("/api/v1/tokens", json={"site": "revoked", "name": "gone"}).json()
@@ -77,6 +92,15 @@ def test_a_session_ends_when_idle_and_after_half_a_day(
     database.close()
     assert browser.get("/account").status_code == 303
     assert "your session has ended" in browser.get("/login").text
+
+
+def test_logging_out_ends_it_for_whoever_has_the_cookie(pool: PoolDriver) -> None:
+    browser, copy = member_browser(pool, "leaves"), Browser(pool)
+    assert browser.cookie is not None
+    copy.client.cookies.set("pool", browser.cookie)
+    assert copy.get("/account").status_code == 200
+    assert browser.post("/logout").status_code == 303
+    assert copy.get("/account").status_code == 303
 
 
 def test_one_person_logs_out_everywhere_and_nobody_else(pool: PoolDriver) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +96,16 @@ def test_a_page_asks_the_database_little_whatever_its_rows(
     assert len(found) <= MOST_STATEMENTS[path], "\n\n".join(found)
 
 
+def test_pages_weigh_little(visited: tuple[PoolDriver, Browser]) -> None:
+    _, browser = visited
+    limits = {"/models": 12_000, "/models/weigh/m1": 12_000, "/upload": 12_000, "/account": 6_000}
+    for path, most in limits.items():
+        with browser.client.stream("GET", path) as answer:
+            assert answer.headers["content-encoding"] == "gzip"
+            sent = sum(len(each) for each in answer.iter_raw())
+        assert sent < most, path
+
+
 def test_a_first_visit_weighs_less_than_150_kb(visited: tuple[PoolDriver, Browser]) -> None:
     """All that a browser loads for the catalogue: the page, its files, and every picture."""
     _, browser = visited
@@ -119,3 +130,8 @@ def test_style_and_script_are_fetched_once(visited: tuple[PoolDriver, Browser]) 
             assert sum(len(each) for each in answer.iter_raw()) < bytes_at_most
         digest = address.split("/")[2]
         assert browser.get(address.replace(digest, "0" * 16)).status_code == 404
+
+
+def test_the_sheet_is_kept_beside_the_templates() -> None:
+    folder = Path(__file__).parents[3] / "pool_server" / "pages" / "static"
+    assert {each.name for each in folder.iterdir()} >= {"pool.css", "pool.js", "sha256.js"}

@@ -239,6 +239,10 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
     return query, [group for group in groups if sometimes(6, group)]
 
 
+def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Found]:
+    return Finder(session).find(plan_search(caller, query, limit=query.limit))
+
+
 def go_on(query: ModelQuery, page: list[Found]) -> ModelQuery:
     """Return the query for the next page, with a cursor as clients send it."""
     end = Position(page[-1].key, page[-1].version_id)
@@ -385,3 +389,23 @@ def _add_beside(session: Session, old: ModelVersionRecord, number: int, **fields
         **fields,
     )
     session.add(version)
+
+
+def test_pages_have_no_gaps_while_versions_are_added(database: Database) -> None:
+    for sort in ("-created", "name", "metric.mean_error"):
+        query = ModelQuery(sort=sort, limit=20)
+        with database.read() as session:
+            before = expected_ids(session, CALLERS[0], query, [])
+        seen: list[int] = []
+        while True:
+            with database.read() as session:
+                page = first_of(session, CALLERS[0], query)
+            seen += [each.version_id for each in page]
+            if len(page) < query.limit:
+                break
+            query = go_on(query, page)
+            with database.write() as session:
+                old = session.get_one(ModelVersionRecord, 2)
+                _add_beside(session, old, len(seen) + len(sort) * 1000 + 5000)
+        assert [each for each in seen if each in set(before)] == before
+        assert len(seen) == len(set(seen))

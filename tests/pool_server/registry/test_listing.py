@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event, select
 
+from pool_server.app import open_parts
+from pool_server.database.records import SiteRecord
+from pool_server.http.identity import Caller
+from pool_server.registry.endpoints import list_models
+from pool_server.wire.models import ModelQuery
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
@@ -80,6 +88,13 @@ def test_filters(shelf: PoolDriver, query: dict[str, Any], expected: list[str]) 
     assert found(shelf, **query) == expected
 
 
+def test_mergeable_with_a_digest(shelf: PoolDriver) -> None:
+    version = shelf.admin.get("/api/v1/models/lab-a/faces/versions/1").json()
+    assert found(shelf, mergeable_with=f"sha256:{version['digest']}") == ["lab_b/faces@1"]
+    unknown = shelf.admin.get("/api/v1/models", params={"mergeable_with": "sha256:" + "0" * 64})
+    assert error_of(unknown) == (404, "version_not_found")
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -125,3 +140,91 @@ def test_orders(shelf: PoolDriver, sort: str, expected: list[str]) -> None:
         collected += [f"{each['site']}/{each['name']}@{each['version']}" for each in page["items"]]
         query["cursor"] = page["next_cursor"]
     assert collected == expected
+
+
+def test_a_cursor_is_of_one_order(shelf: PoolDriver) -> None:
+    first = shelf.admin.get("/api/v1/models", params={"limit": 1}).json()
+    query = {"limit": 1, "sort": "name", "cursor": first["next_cursor"]}
+    assert error_of(shelf.admin.get("/api/v1/models", params=query)) == (422, "invalid_query")
+
+
+def facets(pool: PoolDriver, **query: Any) -> dict[str, Any]:
+    answer = pool.admin.get("/api/v1/models/facets", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_facets_count_what_a_listing_has(shelf: PoolDriver) -> None:
+    assert facets(shelf) == {
+        "counted": 5,
+        "complete": True,
+        "kinds": [{"value": "hog-svm", "count": 3}, {"value": "network", "count": 2}],
+        "sites": [{"value": "lab_b", "count": 3}, {"value": "lab-a", "count": 2}],
+        "states": [{"value": "available", "count": 5}],
+        "labels": {
+            "population": [{"value": "adult", "count": 2}, {"value": "infant", "count": 2}],
+            "camera": [{"value": "100%_dark", "count": 1}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"label": "population=infant"}, {"mergeable_with": "lab-a/faces@1"}, {"latest": "true"}],
+    ids=str,
+)
+def test_facets_are_narrowed_like_the_listing(shelf: PoolDriver, query: dict[str, Any]) -> None:
+    listed = shelf.admin.get("/api/v1/models", params=query).json()["items"]
+    counted = facets(shelf, **query)
+    assert counted["counted"] == len(listed)
+    assert {each["value"]: each["count"] for each in counted["sites"]} == Counter(
+        each["site"] for each in listed
+    )
+
+
+def test_references_to_versions(shelf: PoolDriver) -> None:
+    address = "/api/v1/models/lab_b/gaze/versions"
+    newest = shelf.admin.get(f"{address}/latest").json()
+    assert newest["version"] == 2
+    assert shelf.admin.get(f"{address}/2").json() == newest
+    assert shelf.admin.get(f"{address}/sha256:{newest['digest']}").json() == newest
+    assert error_of(shelf.admin.get(f"{address}/3")) == (404, "version_not_found")
+    assert error_of(shelf.admin.get(f"{address}/-1")) == (422, "invalid_query")
+    assert error_of(shelf.admin.get("/api/v1/models/lab_b/none")) == (404, "model_not_found")
+    assert [
+        each["version"] for each in shelf.admin.get("/api/v1/models/lab_b/gaze").json()["items"]
+    ] == [2, 1]
+
+
+def test_the_number_of_queries_does_not_grow_with_rows(shelf: PoolDriver, tmp_path: Path) -> None:
+    parts = open_parts(shelf.settings)
+    statements: list[str] = []
+    event.listen(
+        parts.database.engine,
+        "before_cursor_execute",
+        lambda _c, _cur, statement, *_rest: statements.append(statement),
+    )
+    counts = []
+    for limit in (1, 5):
+        statements.clear()
+        query = ModelQuery(
+            label=["population"], metric=["recall>0"], mergeable_with="lab-a/faces@1", limit=limit
+        )
+        with parts.database.read() as session:
+            site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab-a")).one()
+            caller = Caller("t", "test", site.id, "lab-a", "viewer", None)
+            statements.clear()
+            list_models(caller, session, query)
+            with_filters = len(statements)
+            statements.clear()
+            page = list_models(caller, session, ModelQuery(limit=limit))
+        counts.append((with_filters, len(statements)))
+    parts.database.close()
+    assert {"best", "DUO:0000042"} <= {
+        *(alias for each in page.items for alias in each.aliases),
+        *(term.code for each in page.items for term in each.terms),
+    }
+    # Where a page is not full at once, the finder makes up to three more queries.
+    assert all(abs(many - few) <= 3 for few, many in zip(*counts, strict=True)), counts
+    assert counts[1][1] <= 16, counts

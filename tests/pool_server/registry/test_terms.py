@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, let_hand_on, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 
@@ -49,6 +49,62 @@ def test_a_merge_has_the_restrictions_of_all_its_inputs(pool: PoolDriver) -> Non
     assert terms_of(again) == dict.fromkeys(expected, True)
     listed = lab.get("/api/v1/models", params={"name": "again"}).json()["items"]
     assert listed[0]["terms"] == again["terms"]
+
+
+def test_the_same_file_under_another_name_keeps_its_terms(pool: PoolDriver) -> None:
+    content = network_bytes()
+    upload(pool.member("terms-a"), "terms-a/mine", content, terms=[term("0000046")])
+    let_hand_on(pool.member("terms-a"), "terms-a/mine")
+    copy = upload(pool.member("terms-b"), "terms-b/yours", content)
+    assert terms_of(copy) == {("DUO:0000046", ""): True}
+
+
+def test_terms_that_a_site_lays_on_its_copy_bind_itself_alone(pool: PoolDriver) -> None:
+    """Whoever may fetch a file may copy it: its terms are for whoever published it to say."""
+    content = network_bytes()
+    original = upload(pool.member("terms-a"), "terms-a/open", content)
+    let_hand_on(pool.member("terms-a"), "terms-a/open")
+    laid = [term("0000028", "terms-m")]
+    copy = upload(pool.member("terms-m"), "terms-m/open", content, terms=laid)
+    assert terms_of(copy) == {("DUO:0000028", "terms-m"): False}
+    assert terms_of(merge_of(pool, "terms-b", "of-open", original)) == {}
+    assert terms_of(upload(pool.member("terms-b"), "terms-b/open", content)) == {}
+    assert terms_of(upload(pool.member("terms-a"), "terms-a/again", content)) == {}
+    own = merge_of(pool, "terms-m", "of-open", copy)
+    assert terms_of(own) == {("DUO:0000028", "terms-m"): True}
+
+
+def test_an_input_that_comes_after_its_merge(pool: PoolDriver) -> None:
+    content = network_bytes()
+    merged = merge_of(pool, "terms-b", "early", {"digest": sha256(content)})
+    grandchild = merge_of(pool, "terms-b", "grandchild", merged)
+    upload(pool.member("terms-a"), "terms-a/late", content, terms=[term("0000046")])
+    for version in (merged, grandchild):
+        address = f"/api/v1/models/terms-b/{version['name']}/versions/1"
+        now = pool.member("terms-b").get(address).json()
+        assert terms_of(now) == {("DUO:0000046", ""): True}
+
+
+def test_the_terms_of_what_one_may_not_see_are_not_told_by_a_digest(pool: PoolDriver) -> None:
+    lab = pool.member("terms-a")
+    hidden = upload(lab, "terms-a/hidden", terms=[term("0000046")], draft=True)
+    assert terms_of(merge_of(pool, "terms-b", "of-hidden", hidden)) == {}
+    assert terms_of(merge_of(pool, "terms-a", "of-hidden", hidden)) == {("DUO:0000046", ""): True}
+    early = network_bytes()
+    merged = merge_of(pool, "terms-b", "before", {"digest": sha256(early)})
+    upload(lab, "terms-a/private", early, terms=[term("0000046")], visibility="private")
+    shown = pool.member("terms-b").get("/api/v1/models/terms-b/before/versions/1").json()
+    assert terms_of(shown) == terms_of(merged) == {}
+
+
+def test_terms_of_a_model_that_is_not_shared_any_more_bind_who_fetched_it(pool: PoolDriver) -> None:
+    lab, other = pool.member("terms-a"), pool.member("terms-b")
+    version = upload(lab, "terms-a/fetched", terms=[term("0000046")])
+    assert other.get("/api/v1/models/terms-a/fetched/versions/1/content").status_code == 200
+    private = {"visibility": "private"}
+    assert lab.put("/api/v1/models/terms-a/fetched/sharing", json=private).status_code == 200
+    merged = merge_of(pool, "terms-b", "of-fetched", version)
+    assert terms_of(merged) == {("DUO:0000046", ""): True}
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aggregators.formats import encode_model
 from aggregators.methods.refitting.contribution_file import decode_contribution
 from aggregators.models import ShapePredictor
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, send_parts, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
     announce_contribution,
     base_model,
     contribute,
     contribution_bytes,
+    finish,
+    pass_deadline,
     show,
     start_round,
     states,
@@ -29,6 +32,51 @@ from tests.pool_server.rounds.round_driver import (
 @pytest.fixture(scope="module")
 def base(pool: PoolDriver) -> tuple[ShapePredictor, str]:
     return upload_base(pool, "base")
+
+
+def test_a_round_says_what_it_is(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    started = start_round(pool, base[1], options={"starts": 3}, rounds=2, description="Infants")
+    assert started["state"] == "open"
+    assert not started["ready"]
+    assert started["base"] == base[1]
+    assert started["base_digest"] == sha256(bytes(encode_model(base[0])))
+    assert started["options"]["starts"] == 3
+    assert "seed" not in started["options"]
+    assert (started["number"], started["rounds_total"]) == (1, 2)
+    assert states(started) == dict.fromkeys(SITES, "waiting")
+    for site in SITES:
+        assert show(pool.member(site), started["round_id"]) == started
+    listed = pool.member(SITES[1]).get("/api/v1/rounds", params={"state": "open"}).json()["items"]
+    assert started in listed
+
+
+def test_listings_are_paged_and_filtered(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    sites = ("paged-a", "paged-b")
+    keys = [start_round(pool, base[1], sites)["round_id"] for _ in range(4)]
+    client = pool.member("paged-a")
+    client.post(f"/api/v1/rounds/{keys[0]}/cancel")
+    pass_deadline(pool.settings, keys[1])
+    for site in sites:
+        member, content = pool.member(site), contribution_bytes(base[0], 1)
+        assert contribute(member, keys[2], site, content).is_success
+    pass_deadline(pool.settings, keys[2])
+
+    def of_state(state: str) -> list[str]:
+        items = client.get("/api/v1/rounds", params={"state": state}).json()["items"]
+        assert {each["state"] for each in items} <= {state}
+        return [each["round_id"] for each in items]
+
+    expected = {"cancelled": 0, "expired": 1, "closed": 2, "open": 3}
+    for state, number in expected.items():
+        assert of_state(state) == [keys[number]]
+    assert of_state("finished") == []
+    assert client.get("/api/v1/rounds", params={"state": "odd"}).status_code == 422
+    page = client.get("/api/v1/rounds", params={"limit": 3}).json()
+    rest = client.get("/api/v1/rounds", params={"cursor": page["next_cursor"]}).json()
+    found = [each["round_id"] for each in page["items"] + rest["items"]]
+    assert found == keys[::-1]
 
 
 @pytest.mark.both_shapes
@@ -55,6 +103,7 @@ def test_contributing_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -
     assert show(client, key) == shown
 
 
+@pytest.mark.both_shapes
 def test_a_contribution_can_be_taken_back(
     pool: PoolDriver, base: tuple[ShapePredictor, str]
 ) -> None:
@@ -72,6 +121,77 @@ def test_a_contribution_can_be_taken_back(
     assert contribute(client, key, SITES[1], contribution_bytes(base[0], 71)).status_code == 201
     acts = pool.admin.get("/api/v1/audit", params={"action": "round.take-back"}).json()["items"]
     assert key in {each["subject"] for each in acts}
+
+
+def test_a_file_that_others_contributed_too_stays(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    content = contribution_bytes(base[0], 72)
+    keys = [start_round(pool, base[1])["round_id"] for _ in range(2)]
+    for key in keys:
+        for site in SITES[:2]:
+            assert contribute(pool.member(site), key, site, content).is_success
+    for site in SITES[:2]:
+        assert take_back(pool.member(site), keys[0], site).status_code == 200
+    pass_deadline(pool.settings, keys[1])
+    ended = finish(pool.member(SITES[0]), keys[1], f"{SITES[0]}/of-equal-bytes")
+    assert ended.json()["state"] == "finished"
+
+
+def test_a_contribution_is_no_model(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    content = contribution_bytes(base[0], 9)
+    assert contribute(client, key, SITES[0], content).status_code == 201
+    items = pool.admin.get("/api/v1/models", params={"limit": 200}).json()["items"]
+    assert sha256(content) not in {each["digest"] for each in items}
+    # Knowing its digest gives nobody the file, and it does not pass for a model.
+    announced = pool.member("stranger").post(
+        "/api/v1/uploads",
+        json={
+            "site": "stranger",
+            "name": "mine",
+            "size_bytes": len(content),
+            "digest": sha256(content),
+            "file_name": "a.safetensors",
+        },
+    )
+    assert announced.json()["state"] == "receiving"
+
+
+def test_an_upload_is_completed_where_it_belongs(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    other = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    content = contribution_bytes(base[0], 10)
+    opened = announce_contribution(client, key, SITES[0], content).json()
+    send_parts(client, opened, content)
+    identifier = opened["upload_id"]
+    for path in (
+        f"/api/v1/uploads/{identifier}/complete",
+        f"/api/v1/rounds/{other}/contributions/uploads/{identifier}/complete",
+    ):
+        assert error_of(client.post(path)) == (404, "upload_not_found"), path
+    done = client.post(f"/api/v1/rounds/{key}/contributions/uploads/{identifier}/complete")
+    assert done.status_code == 201
+
+
+def test_an_interrupted_contribution_goes_on(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    content = contribution_bytes(base[0], 11)
+    opened = announce_contribution(client, key, SITES[0], content)
+    again = announce_contribution(client, key, SITES[0], content)
+    assert (opened.status_code, again.status_code) == (201, 200)
+    assert again.json()["upload_id"] == opened.json()["upload_id"]
+    early = client.post(
+        f"/api/v1/rounds/{key}/contributions/uploads/{opened.json()['upload_id']}/complete"
+    )
+    assert error_of(early) == (409, "upload_incomplete")
 
 
 STRANGERS = {"a network": network_bytes(seed=5), "noise": b"not a contribution" * 10}
@@ -123,6 +243,24 @@ def test_what_does_not_fit_is_refused(
     assert states(show(client, key))[SITES[0]] == "waiting"
     # A refusal is no contribution: the site may come again.
     assert contribute(client, key, SITES[0], contribution_bytes(base[0], 13)).status_code == 201
+
+
+def test_who_comes_late_is_named(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    a, b, c = (pool.member(site) for site in SITES)
+    assert contribute(a, key, SITES[0], contribution_bytes(base[0], 14)).status_code == 201
+    assert contribute(c, key, SITES[2], contribution_bytes(base[0], 16)).status_code == 201
+    content = contribution_bytes(base[0], 15)
+    opened = announce_contribution(b, key, SITES[1], content).json()
+    send_parts(b, opened, content)
+    pass_deadline(pool.settings, key)
+    late = b.post(f"/api/v1/rounds/{key}/contributions/uploads/{opened['upload_id']}/complete")
+    assert error_of(late) == (409, "round_closed")
+    shown = show(a, key)
+    assert (shown["state"], shown["ready"]) == ("closed", True)
+    assert states(shown) == {"round-a": "contributed", "round-b": "late", "round-c": "contributed"}
+    again = contribute(a, key, SITES[0], contribution_bytes(base[0], 14))
+    assert again.status_code == 200, "what is there is there"
 
 
 def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
@@ -199,3 +337,22 @@ def test_rounds_that_cannot_be_held(
     }
     answer = pool.member(SITES[0]).post("/api/v1/rounds", json=request)
     assert error_of(answer) == (status, code), answer.text
+
+
+def test_an_admin_starts_rounds_for_others(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    request = {
+        "base": base[1],
+        "sites": list(SITES),
+        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
+    }
+    started = pool.admin.post("/api/v1/rounds", json=request)
+    assert started.status_code == 201
+    key = started.json()["round_id"]
+    assert show(pool.member(SITES[2]), key)["created_by"] == "admin/first-admin"
+    assert error_of(pool.member(SITES[0]).post(f"/api/v1/rounds/{key}/cancel"))[0] == 403
+    assert pool.admin.post(f"/api/v1/rounds/{key}/cancel").json()["state"] == "cancelled"
+    assert pool.admin.post(f"/api/v1/rounds/{key}/cancel").status_code == 200, "again is fine"
+    late = contribute(pool.member(SITES[0]), key, SITES[0], contribution_bytes(base[0], 19))
+    assert error_of(late) == (409, "round_closed")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from aggregators.methods.refitting.contribution_file import decode_contribution
 from aggregators.models import ShapePredictor
 from pool_server.merges import running
+from tests.pool_server.merges.merge_driver import OVER, wait_for
 from tests.pool_server.model_files import sha256
-from tests.pool_server.pool_driver import PoolDriver, error_of
+from tests.pool_server.pool_driver import PoolDriver, error_of, open_client
 from tests.pool_server.rounds.round_driver import (
     SITES,
+    ask_to_finish,
     combine,
     contribute,
     contribution_bytes,
@@ -95,6 +98,22 @@ def test_the_pool_combines_and_opens_the_next_round(
     assert error_of(stale) == (422, "contribution_refused")
 
 
+def test_any_site_publishes_the_result_at_the_address_of_the_starter(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    started = start_round(pool, base[1], rounds=2)
+    key = started["round_id"]
+    contribute_all(pool, key, base[0])
+    client = pool.member(SITES[2])
+    assert started["result_address"] == f"pool://{SITES[0]}/base-to-finish"
+    refused = finish(client, key, f"{SITES[0]}/another-name")
+    assert error_of(refused)[0] == 403, "no other place of that site is lent"
+    ended = finish(client, key, f"{SITES[0]}/base-to-finish").json()
+    assert ended["result"] == f"pool://{SITES[0]}/base-to-finish@2"
+    assert ended["ended_by"] == "round-c/test-contributor"
+    assert show(client, ended["successor"])["result_address"] == started["result_address"]
+
+
 def test_a_round_needs_as_many_others_as_any_contributor_asks_for(
     pool: PoolDriver, base: tuple[ShapePredictor, str]
 ) -> None:
@@ -119,6 +138,31 @@ def test_a_round_needs_as_many_others_as_any_contributor_asks_for(
     over = finish(starter, key, "round-a/of-one-victim")
     assert error_of(over) == (409, "round_closed")
     assert "round-b asks for those of 2 other sites" in over.json()["error"]["message"]
+
+
+def test_more_others_than_the_round_has_are_refused_at_once(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1], SITES[:2])["round_id"]
+    content = contribution_bytes(base[0], 1)
+    refused = contribute(pool.member(SITES[1]), key, SITES[1], content, least_others=2)
+    assert error_of(refused) == (422, "too_few_others")
+
+
+def test_a_round_may_ask_for_others_on_behalf_of_all_its_sites(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    started = start_round(pool, base[1], least_others=2)
+    key, client = started["round_id"], pool.member(SITES[0])
+    assert (started["least_others"], started["fewest_sites"]) == (2, 3)
+    content = contribution_bytes(base[0], 1)
+    assert contribute(client, key, SITES[0], content, least_others=1).is_success
+    mine = show(client, key)["participants"][0]["contribution"]
+    assert mine["least_others"] == 2
+    request = {"base": base[1], "sites": [*SITES], "least_others": 3}
+    request["deadline"] = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    refused = client.post("/api/v1/rounds", json=request)
+    assert "combined with 3 others, and the round has 3 sites" in refused.text
 
 
 @pytest.mark.parametrize("emptied", ["counts", "changes"])
@@ -163,6 +207,19 @@ def test_who_does_not_answer_is_left_out(
     assert states(show(client, key))["round-c"] == "late"
 
 
+def test_a_round_with_one_contribution_expires(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    contribute(client, key, SITES[0], contribution_bytes(base[0], 22))
+    pass_deadline(pool.settings, key)
+    assert show(client, key)["state"] == "expired"
+    listed = client.get("/api/v1/rounds", params={"state": "expired"}).json()["items"]
+    assert key in {each["round_id"] for each in listed}
+    assert error_of(finish(client, key, "round-a/nothing")) == (409, "round_closed")
+
+
 @pytest.mark.parametrize("reason", ["data-error", "consent-withdrawn"])
 def test_a_round_on_a_withdrawn_base_goes_on_only_when_asked_for(
     pool: PoolDriver, base: tuple[ShapePredictor, str], reason: str
@@ -189,6 +246,45 @@ def test_a_round_on_a_withdrawn_base_goes_on_only_when_asked_for(
         assert finish(client, key, name, **asked).json()["result"] == f"pool://{name}@1"
         result = client.get(f"/api/v1/models/{name}/versions/1").json()
         assert [each["reason"] for each in result["flags"]] == [reason]
+
+
+def test_two_finish_at_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    key = start_round(pool, base[1], rounds=2)["round_id"]
+    contribute_all(pool, key, base[0])
+
+    def finish_as(site: str) -> tuple[int, Any]:
+        with open_client(pool.url, pool.secret(site, "contributor")) as client:
+            answer = finish(client, key, f"{site}/raced")
+            return answer.status_code, answer.json()
+
+    with ThreadPoolExecutor(3) as workers:
+        answers = list(workers.map(finish_as, SITES))
+    ended = show(pool.admin, key)
+    assert answers == [(200, ended)] * 3
+    listed = pool.admin.get("/api/v1/models", params={"name": "raced"}).json()["items"]
+    assert [each["address"] for each in listed] == [ended["result"]]
+    rounds = pool.member(SITES[0]).get("/api/v1/rounds", params={"limit": 200}).json()["items"]
+    assert [each["round_id"] for each in rounds if each["predecessor"] == key] == [
+        ended["successor"]
+    ]
+
+
+def test_the_sites_of_a_round_see_the_merge_that_finishes_it(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1], SITES[:2])["round_id"]
+    contribute_all(pool, key, base[0], SITES[:2])
+    asked = ask_to_finish(pool.member(SITES[0]), key, f"{SITES[0]}/watched")
+    assert asked.status_code == 202
+    job = asked.json()
+    assert (job["round_id"], job["recipe"]["method"]["name"]) == (key, "leaf-refit")
+    assert len(job["recipe"]["inputs"]) == 3
+    other, at = pool.member(SITES[1]), f"/api/v1/merges/{job['merge_id']}"
+    assert wait_for(other, job["merge_id"], OVER)["version"] == show(other, key)["result"]
+    again = ask_to_finish(other, key, f"{SITES[1]}/again").json()
+    assert (again["merge_id"], again["state"]) == (job["merge_id"], "finished")
+    assert error_of(pool.member(SITES[2]).get(at)) == (404, "merge_not_found")
+    assert error_of(other.post(f"{at}/cancel")) == (403, "not_allowed")
 
 
 def test_what_is_taken_back_while_the_pool_combines_is_in_no_result(

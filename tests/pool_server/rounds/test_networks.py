@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pool_server.operations.maintenance import collect_garbage, open_pool_offlin
 from pool_server.storage import open_storage
 from tests.aggregators.methods.networks.small_rounds import class_statistics, make_state_dict
 from tests.pool_server.model_files import sha256
-from tests.pool_server.pool_driver import PoolDriver, error_of
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of
 from tests.pool_server.rounds.network_driver import TRAINING, network_contribution, upload_network
 from tests.pool_server.rounds.round_driver import (
     SITES,
@@ -142,6 +143,21 @@ def test_the_pool_combines_as_merge_does(
     assert ended["state_digest"] == state
 
 
+def test_too_few_sites_for_a_method_are_refused_before_anybody_trains(
+    pool: PoolDriver, base: tuple[StateDict, str]
+) -> None:
+    request = {
+        "base": base[1],
+        "sites": list(SITES),
+        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
+        "method": "trimmed-mean",
+        "options": {"trim": 0.2},
+    }
+    refused = pool.member(SITES[0]).post("/api/v1/rounds", json=request)
+    assert error_of(refused) == (422, "round_refused")
+    assert "needs at least 5 sites" in refused.json()["error"]["message"]
+
+
 def test_no_site_has_more_than_three_times_the_usual_weight(
     pool: PoolDriver, base: tuple[StateDict, str]
 ) -> None:
@@ -222,3 +238,23 @@ def test_the_state_goes_from_round_to_round_until_it_is_deleted(
             assert deleted.is_success, deleted.text
             collect_garbage(opened, remove=True)
             assert [each for each in states if opened.storage.has_content(each)] == left
+
+
+def test_nobody_gets_a_state(pool: PoolDriver, base: tuple[StateDict, str], tmp_path: Path) -> None:
+    started = start_round(pool, base[1], SITES[:2], method="fedavgm", options=TRAINING)
+    key, client = started["round_id"], pool.member(SITES[0])
+    for seed, site in enumerate(SITES[:2]):
+        made = network_contribution(base[0], started["base_digest"], seed)
+        contribute(pool.member(site), key, site, encode_input(made))
+    ended = finish(client, key, f"{SITES[0]}/hidden-state").json()
+    content = read_content(pool, ended["state_digest"], tmp_path).read_bytes()
+    assert sha256(content) == ended["state_digest"]
+    recipe = {
+        "schema": "poolctl-recipe/1",
+        "method": {"name": "fedavgm", "version": METHODS["fedavgm"].version},
+        "inputs": [{"digest": ended["base_digest"]}, {"digest": ended["state_digest"]}],
+    }
+    asked = client.post("/api/v1/merges", json={"site": SITES[0], "name": "x", "recipe": recipe})
+    assert "the optimiser's state after a round" in asked.json()["error"]["message"]
+    opened = announce(client, f"{SITES[0]}/copied", content)
+    assert opened.json()["state"] == "receiving", "whoever names it must send it"

@@ -48,3 +48,30 @@ def test_each_site_gets_its_own_reply_and_nobody_else_any(pool: PoolDriver) -> N
     assert pool.member(SITES[0], "viewer").get(path).status_code == 403
     following = f"/api/v1/rounds/{ended['successor']}/reply"
     assert pool.member(SITES[0]).get(following).status_code == 404
+
+
+def test_a_reply_goes_with_the_result(pool: PoolDriver) -> None:
+    base, address = upload_network(pool, "no-replies", 32)
+    gone = {}
+    for name in ("withdrawn", "deleted"):
+        started = start_round(pool, address, SITES[:2], method="fedpac", options=TRAINING)
+        key = started["round_id"]
+        for seed, site in enumerate(SITES[:2]):
+            made = network_contribution(
+                base, started["base_digest"], 10 + seed, statistics=class_statistics(seed)
+            )
+            made = replace(made, samples=100 + seed + len(name))
+            assert contribute(pool.member(site), key, site, encode_input(made)).is_success
+        assert finish(pool.member(SITES[0]), key, f"{SITES[0]}/{name}").is_success
+        gone[name] = f"/api/v1/rounds/{key}/reply"
+        assert pool.member(SITES[1]).get(gone[name]).status_code == 200
+    model = f"/api/v1/models/{SITES[0]}"
+    deleted = pool.member(SITES[0]).delete(f"{model}/deleted/versions/1", params={"force": True})
+    assert deleted.is_success, deleted.text
+    assert pool.member(SITES[1]).get(gone["deleted"]).status_code == 404
+    withdrawn = pool.member(SITES[0]).post(
+        f"{model}/withdrawn/versions/1/withdraw",
+        json={"reason": "data-error", "explanation": "x", "effect": "refuse"},
+    )
+    assert withdrawn.is_success, withdrawn.text
+    assert pool.member(SITES[1]).get(gone["withdrawn"]).status_code == 410

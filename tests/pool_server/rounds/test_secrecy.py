@@ -12,7 +12,7 @@ import pytest
 from tests.pool_server.merges.merge_driver import OVER, ask, wait_for
 from tests.pool_server.model_files import sha256
 from tests.pool_server.people.sites.permission_matrix import MATRIX
-from tests.pool_server.pool_driver import PoolDriver
+from tests.pool_server.pool_driver import PoolDriver, announce
 from tests.pool_server.rounds.round_driver import (
     SITES,
     announce_contribution,
@@ -41,8 +41,9 @@ def secret(pool: PoolDriver) -> tuple[str, bytes]:
 
 
 def attackers(pool: PoolDriver) -> list[httpx.Client]:
-    """Return clients of a participant, of a stranger, and of the pool's admin."""
-    return [pool.member(ATTACKER, "admin"), pool.member("stranger"), pool.admin]
+    """Return clients of participants in every role, of a stranger, and of the pool's admin."""
+    members = [pool.member(ATTACKER, role) for role in ("viewer", "contributor", "admin")]
+    return [*members, pool.member(VICTIM), pool.member("stranger"), pool.admin]
 
 
 def all_values(key: str, site: str, digest: str, upload_id: str) -> Iterator[dict[str, Any]]:
@@ -75,6 +76,20 @@ def test_no_route_gives_it_out(pool: PoolDriver, secret: tuple[str, bytes]) -> N
             for client in attackers(pool):
                 assert mark not in client.get(path).content, path
     assert len(asked) > len(paths)
+
+
+def test_knowing_its_digest_is_not_enough(pool: PoolDriver, secret: tuple[str, bytes]) -> None:
+    _, content = secret
+    digest = sha256(content)
+    for client, site in ((pool.member(ATTACKER), ATTACKER), (pool.member("stranger"), "stranger")):
+        opened = announce(client, f"{site}/copied", content)
+        assert opened.json()["state"] == "receiving", "whoever names it must send it"
+        bundled = client.post("/api/v1/exports", json={"addresses": [f"sha256:{digest}"]})
+        assert not bundled.is_success
+    # Nor does it pass for another site's contribution, which the result would then show.
+    other = start_round(pool, f"pool://{ATTACKER}/{NAME}@1", SITES[:2])["round_id"]
+    again = announce_contribution(pool.member(ATTACKER), other, ATTACKER, content)
+    assert again.json()["state"] == "receiving"
 
 
 def test_the_pool_merges_no_single_contribution(

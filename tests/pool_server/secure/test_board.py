@@ -15,11 +15,12 @@ from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import SecureSessionRecord, now_utc
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
-from pool_server.secure import files
+from pool_server.secure import files, service
 from pool_server.secure.files import delete_ended_sessions
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
 from tests.pool_server.secure.session_driver import (
     SESSIONS,
+    announce_file,
     fetch_file,
     post,
     posts,
@@ -80,6 +81,64 @@ def test_one_of_many_messages_at_once_stands_and_none_is_missed(pool: PoolDriver
     assert seen == sorted(set(seen))
 
 
+def test_a_session_is_there_for_its_sites_only(pool: PoolDriver) -> None:
+    lab, other = pool.member(SITES[0]), pool.member(OTHER)
+    key = start_session(lab, SITES, "members")
+    assert error_of(other.get(f"{SESSIONS}/{key}")) == (404, "session_not_found")
+    assert other.get(SESSIONS).json()["items"] == []
+    assert key in {each["session_id"] for each in lab.get(SESSIONS).json()["items"]}
+    # Nobody posts for another site, nor does a site that takes no part.
+    assert error_of(post(lab, key, SITES[1], "share")) == (403, "not_allowed")
+    assert error_of(post(pool.admin, key, OTHER, "share")) == (403, "not_allowed")
+    assert error_of(announce_file(lab, key, SITES[1], b"x")) == (403, "not_allowed")
+    # A file of another session is not there in this one.
+    foreign, content = start_session(lab, SITES[:2], "members of another"), os.urandom(99)
+    assert send_file(lab, foreign, SITES[0], content).status_code == 201
+    assert error_of(fetch_file(lab, key, content)) == (404, "file_not_found")
+    viewer = pool.member(SITES[0], "viewer")
+    assert post(viewer, key, SITES[0], "share").status_code == 403
+
+
+def test_a_descriptor_stands_for_one_session(pool: PoolDriver) -> None:
+    lab = pool.member(SITES[0])
+    key = start_session(lab, SITES, "one")
+    again = pool.member(SITES[1]).post(SESSIONS, json=session_request(SITES, "one"))
+    assert (again.status_code, again.json()["session_id"]) == (200, key)
+    fewer = lab.post(SESSIONS, json=session_request(SITES[:2], "one"))
+    assert error_of(fewer) == (409, "session_exists")
+    past = (now_utc() - timedelta(minutes=1)).isoformat()
+    refused = lab.post(SESSIONS, json=session_request(SITES, "past", ends_at=past))
+    assert error_of(refused) == (422, "refused")
+    unknown = lab.post(SESSIONS, json=session_request(SITES, "of a round", round_id="0" * 16))
+    assert error_of(unknown) == (404, "round_not_found")
+
+
+def test_a_site_is_limited_in_what_it_leaves(
+    pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_POSTS", 2)
+    monkeypatch.setattr(files, "MOST_FILES", 1)
+    lab = pool.member(SITES[0])
+    key = start_session(lab, SITES, "limits")
+    answers = [post(lab, key, SITES[0], f"phase-{n}") for n in range(3)]
+    assert [each.status_code for each in answers] == [201, 201, 409]
+    assert send_file(lab, key, SITES[0], b"one").status_code == 201
+    assert error_of(send_file(lab, key, SITES[0], b"two")) == (409, "too_many_files")
+
+
+def test_files_of_a_session_count_for_the_quota(pool: PoolDriver) -> None:
+    lab = pool.member(SITES[1])
+    key = start_session(lab, SITES, "quota")
+    assert send_file(lab, key, SITES[1], os.urandom(1000)).status_code == 201
+    pool.admin.patch(f"/api/v1/sites/{SITES[1]}", json={"quota_bytes": 1500}).raise_for_status()
+    try:
+        refused = send_file(lab, key, SITES[1], os.urandom(1000))
+        assert error_of(refused) == (409, "quota_exceeded")
+    finally:
+        pool.admin.patch(f"/api/v1/sites/{SITES[1]}", json={"quota_bytes": None})
+
+
+@pytest.mark.both_shapes
 def test_messages_and_sessions_count_for_the_quota(pool: PoolDriver) -> None:
     lab = pool.member(OTHER)
     sites = (OTHER, SITES[0])
@@ -94,6 +153,25 @@ def test_messages_and_sessions_count_for_the_quota(pool: PoolDriver) -> None:
         assert [each["size_bytes"] for each in used] == [1100]
     finally:
         pool.admin.patch(f"/api/v1/sites/{OTHER}", json={"quota_bytes": None})
+
+
+def test_an_answer_has_only_so_many_characters_of_messages(
+    pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "CHARACTERS_AT_ONCE", 1000)
+    lab = pool.member(SITES[0])
+    key = start_session(lab, SITES, "long messages")
+    for phase in ("one", "two", "three"):
+        assert post(lab, key, SITES[0], phase, "e" * 600).status_code == 201
+    seen: list[str] = []
+    after, more = 0, True
+    while more:
+        path = f"{SESSIONS}/{key}/posts"
+        answer = lab.get(path, params={"after": after}).json()
+        assert len(answer["items"]) == 1
+        seen.append(answer["items"][0]["phase"])
+        after, more = answer["items"][0]["number"], answer["more"]
+    assert seen == ["one", "two", "three"]
 
 
 def test_an_ended_session_is_deleted_with_its_files(tmp_path: Path) -> None:

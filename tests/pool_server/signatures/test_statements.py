@@ -11,7 +11,14 @@ from pool_server.wire.signatures.keys import Envelope, PrivateKey, PublicKey
 from pool_server.wire.signatures.statements import open_statement
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    error_of,
+    send_parts,
+    upload,
+)
 from tests.pool_server.signatures.signers import (
     register,
     revoke,
@@ -64,6 +71,14 @@ def test_a_signed_upload_can_be_checked_by_anybody(pool: PoolDriver, site: str) 
     assert [each["signed_by"]["key_id"] for each in listed] == [KEY.public.key_id]
 
 
+def test_an_unsigned_version_says_so(pool: PoolDriver) -> None:
+    version = upload(pool.member("unsigned"), "unsigned/face")
+    assert version["signed_by"] is None
+    answer = pool.member("unsigned").get(statement_path(version))
+    assert error_of(answer) == (404, "statement_not_found")
+    assert "poolctl keys sign unsigned/face@1" in answer.json()["error"]["hint"]
+
+
 @pytest.mark.parametrize(
     ("said", "named"),
     [
@@ -102,6 +117,25 @@ def test_a_statement_of_anything_else_is_refused(
     assert named in answer.json()["error"]["message"]
 
 
+def test_statements_of_other_files_names_and_kinds_are_refused(pool: PoolDriver, site: str) -> None:
+    content, other = network_bytes(), network_bytes()
+    client = pool.member(site)
+    of_other = signed(statement_of("signer/kinds", other, size_bytes=len(content)), KEY)
+    answer = announce(client, "signer/kinds", content, statement=of_other)
+    assert "digest" in answer.json()["error"]["message"]
+    renamed = signed(statement_of("signer/kinds", content), KEY)
+    answer = announce(client, "signer/kinds", content, statement=renamed, file_name="b.bin")
+    assert "file name: signed 'kinds.bin', found 'b.bin'" in answer.json()["error"]["message"]
+    # Of which kind the file is, the pool finds out when it has it.
+    claimed = signed(statement_of("signer/kinds", content, kind="ert"), KEY)
+    opened = announce(client, "signer/kinds", content, statement=claimed).json()
+    send_parts(client, opened, content)
+    refused = complete(client, opened)
+    assert error_of(refused) == (422, "statement_refused")
+    assert "kind: signed 'ert', found 'network'" in refused.json()["error"]["message"]
+    assert client.get("/api/v1/models/signer/kinds").status_code == 404, "nothing was published"
+
+
 def test_only_a_registered_key_of_the_site_counts(pool: PoolDriver, site: str) -> None:
     content = network_bytes()
     statement = statement_of("signer/keys", content)
@@ -122,6 +156,24 @@ def test_only_a_registered_key_of_the_site_counts(pool: PoolDriver, site: str) -
     plain = signed(statement, KEY)
     plain["envelope"]["signatures"][0]["keyid"] = ""
     assert announce(pool.member(site), "signer/keys", content, statement=plain).status_code == 201
+
+
+def test_a_key_revoked_while_the_file_travels_signs_nothing(pool: PoolDriver) -> None:
+    key, content = PrivateKey.generate(), network_bytes()
+    client = pool.member("rotating")
+    register(client, "rotating", key)
+    statement = signed(statement_of("rotating/face", content), key)
+    opened = announce(client, "rotating/face", content, statement=statement).json()
+    send_parts(client, opened, content)
+    revoke(client, "rotating", key, "superseded")
+    refused = complete(client, opened)
+    assert error_of(refused) == (422, "statement_refused")
+    assert "was revoked on" in refused.json()["error"]["message"]
+    # A new key, and the same file again.
+    successor = PrivateKey.generate()
+    register(client, "rotating", successor)
+    version = upload_signed(client, "rotating/face", successor, content)
+    assert version["signed_by"]["key_id"] == successor.public.key_id
 
 
 def test_a_version_is_signed_later_and_once(pool: PoolDriver) -> None:
@@ -147,6 +199,41 @@ def test_a_version_is_signed_later_and_once(pool: PoolDriver) -> None:
     assert client.put(path, json=anew).status_code == 200
     found = client.get("/api/v1/models/late/face/versions/1").json()["signed_by"]
     assert (found["key_id"], found["revoked_as"]) == (successor.public.key_id, None)
+
+
+def test_bytes_that_the_pool_has_are_signed_too(pool: PoolDriver, site: str) -> None:
+    content = network_bytes()
+    client = pool.member(site)
+    upload(client, "signer/original", content)
+    statement = signed(statement_of("signer/copy", content), KEY)
+    answer = announce(client, "signer/copy", content, statement=statement).json()
+    assert answer["state"] == "complete"
+    assert answer["version"]["signed_by"]["key_id"] == KEY.public.key_id
+
+
+def test_an_import_brings_its_key_and_that_signs_nothing_new(pool: PoolDriver) -> None:
+    key, content = PrivateKey.generate(), network_bytes()
+    client = pool.member("importer")
+    foreign = {"origin": "site-a@pool.example.org", "name": "laptop", "public_key": key.public.text}
+    statement = signed(statement_of("site-a/face", content), key) | {"foreign_key": foreign}
+    version = upload(client, "importer/face", content, statement=statement, file_name="face.bin")
+    assert version["signed_by"]["origin"] == "site-a@pool.example.org"
+    found = client.get(statement_path(version)).json()
+    assert (found["origin"], found["key"]["origin"]) == (foreign["origin"],) * 2
+    # The key is no key of the site.
+    more = network_bytes()
+    own = signed(statement_of("importer/more", more), key)
+    answer = announce(client, "importer/more", more, statement=own)
+    assert error_of(answer) == (422, "statement_refused")
+    # Its statement must be about the site it came from.
+    wrong = signed(statement_of("site-b/more", more), key) | {"foreign_key": foreign}
+    answer = announce(client, "importer/more", more, statement=wrong)
+    assert "site: signed 'site-b', found 'site-a'" in answer.json()["error"]["message"]
+    # Who holds it may make it the site's own, which it then is.
+    assert register(client, "importer", key).status_code == 201
+    [listed] = client.get("/api/v1/sites/importer/keys").json()["items"]
+    assert listed["origin"] is None
+    assert upload_signed(client, "importer/more", key, more)["signed_by"]["origin"] is None
 
 
 def test_a_pool_may_demand_signatures(open_pool: OpenPool, tmp_path: Path) -> None:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from pool_server.errors import StorageFailedError, UploadClosedError
+from pool_server.errors import StorageFailedError, StorageFullError, UploadClosedError
 from pool_server.storage import LocalStorage, Storage
-from tests.conformance.storage import StorageLaws, begin, write_and_finish
+from pool_server.storage.local import translate_errors
+from tests.conformance.storage import (
+    DIGEST,
+    PARTS,
+    UPLOAD,
+    WHOLE,
+    StorageLaws,
+    begin,
+    publish,
+    send,
+    send_all,
+    write_and_finish,
+)
 
 
 class TestLocalStorage(StorageLaws):
@@ -49,6 +64,56 @@ def test_a_sweep_leaves_alone_what_another_process_is_writing(tmp_path: Path) ->
     killed.discard()
 
 
+def test_publishing_copies_nothing(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    handle = send_all(storage)
+    with storage.assembled(handle, len(PARTS), DIGEST) as path:
+        inode = path.stat().st_ino
+    storage.publish(handle, DIGEST)
+    assert (tmp_path / "blobs" / DIGEST[:2] / DIGEST).stat().st_ino == inode
+
+
+def send_first_two(folder: Path) -> tuple[LocalStorage, str, Path]:
+    """Send all parts but the last; also gives the file to which they are joined meanwhile."""
+    storage = LocalStorage(folder)
+    handle = begin(storage)
+    for number in (1, 2):
+        send(storage, handle, number, PARTS[number - 1])
+    end_s = time.monotonic() + 60
+    while True:
+        joined = list(folder.rglob("assembled.*.tmp"))
+        if joined and joined[0].stat().st_size == len(PARTS[0] + PARTS[1]):
+            return storage, handle, joined[0]
+        assert time.monotonic() < end_s
+
+
+def test_parts_are_joined_while_others_are_to_come(tmp_path: Path) -> None:
+    storage, handle, joined = send_first_two(tmp_path)
+    inode = joined.stat().st_ino
+    send(storage, handle, 3, PARTS[2])
+    with storage.assembled(handle, len(PARTS), DIGEST) as path:
+        assert path.read_bytes() == WHOLE
+        assert path.stat().st_ino == inode
+    storage.discard(handle)
+    assert not list((tmp_path / "uploads").iterdir())
+
+
+def test_a_part_sent_again_after_it_was_joined_counts(tmp_path: Path) -> None:
+    storage, handle, _ = send_first_two(tmp_path)
+    changed = [b"z" * len(PARTS[0]), *PARTS[1:]]
+    send(storage, handle, 1, changed[0])
+    send(storage, handle, 3, changed[2])
+    publish(storage, handle, b"".join(changed))
+
+
+def test_what_was_joined_may_be_lost(tmp_path: Path) -> None:
+    storage, handle, joined = send_first_two(tmp_path)
+    joined.unlink()
+    send(storage, handle, 3, PARTS[2])
+    publish(storage, handle)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "", "A" * 32, "0" * 31 + "/", "0" * 32 + "\n"]
 )
@@ -57,3 +122,28 @@ def test_nothing_but_identifiers_and_digests_become_paths(tmp_path: Path, name: 
     for act in (storage.received_parts, storage.discard, storage.has_content, storage.open_content):
         with pytest.raises(StorageFailedError):
             act(name)
+
+
+def test_more_than_the_disk_has_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(StorageFullError, match="free"):
+        LocalStorage(tmp_path).begin(UPLOAD, size_bytes=2**60, part_bytes=2**30)
+
+
+def test_a_full_disk_is_told_from_a_broken_one() -> None:
+    with pytest.raises(StorageFullError), translate_errors("write"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(StorageFailedError, match="cannot write"), translate_errors("write"):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_an_upload_given_up_while_a_part_arrives(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    handle = begin(storage, content=b"abcd")
+    writer = storage.open_part(handle, 1, 4)
+    writer.write(b"abcd")
+    storage.discard(handle)
+    with pytest.raises(UploadClosedError):
+        writer.finish()
+    writer.discard()
+    with pytest.raises(UploadClosedError):
+        storage.open_part(handle, 2, 4)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
+import os
 import time
 import urllib.error
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pool_server.errors import PartMismatchError, StartError, StorageFailedError
+from pool_server.errors import (
+    ContentMissingError,
+    PartMismatchError,
+    StartError,
+    StorageFailedError,
+    StorageFullError,
+)
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.storage.s3 import ADDRESS_LIFETIME
@@ -35,6 +43,7 @@ from tests.conformance.storage import (
     sha256,
 )
 from tests.pool_server.swift_server import S3Server
+from tests.site_agent.live_pool import UnreliableLine
 
 pytestmark = pytest.mark.s3
 _numbers = itertools.count(1)
@@ -67,7 +76,7 @@ def storage(open_bucket: OpenBucket) -> Storage:
 
 
 class TestS3Storage(StorageLaws):
-    """On OpenStack Swift."""
+    """On OpenStack Swift; `test_ceph` has another server."""
 
 
 def keys(server: S3Server, bucket: str, storage: Any) -> list[str]:
@@ -155,6 +164,15 @@ def test_an_only_part_is_bound_to_the_digest_of_the_file(storage: Storage) -> No
     assert storage.received_parts(handle) == {}
 
 
+@pytest.mark.parametrize(("chosen", "wanted"), [("sha256", "sha256"), ("none", None)])
+def test_other_checksums_of_parts(open_bucket: OpenBucket, chosen: str, wanted: str | None) -> None:
+    storage = open_bucket(s3_part_checksum=chosen, s3_addressing_style="path")
+    handle = send_all(storage)
+    assert storage.part_checksum(handle) == wanted
+    publish(storage, handle)
+    assert read_all(storage) == WHOLE
+
+
 def test_nothing_is_left_but_what_is_published(
     storage: Storage, swift: S3Server, bucket: str
 ) -> None:
@@ -174,6 +192,21 @@ def test_nothing_is_left_but_what_is_published(
     assert "Uploads" not in swift.client().list_multipart_uploads(Bucket=bucket, Prefix=prefix)
 
 
+def test_a_published_file_that_was_lost_is_taken_again(
+    storage: Storage, swift: S3Server, bucket: str
+) -> None:
+    publish(storage, send_all(storage))
+    lost = f"{storage.places.prefix}blobs/{UPLOAD[:2]}/{UPLOAD}"  # type: ignore[attr-defined]
+    swift.client().delete_object(Bucket=bucket, Key=lost)
+    assert not storage.has_content(DIGEST)
+    with pytest.raises(ContentMissingError):
+        storage.open_content(DIGEST)
+    with pytest.raises(ContentMissingError):
+        storage.content_url(DIGEST, "model.dat")
+    publish(storage, send_all(storage, OTHER))
+    assert read_all(storage) == WHOLE
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "0" * 63 + "/"])
 def test_nothing_but_identifiers_and_digests_become_keys(storage: Storage, name: str) -> None:
     for act in (storage.received_parts, storage.discard, storage.has_content, storage.open_content):
@@ -181,6 +214,56 @@ def test_nothing_but_identifiers_and_digests_become_keys(storage: Storage, name:
             act(name)
     with pytest.raises(StorageFailedError):
         storage.begin(name, size_bytes=1, part_bytes=1)
+
+
+def test_files_to_look_at_go_with_the_block_or_the_process(
+    storage: Storage, tmp_path: Path
+) -> None:
+    handle = send_all(storage)
+    with storage.assembled(handle, len(PARTS), DIGEST) as path:
+        # Another process, that starts meanwhile, does not take it for a leftover.
+        storage.recover()
+        assert path.read_bytes() == WHOLE
+    assert not path.exists()
+    left = path.with_name("0123.scratch")
+    left.write_bytes(b"of a process that was killed")
+    storage.recover()
+    assert not left.exists()
+
+
+def test_what_needs_more_room_than_there_is(storage: Storage) -> None:
+    handle = storage.begin(UPLOAD, size_bytes=2**60, part_bytes=2**50)
+    with pytest.raises(StorageFullError, match="free"):
+        storage.open_part(handle, 1, 2**60)
+
+
+def test_reading_goes_on_when_the_line_breaks(open_bucket: OpenBucket, swift: S3Server) -> None:
+    content = os.urandom(300_000)
+    storage = open_bucket()
+    handle = storage.begin(UPLOAD, size_bytes=len(content), part_bytes=len(content))
+    send(storage, handle, 1, content)
+    with storage.assembled(handle, 1, sha256(content)):
+        storage.publish(handle, sha256(content))
+    with UnreliableLine(swift.endpoint_url) as line:
+        far = open_bucket(s3_endpoint_url=line.url)
+        for fetch in (read_whole, copy_whole):
+            line.cut_after_bytes, line.cuts_left = 150_000, 2
+            assert fetch(far, sha256(content)) == content
+            assert line.cuts_left == 0
+            line.cut_after_bytes, line.cuts_left = 10_000, 1000
+            with pytest.raises(StorageFailedError):
+                fetch(far, sha256(content))
+            line.cuts_left = 0
+
+
+def read_whole(storage: Storage, digest: str) -> bytes:
+    with storage.open_content(digest) as file:
+        return file.read()
+
+
+def copy_whole(storage: Storage, digest: str) -> bytes:
+    with storage.content_file(digest) as path:
+        return path.read_bytes()
 
 
 def test_errors_are_told_once_and_without_secrets(open_bucket: OpenBucket, swift: S3Server) -> None:
@@ -228,3 +311,32 @@ def test_settings_that_cannot_be(
     with pytest.raises(StartError, match=f"POOL_SERVER_{named}") as caught:
         open_bucket(**fields)
     assert "hidden-word" not in caught.value.message
+
+
+def test_sites_may_reach_the_server_under_another_address(open_bucket: OpenBucket) -> None:
+    storage = open_bucket(s3_public_endpoint_url="https://storage.example.org")
+    publish(storage, send_all_from_here(storage))
+    url = storage.content_url(DIGEST, "Gäze.dat")
+    assert url is not None
+    assert url.startswith("https://storage.example.org/storage-laws-")
+    assert "filename%2A%3DUTF-8%27%27G%25C3%25A4ze.dat" in url
+
+
+def send_all_from_here(storage: Storage) -> str:
+    handle = begin(storage)
+    for number, content in enumerate(PARTS, start=1):
+        writer = storage.open_part(handle, number, len(content))
+        writer.write(content)
+        writer.finish()
+    return handle
+
+
+def test_encryption_is_asked_for(open_bucket: OpenBucket) -> None:
+    storage: Any = open_bucket(s3_sse="aws:kms", s3_sse_kms_key_id="key-1")
+    asked: dict[str, Any] = {}
+    storage.bucket.client.meta.events.register(
+        "before-sign.s3.*", lambda request, **_: asked.update(request.headers)
+    )
+    with suppress(StorageFailedError):  # this server may keep no such keys
+        storage.bucket.begin_multipart("encrypted", None)
+    assert asked["x-amz-server-side-encryption"] in {"aws:kms", b"aws:kms"}

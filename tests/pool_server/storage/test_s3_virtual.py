@@ -17,7 +17,15 @@ import pytest
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from site_agent import ModelCache, PoolClient
-from tests.conformance.storage import DIGEST, PARTS, begin, checksum_of, publish, send_all
+from tests.conformance.storage import (
+    DIGEST,
+    PARTS,
+    StorageLaws,
+    begin,
+    checksum_of,
+    publish,
+    send_all,
+)
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import pool_in_thread
 from tests.pool_server.swift_server import DOMAIN, S3Server
@@ -51,6 +59,10 @@ def virtual(swift: S3Server) -> dict[str, Any]:
 def storage(virtual: dict[str, Any], tmp_path: Path) -> Storage:
     prefix = f"laws-{next(_numbers)}"
     return open_storage(PoolSettings(data_folder=tmp_path, **virtual, s3_prefix=prefix))
+
+
+class TestVirtualS3Storage(StorageLaws):
+    """As they stand."""
 
 
 def test_addresses_for_clients_name_the_bucket_in_the_host(storage: Storage) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from pool_server.storage.scratch import ScratchFolder
 from tests.conftest import PROJECT_ROOT
 
@@ -37,6 +39,16 @@ def another_process(scratch: Path) -> Iterator[tuple[subprocess.Popen[str], Path
             yield process, Path(process.stdout.readline().strip())
         finally:
             process.kill()
+
+
+def test_a_folder_goes_with_the_block(tmp_path: Path) -> None:
+    scratch = ScratchFolder(tmp_path / "scratch")
+    with scratch.room() as folder:
+        (folder / "result").write_bytes(b"x")
+        assert folder.parent == tmp_path / "scratch"
+    with pytest.raises(FileNotFoundError), scratch.room() as folder:
+        (folder / "missing").read_bytes()
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_a_killed_process_leaves_its_folder_to_the_others(tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import signal
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,12 +20,15 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
+    open_client,
     pool_in_thread,
+    pool_process,
     send_part,
     send_parts,
     upload,
 )
 from tests.pool_server.swift_server import S3Server
+from tests.pool_server.transfers.test_kills import complete_until_killed
 
 pytestmark = pytest.mark.s3
 ENTRIES = 50_000  # some 200 kB, four parts
@@ -67,6 +75,24 @@ def test_a_browser_sends_its_parts_through_the_pool(bucket_pool: PoolDriver) -> 
     assert bucket_pool.admin.get(address).content == content
 
 
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ({"number": 1}, "part_mismatch"),
+        ({"number": 1, "checksum": "0" * 64}, "part_mismatch"),
+        ({"number": 5, "checksum": "0" * 32}, "part_mismatch"),
+        ({"number": 0, "checksum": "0" * 32}, "invalid_request"),
+        ({"number": 1, "checksum": "../" * 8}, "invalid_request"),
+    ],
+)
+def test_addresses_that_are_not_given(
+    bucket_pool: PoolDriver, part: dict[str, Any], code: str
+) -> None:
+    client, content = bucket_pool.admin, network_bytes(ENTRIES)
+    opened = announce(client, "admin/not-given", content).json()
+    assert error_of(ask(client, opened, part)) == (422, code)
+
+
 def test_bytes_that_are_not_the_announced_ones_are_refused(bucket_pool: PoolDriver) -> None:
     client, content = bucket_pool.admin, network_bytes(ENTRIES)
     opened = announce(client, "admin/other", content).json()
@@ -76,6 +102,17 @@ def test_bytes_that_are_not_the_announced_ones_are_refused(bucket_pool: PoolDriv
     assert sha256(content) in refused.json()["error"]["message"]
     assert error_of(send_part(client, opened, 1, content[:65536])) == (409, "upload_closed")
     assert upload(client, "admin/other", content)["version"] == 1
+
+
+def test_a_part_damaged_on_the_way_is_refused_at_once(bucket_pool: PoolDriver) -> None:
+    client, content = bucket_pool.admin, network_bytes(ENTRIES)
+    opened = announce(client, "admin/damaged", content).json()
+    checksum = hashlib.md5(content[:65536]).hexdigest()
+    address = ask(client, opened, {"number": 1, "checksum": checksum}).json()["items"][0]
+    damaged = b"!" + content[1:65536]
+    assert client.put(address["url"], content=damaged, headers=address["headers"]).is_error
+    state = client.get(f"/api/v1/uploads/{opened['upload_id']}").json()
+    assert not any(part["received"] for part in state["parts"])
 
 
 def test_a_download_is_led_to_the_storage(bucket_pool: PoolDriver) -> None:
@@ -96,3 +133,43 @@ def test_a_download_is_led_to_the_storage(bucket_pool: PoolDriver) -> None:
     assert (asked.status_code, asked.headers["content-length"]) == (200, str(len(content)))
     known = {"If-None-Match": f'"{sha256(content)}"'}
     assert client.get(address, headers=known).status_code == 304
+
+
+@pytest.mark.parametrize("moment", [pytest.param("joined", marks=pytest.mark.slow), "published"])
+def test_killed_while_completing(swift: S3Server, tmp_path: Path, moment: str) -> None:
+    content = network_bytes(ENTRIES)
+    bucket = swift.make_bucket(f"killed-{moment}")
+    settings = swift.pool_environment(bucket, part_bytes=65536)
+    digest = sha256(content)
+    keys = {"joined": "blobs/", "published": f"published/{digest[:2]}/{digest}"}
+    with (
+        pool_process(tmp_path, **settings) as (server, url, secret),
+        open_client(url, secret) as client,
+    ):
+        opened = announce(client, "admin/gaze", content).json()
+        send_parts(client, opened, content)
+        thread = threading.Thread(target=complete_until_killed, args=(url, secret, opened))
+        thread.start()
+        wait_for_key(swift, bucket, keys[moment])
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        thread.join()
+    with pool_process(tmp_path, **settings) as (_, url, _none), open_client(url, secret) as client:
+        assert not list((tmp_path / "scratch").iterdir())
+        answer = client.get("/api/v1/models")
+        assert answer.is_success, answer.text
+        listed = answer.json()["items"]
+        # Either all of it was done, or none of it is seen.
+        assert [version["digest"] for version in listed] in ([], [digest])
+        resumed = announce(client, "admin/gaze", content).json()
+        if resumed["state"] != "complete":
+            assert all(part["received"] for part in resumed["parts"])
+            assert complete(client, resumed).status_code == 201
+        assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
+        assert len(client.get("/api/v1/models").json()["items"]) == 1
+
+
+def wait_for_key(server: S3Server, bucket: str, prefix: str) -> None:
+    client, end = server.client(), time.monotonic() + 60
+    while not client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("KeyCount"):
+        assert time.monotonic() < end, f"no {prefix}"

@@ -5,17 +5,26 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from aggregators.formats import decode_model, write_model
+from aggregators.models import StateDict
+from aggregators.pruning import prune
+from pool_server.app import open_parts
+from pool_server.database.records import UploadRecord
 from pool_server.errors import FormatRefusedError
 from pool_server.settings import PoolSettings
-from pool_server.transfers.checking import run_check
+from pool_server.transfers.checking import CheckedModel, run_check
+from pool_server.transfers.receiving import complete_upload
+from pool_server.transfers.versions import Versions
+from tests.pool_server.interleaving import ADMIN
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, announce, complete, send_parts
+from tests.pool_server.pool_driver import PoolDriver, announce, complete, send_parts, upload
 
 
 class Trap:
@@ -63,6 +72,53 @@ def test_what_is_no_model_is_refused(pool: PoolDriver, name: str) -> None:
     assert client.get("/api/v1/models/checks/gaze").status_code == 404
     assert not Path("/tmp/poolctl-test-trap-must-not-exist").exists()
     assert not (pool.settings.storage_folder / "uploads" / opened["upload_id"]).exists()
+
+
+def test_listings_are_short_and_a_version_tells_all(pool: PoolDriver) -> None:
+    client = pool.member("checks-long")
+    tensors = {f"layer.{number:04}.weight": np.zeros(1) for number in range(3000)}
+    made = [upload(client, "checks-long/gaze", save(tensors, {"n": str(n)})) for n in range(2)]
+    at = "/api/v1/models/checks-long/gaze"
+    assert all(len(version["fingerprint"]["tensors"]) == 3000 for version in made)
+    assert client.get(f"{at}/versions/1").json() == made[0]
+    listed = client.get(at)
+    assert len(listed.content) < 10_000
+    assert [each["fingerprint"]["parameters"] for each in listed.json()["items"]] == [3000, 3000]
+    similar = client.get("/api/v1/models", params={"mergeable_with": "checks-long/gaze@1"})
+    assert [each["version"] for each in similar.json()["items"]] == [2]
+
+
+class Careless(Versions):
+    """Versions whose check finds what cannot be written as text."""
+
+    def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
+        return CheckedModel("network", "safetensors", {"architecture": "\ud800"}, {})
+
+
+def test_what_cannot_be_described_is_not_published(pool: PoolDriver) -> None:
+    client, content = pool.member("checks-text"), network_bytes()
+    opened = announce(client, "checks-text/gaze", content).json()
+    send_parts(client, opened, content)
+    token = pool.admin.get("/api/v1/tokens").json()["items"][0]["token_id"]
+    parts = open_parts(pool.settings)
+    with pytest.raises(ValueError, match="surrogate"):
+        complete_upload(Careless(parts), replace(ADMIN, token_id=token), opened["upload_id"])
+    parts.database.close()
+    assert client.get("/api/v1/models/checks-text/gaze").status_code == 404
+    assert complete(client, opened).status_code == 201, "the next attempt reads the file"
+
+
+def test_a_sparse_file_is_described_as_the_network_that_it_holds(tmp_path: Path) -> None:
+    network = decode_model(network_bytes(1000))
+    assert isinstance(network, StateDict)
+    pruned = prune(network, ["weight"], 0.9)
+    settings, checked = PoolSettings(data_folder=tmp_path), []
+    for name in ("safetensors", "poolctl-sparse"):
+        write_model(pruned, tmp_path / name, format_name=name)
+        checked.append(run_check(tmp_path / name, "gaze", 4000, settings))
+    dense, sparse = checked
+    changed = {"format": "poolctl-sparse"}
+    assert sparse == replace(dense, **changed, fingerprint=dense.fingerprint | changed)
 
 
 def test_a_check_that_takes_too_long_is_ended(tmp_path: Path) -> None:

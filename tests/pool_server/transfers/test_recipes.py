@@ -34,6 +34,14 @@ def test_a_recipe_makes_parents(pool: PoolDriver) -> None:
     assert lineage["recipe"] == recipe
 
 
+def test_nothing_is_its_own_parent(pool: PoolDriver) -> None:
+    client, content = pool.member("recipes"), network_bytes()
+    recipe = recipe_for(content, sha256(content))
+    version = upload(client, "recipes/alone", content, recipe=recipe)
+    assert version["has_recipe"]
+    assert version["parent_digests"] == []
+
+
 def test_nobody_says_how_the_file_of_another_site_was_made(pool: PoolDriver) -> None:
     """Terms and withdrawals follow recipes: a forged one would lay them on the file."""
     owner, forger = pool.member("recipe-owner"), pool.member("recipe-forger")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from sqlalchemy import func, select, update
 
 from pool_server.app import open_parts
 from pool_server.database.records import UploadRecord, now_utc
-from pool_server.transfers.service import recover_uploads, sweep_uploads
+from pool_server.errors import UploadBusyError
+from pool_server.transfers.service import lease_upload, recover_uploads, sweep_uploads
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -22,6 +24,7 @@ from tests.pool_server.pool_driver import (
     pool_in_thread,
     send_parts,
 )
+from tests.pool_server.postgres_server import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -82,4 +85,36 @@ def test_claims_of_a_dead_server_are_given_back(tmp_path: Path) -> None:
         assert error_of(pool.admin.put(opened["parts"][0]["url"], content=content))[0] == 409
         recover_uploads(parts)
         assert complete(pool.admin, opened).status_code == 201
+        parts.database.close()
+
+
+@pytest.mark.postgres
+def test_a_server_that_starts_leaves_the_claims_of_others_alone(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with pool_in_thread(tmp_path, database_url=postgres.make_pool_database()) as pool:
+        content = network_bytes()
+        opened = announce(pool.admin, "admin/gaze", content).json()
+        send_parts(pool.admin, opened, content)
+        parts = open_parts(pool.settings)
+        for left_s, answer in ((30, (409, "upload_busy")), (-1, None)):
+            end = now_utc() + timedelta(seconds=left_s)
+            with parts.database.write() as session:
+                session.execute(update(UploadRecord).values(state="checking", claim_expires_at=end))
+            recover_uploads(parts)
+            done = complete(pool.admin, opened)
+            assert (None if done.is_success else error_of(done)) == answer
+        parts.database.close()
+
+
+def test_one_process_at_a_time_checks_an_upload(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        opened = announce(pool.admin, "admin/gaze", network_bytes()).json()
+        parts = open_parts(pool.settings)
+        with suppress(RuntimeError), lease_upload(parts, opened["upload_id"]):
+            with pytest.raises(UploadBusyError), lease_upload(parts, opened["upload_id"]):
+                pytest.fail("two held it")
+            raise RuntimeError
+        with lease_upload(parts, opened["upload_id"]):
+            pass  # it was released
         parts.database.close()

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from pool_server.database.engine import Database
+from pool_server.database.records import AuditRecord
 from tests.pool_server.conftest import OpenPool
-from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.model_files import detector_bytes, network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
     announce,
     complete,
     error_of,
+    let_hand_on,
+    send_part,
     send_parts,
     upload,
 )
+
+# Where the database and the storage matter.
+pytestmark = pytest.mark.both_shapes
 
 LARGE = 50_000  # entries: some 200 kB, four parts
 
@@ -34,7 +43,6 @@ def listed(version: dict[str, Any]) -> dict[str, Any]:
     return version | {"fingerprint": single}
 
 
-@pytest.mark.both_shapes
 def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> None:
     content = network_bytes(LARGE)
     version = upload(
@@ -61,6 +69,12 @@ def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> No
     assert downloaded.content == content
 
 
+def test_a_detector_is_read_too(pool: PoolDriver) -> None:
+    version = upload(pool.member("up-1"), "up-1/faces", detector_bytes())
+    assert (version["kind"], version["format"]) == ("hog-svm", "dlib-fhog-detector")
+    assert version["mergeable_by"] == ["mwma"]
+
+
 def test_nothing_is_listed_before_completion(pool: PoolDriver) -> None:
     client, content = pool.member("up-2"), network_bytes(LARGE)
     opened = announce(client, "up-2/gaze", content).json()
@@ -73,7 +87,6 @@ def test_nothing_is_listed_before_completion(pool: PoolDriver) -> None:
     assert len(versions(pool, "up-2/gaze")) == 1
 
 
-@pytest.mark.both_shapes
 def test_an_interrupted_upload_goes_on(pool: PoolDriver) -> None:
     client, content = pool.member("up-3"), network_bytes(LARGE)
     opened = announce(client, "up-3/gaze", content).json()
@@ -102,6 +115,35 @@ def test_the_same_file_again_is_the_same_version(pool: PoolDriver) -> None:
     assert again.json()["state"] == "complete"
     assert again.json()["version"] == first
     assert versions(pool, "up-4/gaze") == [listed(first)]
+
+
+def test_a_file_known_elsewhere_is_not_sent_again(pool: PoolDriver) -> None:
+    content = network_bytes()
+    first = upload(pool.member("up-5"), "up-5/gaze", content)
+    let_hand_on(pool.member("up-5"), "up-5/gaze")
+    copy = announce(pool.member("up-6"), "up-6/copied", content, labels={"copy": "yes"})
+    assert copy.status_code == 201
+    assert copy.json()["state"] == "complete"
+    version = copy.json()["version"]
+    assert (version["site"], version["name"], version["version"]) == ("up-6", "copied", 1)
+    assert version["labels"] == {"copy": "yes"}
+    assert version["fingerprint"] == first["fingerprint"]
+    assert version["mergeable_by"] == first["mergeable_by"]
+
+
+def test_versions_count_up_within_a_model(pool: PoolDriver) -> None:
+    numbers = [upload(pool.member("up-7"), "up-7/gaze")["version"] for _ in range(3)]
+    assert numbers == [1, 2, 3]
+
+
+def test_a_model_stays_of_one_kind(pool: PoolDriver) -> None:
+    client = pool.member("up-8")
+    upload(client, "up-8/gaze")
+    content = detector_bytes()
+    opened = announce(client, "up-8/gaze", content).json()
+    send_parts(client, opened, content)
+    assert error_of(complete(client, opened)) == (409, "kind_differs")
+    assert len(versions(pool, "up-8/gaze")) == 1
 
 
 def test_another_digest_is_refused_for_good(pool: PoolDriver) -> None:
@@ -137,6 +179,23 @@ def test_parts_of_a_wrong_size_number_or_digest(embedded_pool: PoolDriver) -> No
     assert client.put(address, content=content).status_code == 204
 
 
+def wait_for(condition: Any, limit_s: float = 10) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def test_an_upload_is_given_up(pool: PoolDriver) -> None:
+    client, content = pool.member("up-12"), network_bytes()
+    opened = announce(client, "up-12/gaze", content).json()
+    send_parts(client, opened, content)
+    address = f"/api/v1/uploads/{opened['upload_id']}"
+    assert client.delete(address).status_code == 204
+    assert error_of(client.get(address)) == (404, "upload_not_found")
+    assert error_of(send_part(client, opened, 1, content)) == (404, "upload_not_found")
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -168,7 +227,12 @@ def test_announcements_that_cannot_be(pool: PoolDriver, fields: dict[str, Any]) 
     assert error_of(answer) == (422, "invalid_request")
 
 
-@pytest.mark.both_shapes
+def test_too_large_or_to_no_site(pool: PoolDriver) -> None:
+    huge = announce(pool.admin, "admin/gaze", b"x", size_bytes=2**70)
+    assert error_of(huge) == (413, "too_large")
+    assert error_of(announce(pool.admin, "nowhere/gaze", b"x")) == (404, "site_not_found")
+
+
 def test_uploads_at_once_get_numbers_of_their_own(pool: PoolDriver) -> None:
     clients = [pool.member("up-15"), pool.admin]
     contents = [network_bytes() for _ in range(6)]
@@ -185,9 +249,47 @@ def test_uploads_at_once_get_numbers_of_their_own(pool: PoolDriver) -> None:
     assert {version["digest"] for version in found} == set(map(sha256, contents))
 
 
+def test_completing_twice_at_once_makes_one_version(pool: PoolDriver) -> None:
+    client, content = pool.member("up-16"), network_bytes()
+    opened = announce(client, "up-16/gaze", content).json()
+    send_parts(client, opened, content)
+    answers: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(complete(client, opened).status_code))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 201 in answers
+    assert set(answers) <= {201, 409}
+    assert len(versions(pool, "up-16/gaze")) == 1
+
+
 def test_a_site_has_a_limit_of_open_uploads(open_pool: OpenPool, tmp_path: Path) -> None:
     with open_pool(tmp_path, max_open_uploads_per_site=3) as pool:
         client = pool.member("up-17")
         for number in range(3):
             assert announce(client, "up-17/gaze", b"x%d" % number).status_code == 201
         assert error_of(announce(client, "up-17/gaze", b"one more")) == (409, "too_many_uploads")
+
+
+def test_what_was_published_and_refused_is_in_the_audit(pool: PoolDriver) -> None:
+    client = pool.member("up-18")
+    upload(client, "up-18/gaze")
+    opened = announce(client, "up-18/gaze", b"no model").json()
+    send_parts(client, opened, b"no model")
+    complete(client, opened)
+    database = Database.open(pool.settings)
+    with database.read() as session:
+        entries = session.scalars(
+            select(AuditRecord)
+            .where(AuditRecord.subject.like("up-18/gaze%"))
+            .order_by(AuditRecord.id)
+        ).all()
+    database.close()
+    assert [(entry.subject, entry.outcome) for entry in entries] == [
+        ("up-18/gaze@1", "done"),
+        ("up-18/gaze", "refused"),
+    ]

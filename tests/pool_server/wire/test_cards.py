@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,21 @@ def test_what_was_written_is_read_again(front: dict[str, object], body: str) -> 
     assert card.body == body
 
 
+def test_a_card_without_front_matter_is_all_body() -> None:
+    assert read_card("# Title\n---\nnot: yaml\n---\n").front_matter == {}
+    assert read_card("").body == ""
+
+
+def test_front_matter_holds_only_what_json_can() -> None:
+    card = read_card(
+        "---\nday: 2026-01-31\nnumber: .inf\n1: one\nbig: 123456789012345678901\n---\n"
+    )
+    assert card.front_matter == {
+        "day": "2026-01-31", "number": "inf", "1": "one", "big": "123456789012345678901",
+    }  # fmt: skip
+    json.dumps(card.front_matter, allow_nan=False)
+
+
 @pytest.mark.parametrize(
     ("front", "expected"),
     [
@@ -40,3 +57,10 @@ def test_what_was_written_is_read_again(front: dict[str, object], body: str) -> 
 def test_front_matter_that_is_refused(front: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         read_card(f"---\n{front}\n---\n")
+
+
+def test_a_card_that_does_not_end() -> None:
+    with pytest.raises(ValueError, match="no second '---'"):
+        read_card("---\na: 1\n")
+    with pytest.raises(ValueError, match="expected at most 200,000"):
+        read_card("x" * 200_001)

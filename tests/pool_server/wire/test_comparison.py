@@ -46,6 +46,10 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+def test_a_statement_of_facts_says_them_all() -> None:
+    assert differences(FACTS.statement(NOW), FACTS) == []
+
+
 def test_every_signed_field_is_compared() -> None:
     words = {each.replace(" ", "_") for each in CHANGES}
     renamed = {"size_bytes": "size", "card_digest": "card", "recipe_digest": "recipe"}
@@ -57,6 +61,17 @@ def test_every_signed_field_is_compared() -> None:
 def test_each_difference_is_named(word: str) -> None:
     [problem] = differences(FACTS.statement(NOW), replace(FACTS, **CHANGES[word]))
     assert problem.startswith(f"{word}: signed ")
+
+
+def test_all_differences_are_named() -> None:
+    changed = replace(FACTS, **{k: v for each in CHANGES.values() for k, v in each.items()})
+    assert len(differences(FACTS.statement(NOW), changed)) == len(CHANGES)
+
+
+def test_a_kind_may_be_left_open() -> None:
+    open_statement = replace(FACTS, kind="").statement(NOW)
+    assert differences(open_statement, FACTS) == []
+    assert differences(FACTS.statement(NOW), replace(FACTS, kind="")) == []
 
 
 @pytest.mark.parametrize(

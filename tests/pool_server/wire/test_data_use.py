@@ -15,6 +15,7 @@ from pool_server.wire.data_use_rules import (
     TermsOf,
     check_merge,
     check_redistribution,
+    contradictions,
     inherited_terms,
 )
 
@@ -99,6 +100,20 @@ def test_merges(inputs: list[list[str]], use: IntendedUse, forbidden_by: list[st
     assert problems == sorted(problems, key=lambda each: not each.forbids)
 
 
+def test_what_only_people_can_judge_is_shown() -> None:
+    shown = check_merge(
+        [TermsOf("m", read("IRB", "GS=Europe", "MOR=2027-01-31", "text=Cite us"))], today=TODAY
+    )
+    assert not any(each.forbids for each in shown)
+    assert {each.codes[0] for each in shown} == {
+        "DUO:0000021", "DUO:0000022", "DUO:0000024", "text",
+    }  # fmt: skip
+    narrowed = check_merge([TermsOf("a", read("DS=x")), TermsOf("b", read("GRU"))], today=TODAY)
+    assert [(each.forbids, each.codes) for each in narrowed] == [
+        (False, ("DUO:0000007", "DUO:0000042"))
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "forbidden"),
     [
@@ -113,6 +128,13 @@ def test_merges(inputs: list[list[str]], use: IntendedUse, forbidden_by: list[st
 def test_redistribution(words: list[str], forbidden: bool) -> None:
     problems = check_redistribution(read(*words), today=TODAY, name="a model")
     assert any(each.forbids for each in problems) is forbidden
+
+
+@pytest.mark.parametrize(
+    ("words", "count"), [(["GRU", "IRB"], 0), (["NRES", "NCU"], 1), (["IS=a", "IS=b"], 1)], ids=str
+)
+def test_contradictions(words: list[str], count: int) -> None:
+    assert len(contradictions(read(*words))) == count
 
 
 @given(st.lists(st.lists(terms, max_size=4), max_size=5))

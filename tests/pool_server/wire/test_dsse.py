@@ -7,12 +7,22 @@ first two of RFC 8032, section 7.1, so that every signature can be made again.
 from __future__ import annotations
 
 import base64
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool_server.wire.signatures.keys import Envelope, EnvelopeSignature, PrivateKey, pae, seal
+from pool_server.wire.signatures.keys import (
+    Envelope,
+    EnvelopeSignature,
+    PrivateKey,
+    PublicKey,
+    pae,
+    readable_fingerprint,
+    seal,
+)
 
 KEY_A = PrivateKey.from_seed(
     bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
@@ -116,6 +126,38 @@ def test_the_vectors_of_the_standard(
     assert envelope.signed_by([KEY_A.public]) == (KEY_A.public if accepted else None)
 
 
+def test_signing_gives_the_vector_again() -> None:
+    envelope = seal(IN_TOTO, base64.b64decode(STATEMENT), KEY_A)
+    assert envelope.payload == STATEMENT
+    assert envelope.signatures == (EnvelopeSignature(keyid=KEY_A.public.key_id, sig=SIGNED_BY_A),)
+
+
+def test_the_key_that_signed_is_found_without_a_hint() -> None:
+    both = Envelope(
+        payloadType=IN_TOTO,
+        payload=STATEMENT,
+        signatures=(EnvelopeSignature(sig=SIGNED_BY_A), EnvelopeSignature(sig=SIGNED_BY_B)),
+    )
+    assert both.signed_by([KEY_B.public, KEY_A.public]) == KEY_B.public
+    misleading = Envelope(
+        payloadType=IN_TOTO,
+        payload=STATEMENT,
+        signatures=(EnvelopeSignature(keyid=KEY_B.public.key_id, sig=SIGNED_BY_A),),
+    )
+    assert misleading.signed_by([KEY_B.public]) is None, "the hint proves nothing"
+
+
+@pytest.mark.parametrize("spoilt", ["????", "abc"])
+def test_what_is_not_base64_is_refused(spoilt: str) -> None:
+    good = EnvelopeSignature(sig=SIGNED_BY_A)
+    with pytest.raises(ValueError, match="base64"):
+        Envelope(payloadType="", payload=spoilt, signatures=(good,)).signed_by([KEY_A.public])
+    with pytest.raises(ValueError, match="base64"):
+        Envelope(
+            payloadType=IN_TOTO, payload=STATEMENT, signatures=(EnvelopeSignature(sig=spoilt),)
+        ).signed_by([KEY_A.public])
+
+
 @given(body=st.binary(max_size=200), payload_type=st.text(max_size=20), bit=st.integers(0, 10_000))
 def test_any_changed_bit_spoils_a_signature(body: bytes, payload_type: str, bit: int) -> None:
     if not payload_type.isprintable():
@@ -138,3 +180,38 @@ def test_any_changed_bit_spoils_a_signature(body: bytes, payload_type: str, bit:
         assert other.signed_by([KEY_A.public]) is None
     retyped = envelope.model_copy(update={"payloadType": f"{payload_type} "})
     assert retyped.signed_by([KEY_A.public]) is None
+
+
+def test_keys_survive_their_text_forms(tmp_path: Path) -> None:
+    key = PrivateKey.generate()
+    assert PrivateKey.from_pem(key.to_pem()) == key
+    assert PublicKey.from_text(key.public.text) == key.public
+    assert key.seed.hex() not in repr(key)
+    assert readable_fingerprint(key.public.key_id).replace(" ", "") == key.public.key_id
+    # OpenSSL is an independent reader of both forms.
+    secret, message, signature = tmp_path / "key.pem", tmp_path / "m", tmp_path / "s"
+    secret.write_bytes(key.to_pem())
+    derived = subprocess.run(
+        ["openssl", "pkey", "-in", secret, "-pubout"], capture_output=True, check=True, text=True
+    )
+    assert derived.stdout == key.public.to_pem()
+    message.write_bytes(b"a message")
+    sign = ["openssl", "pkeyutl", "-sign", "-rawin"]
+    subprocess.run([*sign, "-inkey", secret, "-in", message, "-out", signature], check=True)
+    assert signature.read_bytes() == key.sign(b"a message")
+
+
+@pytest.mark.parametrize("text", ["", "!" * 44, base64.b64encode(bytes(33)).decode()])
+def test_what_is_no_public_key_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        PublicKey.from_text(text)
+
+
+def test_what_is_no_private_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no private key"):
+        PrivateKey.from_pem(b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    path = tmp_path / "other.pem"
+    make = ["openssl", "genpkey", "-algorithm", "ED25519", "-aes-256-cbc", "-pass", "pass:x"]
+    subprocess.run([*make, "-out", path], check=True)
+    with pytest.raises(ValueError, match="encrypted"):
+        PrivateKey.from_pem(path.read_bytes())

@@ -95,3 +95,11 @@ def test_what_is_no_statement_is_refused_with_the_field(content: Any, named: str
     sealed = seal(PAYLOAD_TYPE, json.dumps(content).encode(), KEY)
     with pytest.raises(ValueError, match=named):
         open_statement(sealed, KEY.public)
+
+
+def test_a_foreign_signature_is_found_before_anything_is_read() -> None:
+    other = PrivateKey.generate()
+    with pytest.raises(ValueError, match="not one of key"):
+        open_statement(seal(PAYLOAD_TYPE, b"no json at all", other), KEY.public)
+    with pytest.raises(ValueError, match="text/plain"):
+        open_statement(seal("text/plain", STATEMENT.to_bytes(), KEY), KEY.public)

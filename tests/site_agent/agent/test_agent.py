@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from string import Formatter
 
 import httpx
 import numpy as np
@@ -15,12 +18,22 @@ from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge, read_recipe, recipe_path
 from aggregators.methods.wba import reanchor
 from aggregators.models import ShapePredictor
+from pool_server.wire.data_use import Term
 from site_agent.agent import Stopped, plan_cycle, read_config, run_agent
+from site_agent.agent.workspace import SENTENCES, Workspace
+from site_agent.datasets import ReadingOptions, read_faces
+from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.errors import AgentError, BusyError, ConflictError, PoolUnreachableError
 from site_agent.evaluation import evaluate_landmarks
+from site_agent.networks import new_network
+from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
+from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
+from tests.site_agent.datasets.other_formats import write_pts_folder
+from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 # The tests share their files: several sites publish the same one.
@@ -120,6 +133,138 @@ def test_what_is_new_is_merged_and_uploaded_once(lab: Lab, materials: Materials)
     assert lab.published() == [f"pool://site-a/{lab.name}@1"]
 
 
+def test_every_line_has_what_its_sentence_says(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "face")
+    lab.share(materials.deep, "deep")
+    _, said = lab.cycle()
+    assert [said[0]["event"], said[-1]["event"]] == ["agent_started", "agent_stopped"]
+    for line in said:
+        assert tuple(line)[:4] == ("time", "level", "event", "cycle")
+        words = {name for _, name, *_ in Formatter().parse(SENTENCES[line["event"]]) if name}
+        assert words <= line.keys()
+        assert line["level"] == ("warning" if line["event"] == "model_refused" else "info")
+        assert datetime.fromisoformat(line["time"]).tzinfo is not None
+    assert {line["cycle"] for line in said[1:]} == {1}
+    text = json.dumps(said)
+    assert lab.pool.tokens["site-a"] not in text
+
+
+def test_what_is_not_better_by_the_margin_stays_here(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": "60%"}
+    report, said = lab.cycle()
+    assert report.uploads == 0
+    [told] = events(said, "not_better")
+    assert told["best"] == min(
+        line["value"] for line in events(said, "evaluated") if line["what"] != "merged"
+    )
+    assert told["value"] > 0.4 * told["best"]
+    assert lab.published() == []
+    best = error_of(lab.workspace / "best" / f"{lab.name}.dat", materials)
+    assert best == pytest.approx(told["best"])
+    assert list((lab.workspace / "work").iterdir()) == []
+    _, said = lab.cycle()
+    assert events(said, "merged", "not_better", "evaluated") == []
+    # Less is asked for now, but merging again gives other bytes: tried again in each cycle.
+    lab.merge = {"margin": 0.0, "against": ["own"]}
+    state = lab.workspace / "state.json"
+    kept, [digest] = state.read_text(), lab.remembered["merged"].values()
+    state.write_text(kept.replace(digest, "0" * 64))
+    report, said = lab.cycle()
+    assert "merging again gave" in str(report.failures[0][1])
+    assert said[-1]["reason"] == "one cycle was asked for"
+    # The very same merged model is good enough.
+    state.write_text(kept)
+    report, said = lab.cycle()
+    assert report.uploads == 1
+    assert events(said, "evaluated") == []
+
+
+def test_models_that_do_not_fit_are_remembered_with_the_reason(
+    lab: Lab, materials: Materials
+) -> None:
+    good = lab.share(materials.others[0], "face")
+    deep = lab.share(materials.deep, "deep")
+    _, said = lab.cycle()
+    [refused] = events(said, "model_refused")
+    assert refused["address"] == deep
+    assert "parts68-levels4 against parts68-levels3" in refused["reason"]
+    assert [line["address"] for line in events(said, "model_fetched")] == [good]
+    assert lab.remembered["refused"][refused["digest"]]["reason"] == refused["reason"]
+    _, said = lab.cycle()
+    assert events(said, "model_refused") == []
+    [found] = events(said, "models_found")
+    assert (found["taken"], found["refused_before"]) == (1, 1)
+    # Another own model makes it fit, and it is looked at again.
+    lab.merge = {"own": [str(materials.deep)]}
+    _, said = lab.cycle()
+    assert [line["address"] for line in events(said, "model_refused")] == [good]
+
+
+def test_filters_weights_and_own_models(lab: Lab, materials: Materials, tmp_path: Path) -> None:
+    write_model(make_predictor(1), tmp_path / "other.dat")
+    lab.share(materials.others[0], "infant", population="infant", images="30")
+    lab.share(materials.others[1], "adult", population="adult", images="10")
+    with lab.client("site-a") as client:
+        client.upload(
+            materials.mine, f"site-a/{lab.name}-mine", labels={"study": lab.name, "images": "4"}
+        )
+        other = tmp_path / "other.dat"
+        client.upload(other, f"site-a/{lab.name}-other", labels={"study": lab.name})
+    lab.merge = {
+        "labels": [f"study={lab.name}", "population=infant"],
+        "against": [],
+        "weight_by": "images",
+    }
+    lab.merge["weights"] = {"own": 2.0}
+    report, said = lab.cycle()
+    assert (report.uploads, report.failures) == (1, [])
+    with lab.client("site-b") as client:
+        recipe = client.models.lineage(f"site-a/{lab.name}").recipe
+    assert recipe is not None
+    weights = {entry["digest"]: entry["weight"] for entry in recipe["inputs"]}
+    assert weights == {
+        file_digest(materials.mine): 2.0 * 4,  # from the training record beside the file
+        file_digest(materials.others[0]): 30.0,
+    }
+    lab.merge["labels"] = [f"study={lab.name}"]
+    lab.merge["sites"] = ["site-c"]
+    _, said = lab.cycle()
+    assert events(said, "models_found")[0]["found"] == 0
+    lab.merge |= {"sites": [], "weight_by": "persons"}
+    report, said = lab.cycle()
+    assert {line["reason"][:15] for line in events(said, "model_refused")} == {"label 'persons'"}
+    with lab.client("site-b") as client:
+        version = client.version(f"site-b/{lab.name}-infant")
+        labels = {**version.labels, "persons": "several"}
+        client.models.change(version.model_copy(update={"labels": labels}))
+    assert len(events(lab.cycle()[1], "model_refused")) == 1, "looked at again"
+
+
+def test_terms_of_use_are_kept(lab: Lab, materials: Materials) -> None:
+    with lab.client("site-b") as client:
+        for number, (path, term) in enumerate(
+            zip(materials.others, ("DUO:0000042", "DUO:0000006"), strict=True)
+        ):
+            client.upload(
+                path, f"site-b/{lab.name}-{number}", labels={"study": lab.name},
+                terms=[Term(code=term)],
+            )  # fmt: skip
+    lab.merge = {"margin": 0.0, "against": ["own"], "purposes": ["ancestry"]}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert refused["address"] == f"pool://site-b/{lab.name}-1@1"
+    assert refused["reason"].startswith("terms of use: ")
+    assert [line["inputs"] for line in events(said, "merged")] == [2]
+    assert report.uploads == 1
+    assert events(lab.cycle()[1], "model_refused") == []
+    # Another purpose: the next day looks at it again, and so does a new state.
+    (lab.workspace / "state.json").unlink()
+    lab.merge["purposes"] = ["health"]
+    assert events(lab.cycle()[1], "model_refused") == []
+
+
 def test_a_withdrawn_model_goes_out_of_the_merged_one(
     lab: Lab, own_pool: LivePool, materials: Materials
 ) -> None:
@@ -180,6 +325,66 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
         assert client.rounds.get(rounds[0]).result == finished["result"]
 
 
+def test_faces_of_any_format_are_scored_on_and_contributed(
+    lab: Lab, materials: Materials, tmp_path: Path
+) -> None:
+    drawn, folder = read_imglab_xml(materials.faces), tmp_path / "pts"
+    write_pts_folder(drawn, folder, origin=0.0)
+    reading = {"pts_origin": 0.0, "box_margin": 0.2}
+    base = lab.share(materials.others[0], "base")
+    with lab.client("site-b") as client:
+        deadline = datetime.now(UTC) + timedelta(days=1)
+        sites = ["site-a", "site-b"]
+        key = client.rounds.start(base, sites, deadline, options=FIT).round_id
+    lab.merge = {"validation": str(folder), "upload": False, **reading}
+    lab.rounds = {"data": str(folder), **JOINING, **reading}
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert [(each.round, each.action) for each in plan.rounds] == [(key, "contribute")]
+    report, said = lab.cycle()
+    assert report.failures == []
+    assert [line["round"] for line in events(said, "contributed")] == [key]
+    faces = read_faces(folder, ReadingOptions(0.0, 0.2))
+    [own] = [line for line in events(said, "evaluated") if line["what"] == "own"]
+    expected = evaluate_landmarks(materials.mine, faces, resamples=0).mean_error
+    assert own["value"] == pytest.approx(expected)
+    cache = Workspace(lab.workspace).cache
+    with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
+        again = contribute_to_round(client, key, faces, rules=SMALL_RULES)
+        assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
+        with pytest.raises(ConflictError, match="not from these data"):
+            contribute_to_round(client, key, read_faces(folder), rules=SMALL_RULES)
+
+
+def test_gaze_data_are_for_rounds_of_networks(
+    lab: Lab, materials: Materials, tmp_path: Path
+) -> None:
+    write_samples(tmp_path / "eyes", [samples_at(1), samples_at(2)])
+    network = tmp_path / "network.safetensors"
+    write_model(new_network("gaze-lenet"), network)
+    until, sites = datetime.now(UTC) + timedelta(hours=1), ["site-a", "site-b"]
+    bases = {"leaf-refit": materials.others[0], "fedavg": network}
+    addresses = {method: lab.share(path, method) for method, path in bases.items()}
+    with lab.client("site-b") as client:
+        keys = {
+            method: client.rounds.start(
+                address, sites, until, method=method, options=FIT if method == "leaf-refit" else {}
+            ).round_id
+            for method, address in addresses.items()
+        }
+    lab.rounds = {"gaze": str(tmp_path / "eyes"), "persons": ["p02"], **JOINING}
+    report, said = lab.cycle()
+    assert (report.contributions, report.failures) == (1, [])
+    assert [line["round"] for line in events(said, "contributed")] == [keys["fedavg"]]
+    [refused] = events(said, "round_refused")
+    assert refused["round"] == keys["leaf-refit"]
+    assert "needs faces, which 'data' would name" in refused["reason"]
+    with lab.client("site-b") as client:
+        [given] = client.rounds.get(keys["fedavg"]).contributions().values()
+    assert given.summary["samples"] == len(samples_at(2))
+    lab.rounds = {"data": str(materials.faces), **lab.rounds}
+    assert lab.cycle()[0].contributions == 1, "with faces, too"
+
+
 def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials) -> None:
     model = read_model(materials.others[0])
     assert isinstance(model, ShapePredictor)
@@ -216,6 +421,23 @@ def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials
     assert events(lab.cycle()[1], "round_refused", "contributing") == []
 
 
+def test_a_failure_of_one_task_stops_no_other(lab: Lab, materials: Materials) -> None:
+    own = lab.folder.parent / "own.dat"
+    own.write_bytes(materials.mine.read_bytes()[:3000])
+    with lab.client("site-b") as client:
+        client.upload(materials.others[0], f"site-b/{lab.name}-base")
+        until = datetime.now(UTC) + timedelta(hours=1)
+        client.rounds.start(f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options=FIT)
+    lab.merge, lab.rounds = {"own": [str(own)]}, {"data": str(materials.faces), **JOINING}
+    report, said = lab.cycle()
+    assert report.contributions == 1
+    [(subject, _)] = report.failures
+    [failed] = events(said, "failed")
+    assert subject == failed["subject"] == lab.name
+    assert "own.dat" in failed["error"]
+    assert events(said, "cycle_finished")[0]["failures"] == 1
+
+
 def test_an_outage_is_waited_out(
     lab: Lab, pool: LivePool, materials: Materials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,3 +465,91 @@ def test_an_outage_is_waited_out(
     assert len(events(said, "uploaded")) == 1
     assert said[-1]["event"] == "agent_stopped"
     assert said[-1]["reason"] == "enough"
+
+
+def test_a_line_that_breaks_costs_nothing_that_was_done(
+    lab: Lab, pool: LivePool, materials: Materials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": 0.0, "against": ["own"]}
+    with UnreliableLine(pool.url) as line:
+        monkeypatch.setenv("POOL_ENDPOINT", line.url)
+
+        def break_line(event: str) -> None:
+            if event == "uploading":
+                line.cut_after_bytes, line.cuts_left = 0, 10**9
+
+        with pytest.raises(PoolUnreachableError):
+            lab.cycle(break_line)
+        assert events(lab.said, "uploaded") == []
+        [merged] = events(lab.said, "merged")
+        assert lab.remembered["outgoing"]["digest"] == merged["digest"]
+        line.cuts_left = 0
+        report, said = lab.cycle()
+    assert report.uploads == 1
+    assert events(said, "merged", "evaluated", "model_fetched") == []
+    assert list((lab.workspace / "outgoing").iterdir()) == []
+
+
+def test_detectors_are_merged_as_well(lab: Lab) -> None:
+    own = lab.folder.parent / "own.svm"
+    write_model(make_detector(1), own)
+    other, wide = lab.folder.parent / "other.svm", lab.folder.parent / "wide.svm"
+    write_model(make_detector(2), other)
+    write_model(make_detector(3, window_px=96), wide)
+    lab.share(other, "other")
+    lab.share(wide, "wide")
+    lab.merge = {"kind": "hog-svm", "own": [str(own)], "upload": False}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert "window96x96" in refused["reason"].split(" against ")[0]
+    assert "window80x80" in refused["reason"].split(" against ")[1]
+    assert {line["metric"] for line in events(said, "evaluated")} == {"f1"}
+    assert len(events(said, "merged")) == 1
+    assert (lab.workspace / "best" / f"{lab.name}.svm").is_file()
+
+
+def test_one_agent_a_workspace(lab: Lab) -> None:
+    lab.workspace.mkdir(parents=True)
+    with (lab.workspace / "lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(BusyError, match="another agent is at work"):
+            lab.cycle()
+    lab.cycle()
+
+
+def test_a_damaged_state_is_told_and_can_be_removed(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": 0.0, "against": ["own"]}
+    assert lab.cycle()[0].uploads == 1
+    (lab.workspace / "state.json").write_text("{half")
+    with pytest.raises(AgentError, match=r"state\.json: cannot be read"):
+        lab.cycle()
+    (lab.workspace / "state.json").unlink()
+    lab.cycle()
+    assert lab.published() == [f"pool://site-a/{lab.name}@1"], "nothing is uploaded twice"
+
+
+def test_a_plan_is_what_is_then_done(lab: Lab, materials: Materials) -> None:
+    good = lab.share(materials.others[0], "face")
+    deep = lab.share(materials.deep, "deep")
+    with lab.client("site-b") as client:
+        client.upload(materials.others[0], f"site-b/{lab.name}-base")
+        until = datetime.now(UTC) + timedelta(hours=1)
+        key = client.rounds.start(
+            f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options=FIT
+        ).round_id
+    lab.rounds = {"data": str(materials.faces), **JOINING}
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert not lab.workspace.exists(), "nothing is written"
+    [merging] = plan.merges
+    assert {each.model: each.action for each in merging.models} == {
+        str(materials.mine): "merge", good: "fetch and merge", deep: "leave out",
+    }  # fmt: skip
+    assert [(each.round, each.action) for each in plan.rounds] == [(key, "contribute")]
+    _, said = lab.cycle()
+    assert [line["address"] for line in events(said, "model_fetched")] == [good]
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert {each.action for each in plan.merges[0].models} == {"merge", "leave out"}
+    assert plan.rounds == ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from site_agent.agent import EXAMPLE_CONFIG, AgentConfig, MergeGoal, RoundsConfig, read_config
+from site_agent.agent.config import margin_of, span_s
 from site_agent.errors import AgentConfigError
 
 SMALL = """
@@ -40,6 +42,58 @@ def test_the_example_can_be_read_and_explains_every_key(tmp_path: Path) -> None:
     for text, table in ((head, AgentConfig), (merge, MergeGoal), (rounds, RoundsConfig)):
         named = set(re.findall(r"^(?:# )?([a-z_]+) = ", text, flags=re.M))
         assert named == keys_of(table) - {"merge", "rounds"}
+
+
+def test_what_the_example_says_of_defaults_is_true(tmp_path: Path) -> None:
+    plain = re.sub(r"^# ([a-z_]+ = )", r"\1", EXAMPLE_CONFIG, flags=re.M)
+    shown = tomllib.loads(plain)
+    config = read_config(
+        write(tmp_path, SMALL + '[rounds]\ndata = "training.xml"\nstarted_by = ["site-c"]\n')
+    )
+    for key in ("profile", "interval", "retry_after", "threads"):
+        assert getattr(config, key) == shown[key], key
+    goal, table = config.merge[0], shown["merge"][0]
+    for key in ("metrics", "sites", "text", "most", "merged_too", "weight_by", "weights"):
+        assert getattr(goal, key) == table[key], key
+    for key in (
+        "purposes",
+        "diseases",
+        "margin",
+        "against",
+        "parts",
+        "pts_origin",
+        "box_margin",
+        "upload",
+        "upload_labels",
+        "description",
+    ):
+        assert getattr(goal, key) == table[key], key
+    assert goal.method_name == table["method"]
+    assert goal.method_options == table["options"]
+    assert goal.metric_name == table["metric"]
+    assert config.rounds is not None
+    for key in (
+        "min_starts",
+        "min_faces",
+        "faces_per_leaf",
+        "secure_only",
+        "parts",
+        "seed",
+        "finish",
+        "pts_origin",
+        "box_margin",
+    ):
+        assert getattr(config.rounds, key) == shown["rounds"][key], key
+
+
+def test_what_is_usual_depends_on_the_kind(tmp_path: Path) -> None:
+    goal = read_config(write(tmp_path, SMALL)).merge[0]
+    assert (goal.method_name, goal.metric_name, goal.lower_is_better) == (
+        "wba-cascade", "mean_error", True,
+    )  # fmt: skip
+    text = SMALL.replace('"ert"', '"hog-svm"')
+    goal = read_config(write(tmp_path, text)).merge[0]
+    assert (goal.method_name, goal.metric_name, goal.lower_is_better) == ("mwma", "f1", False)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +155,32 @@ def test_mistakes_name_file_key_found_and_expected(
     told_found, told_expected = told.split(": found ", 1)[1].split(", expected ", 1)
     assert found in told_found
     assert expected in told_expected
+
+
+def test_files_that_are_no_configuration(tmp_path: Path) -> None:
+    for text, expected in (
+        ("[[merge", "a file in the TOML format"),
+        ('workspace = "agent"\n', r"\[\[merge\]\] or \[rounds\]"),
+        (SMALL + SMALL.split("\n", 2)[2], "another name"),
+    ):
+        with pytest.raises(AgentConfigError, match=expected):
+            read_config(write(tmp_path, text))
+    with pytest.raises(AgentConfigError, match="poolctl agent init"):
+        read_config(tmp_path / "none.toml")
+    (tmp_path / "agent").write_text("")
+    with pytest.raises(AgentConfigError, match="workspace: found the file"):
+        read_config(write(tmp_path, SMALL))
+
+
+def test_spans_and_margins() -> None:
+    assert [span_s(word) for word in ("30s", "15m", "2h", "1d", "1.5 h", 7)] == [
+        30, 900, 7200, 86400, 5400, 7,
+    ]  # fmt: skip
+    for wrong in ("", "5", "m", "-3s", 0, -1.0, float("inf")):
+        with pytest.raises(ValueError, match="expected seconds"):
+            span_s(wrong)
+    assert margin_of("2.5%") == (0.025, True)
+    assert margin_of(0.01) == (0.01, False)
 
 
 def test_better_by_the_margin(tmp_path: Path) -> None:

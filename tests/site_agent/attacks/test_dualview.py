@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 
 from site_agent.attacks import Leak, Losses, leak_of
-from site_agent.attacks.dualview import InversionSettings, Victims, fit_prior, reconstruct
+from site_agent.attacks.dualview import (
+    GazeGrid,
+    InversionSettings,
+    Victims,
+    fit_embedding,
+    fit_prior,
+    infer_densities,
+    kl_divergence,
+    nearest_public,
+    psnr,
+    reconstruct,
+    ssim,
+)
 from site_agent.datasets.gaze import join_samples
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 
@@ -48,3 +60,32 @@ def test_the_search_finds_pictures_that_the_network_knows_better() -> None:
 
     assert loss(secure[0]) < 0.9 * loss(nothing[0])
     assert len({own.tobytes() for own in plain}) == len(sites)
+
+
+def test_densities_are_learnt_from_shadow_sites() -> None:
+    grid, draw = GazeGrid(), np.random.default_rng(0)
+    centres = draw.uniform(-0.2, 0.15, (40, 2))
+    densities = np.array([grid.density(draw.normal(at, 0.08, (60, 2))) for at in centres])
+    np.testing.assert_allclose(densities.sum(axis=1), 1)
+    gaze = draw.uniform(-0.4, 0.25, (500, 2))
+    gains = np.array([-np.linalg.norm(gaze - at, axis=1) for at in centres])
+    changes = grid.changes(gains, gaze)
+    inferred = infer_densities(changes[:5], changes[5:], densities[5:])
+    mean = densities[5:].mean(axis=0)
+    learnt = [kl_divergence(densities[site], inferred[site]) for site in range(5)]
+    guessed = [kl_divergence(densities[site], mean) for site in range(5)]
+    assert np.mean(learnt) < 0.5 * np.mean(guessed)
+    assert kl_divergence(mean, mean) == pytest.approx(0)
+
+
+def test_judges_know_persons_and_likeness() -> None:
+    embedding = fit_embedding(join_samples(PUBLIC))
+    trains = [own[:10] for own, _ in persons().values()]
+    similar = embedding.similarities(np.array([own.patches for own in trains]), PUBLIC)
+    assert list(similar.argmax(axis=1)) == list(range(len(trains)))
+    picture = trains[0].patches[0]
+    assert ssim(picture, picture) == pytest.approx(1)
+    darker = (picture // 2).astype(np.uint8)
+    assert ssim(picture, darker) < 0.99
+    assert psnr(picture, darker) < 30 < psnr(picture, picture)
+    assert np.array_equal(nearest_public(picture[None], trains[0])[0], picture)

@@ -12,6 +12,7 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import LEAST_CONTROL, PrivacyReceipt, receipt_lines
+from site_agent.attacks import leak_of_network, probe_by_shadows, separation
 from site_agent.attacks.receipt import GazeSides, probe_gaze
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
@@ -114,3 +115,18 @@ def test_a_receipt_says_how_much_differential_privacy_a_contribution_has(
     assert "each sample: epsilon 8 at delta 1e-05" in receipt.protection
     assert "not whether a person took part" in receipt.protection
     assert receipt.level in {"none found", "unclear"}
+
+
+def test_shadow_networks_find_members_by_likelihood_ratios(
+    probing: Probing, persons: list[GazeSamples]
+) -> None:
+    def train(samples: GazeSamples, name: str) -> StateDict:
+        from site_agent.attacks import apply_update
+
+        return apply_update(probing.base, probing.train(samples, ONE_STEP, name, guarded=False))
+
+    own = persons[0]
+    leak = leak_of_network(probing.base, train(own, "site"))
+    found = probe_by_shadows(leak, own, probing.others, train, count=6, seed=0)
+    assert found.is_member.sum() == len(own)
+    assert separation(found.scores, found.is_member, resamples=0).auc > 0.95

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from aggregators.formats import file_digest
+from aggregators.formats import file_digest, write_model
+from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
+from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt
 from site_agent.attacks.receipt import FaceSides, know_faces, probe_faces, receipt_page
+from site_agent.attacks.receipt.findings import share_of
+from site_agent.attacks.receipt.networks import attack_roster
 from site_agent.datasets import FaceDataset, by_pattern
+from site_agent.errors import InvalidInputError
 from site_agent.refinement import load_site, read_base
 
 PATTERN = "person-([0-9]+)"
@@ -72,3 +79,43 @@ def test_leaf_sums_show_no_face_and_a_camera_base_all_of_them(
         assert shown.control is not None
         assert shown.control.value > 0.9 > shown.found.value
         assert each["membership of faces: recovered landmarks"].control.value > 0.9  # type: ignore[union-attr]
+
+
+def test_held_out_persons_are_required(sides: FaceSides, trained_landmarks: Path) -> None:
+    half = len(sides.own.dataset.images) // 2
+    parts = [
+        replace(sides.own.dataset, images=sides.own.dataset.images[chosen])
+        for chosen in (slice(half), slice(half, None))
+    ]
+    known = [know_faces(each, by_pattern(each, PATTERN)) for each in parts]
+    with pytest.raises(InvalidInputError, match="persons are in --data and in --holdout: 0"):
+        probe_faces(trained_landmarks, FaceSides(*known), "sub-model")
+    renamed = know_faces(sides.own.dataset, lambda image: f"other {image.path.name}")
+    with pytest.raises(InvalidInputError, match="24 pictures are in --data and in --holdout"):
+        probe_faces(trained_landmarks, FaceSides(sides.own, renamed), "sub-model")
+    one = know_faces(sides.others.dataset, lambda _: "one")
+    with pytest.raises(InvalidInputError, match="--holdout has 1 persons; expected at least 2"):
+        probe_faces(trained_landmarks, FaceSides(sides.own, one), "sub-model")
+
+
+def test_coordinates_that_one_site_alone_fills(tmp_path: Path) -> None:
+    infos = {"w": TensorInfo("F32", (4,))}
+    base = StateDict({"w": np.ones(4, dtype=np.float32)}, infos)
+    write_model(base, tmp_path / "base.safetensors")
+    paths = []
+    for number, change in enumerate(([1, 0, 0, 2], [1, 0, 3, 0])):
+        network = StateDict({"w": np.array(change, dtype=np.float32)}, infos)
+        paths.append(tmp_path / f"{number}.contribution")
+        sent = NetworkContribution(network, "differences", 10, "0" * 64)
+        write_network_contribution(sent, paths[-1])
+    alone, roster = attack_roster(paths, base, 20)
+    assert alone.found.value == pytest.approx(2 / 3)
+    assert roster.found.value == 2
+
+
+def test_intervals_of_shares() -> None:
+    found = share_of(1, 10)
+    # Wilson's interval of 1 in 10, as in Newcombe 1998.
+    assert (found.low, found.high) == pytest.approx((0.0179, 0.4042), abs=1e-4)
+    assert share_of(0, 5).low == 0.0
+    assert share_of(5, 5).high == 1.0

@@ -29,6 +29,18 @@ def test_the_auc_is_the_probability_that_a_member_scores_higher(
     assert found.members + found.others == len(pairs)
 
 
+def test_perfect_scores_and_random_ones() -> None:
+    members = np.arange(400) < 200
+    perfect = separation(members.astype(float), members, resamples=20)
+    assert (perfect.auc, perfect.balanced_accuracy) == (1.0, 1.0)
+    assert perfect.true_positives_at_1_percent == 1.0
+    assert perfect.intervals["auc"] == (1.0, 1.0)
+    random = separation(np.random.default_rng(0).random(400), members, resamples=50)
+    low, high = random.intervals["auc"]
+    assert low < 0.5 < high
+    assert 0.05 < high - low < 0.2
+
+
 def test_intervals_are_wider_if_whole_persons_are_drawn() -> None:
     draw = np.random.default_rng(1)
     persons = np.repeat(np.arange(20), 20)

@@ -104,6 +104,17 @@ def test_every_byte_counts(bundle: Path) -> None:
             inspect_bundle(bundle)
 
 
+def test_a_file_of_another_length_is_refused(bundle: Path) -> None:
+    content = bundle.read_bytes()
+    for length in (0, 1, 511, 512, 513, 2000, len(content) - 1):
+        bundle.write_bytes(content[:length])
+        with pytest.raises(BundleRefusedError):
+            open_bundle(bundle)
+    bundle.write_bytes(content + bytes(512))
+    with pytest.raises(BundleRefusedError, match="behind its end"):
+        open_bundle(bundle)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -136,6 +147,15 @@ def test_too_many_members_are_refused_before_anything_is_read(bundle: Path) -> N
     assert most < 64 * 1024 * 1024
 
 
+def test_a_manifest_that_promises_too_much_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.bundle"
+    with path.open("wb") as file:
+        file.write(member_header("manifest.json", 2**40))
+        file.truncate(2**40)  # sparse: takes no room
+    with pytest.raises(BundleRefusedError, match="not a bundle"):
+        open_bundle(path)
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"Dear colleague", b"PK\x03\x04" + bytes(600), b"\x1f\x8b" + bytes(600), bytes(2048)],
@@ -145,6 +165,36 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(BundleRefusedError, match="not a bundle"):
         open_bundle(path)
+
+
+def test_links_devices_and_other_kinds_of_members_are_refused(bundle: Path) -> None:
+    """What the header of a member says beside name and size may be one thing only."""
+    content = bundle.read_bytes()
+    first_record = BLOCK_BYTES + len(manifest_of(bundle)) + len(padding(len(manifest_of(bundle))))
+    for kind in b"1", b"2", b"3", b"5", b"L", b"x", b"S":
+        header = bytearray(content[first_record : first_record + BLOCK_BYTES])
+        header[156:157] = kind
+        header[148:156] = b"        "
+        header[148:156] = b"%06o\0 " % sum(header)
+        bundle.write_bytes(
+            content[:first_record] + bytes(header) + content[first_record + BLOCK_BYTES :]
+        )
+        with pytest.raises(BundleRefusedError, match="does not follow from the manifest"):
+            open_bundle(bundle)
+
+
+def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
+    content = network_bytes(seed=5)
+    blob = tmp_path / "blob"
+    blob.write_bytes(network_bytes(seed=6))
+    target = tmp_path / "out" / "x.bundle"
+    target.parent.mkdir()
+    writer = BundleWriter(target)
+    with writer.collecting() as add:
+        add(record_of(content))
+        with pytest.raises(BundleRefusedError, match="nothing was written"):
+            writer.write([Blob(blob, record_of(content).digest, len(content))], ignore)
+    assert list(target.parent.iterdir()) == []
 
 
 def test_memory_stays_small_whatever_the_size(tmp_path: Path) -> None:
@@ -185,6 +235,32 @@ def test_a_signature_that_does_not_hold_is_refused(tmp_path: Path) -> None:
         "site": signed(record_of(content), site="site-b"),
         "recipe": signed(record_of(content), recipe_digest="0" * 64),
         "terms": signed(record_of(content), terms=[{"code": "DUO:0000006"}]),
+    }
+    for named, record in cases.items():
+        write_bundle(path, [record], [content])
+        with pytest.raises(BundleRefusedError, match=named):
+            inspect_bundle(path)
+
+
+def test_a_recipe_of_another_model_is_refused(tmp_path: Path) -> None:
+    content = network_bytes(seed=10)
+    path = tmp_path / "x.bundle"
+    recipe = {
+        "schema": "poolctl-recipe/1",
+        "method": {"name": "fedavg", "version": 1},
+        "options": {},
+        "inputs": [{"digest": "1" * 64, "weight": 1.0, "address": None, "file_name": None}],
+        "output": {"digest": record_of(content).digest, "format": "safetensors"},
+    }
+    good = record_of(content, recipe=recipe, parents=["1" * 64])
+    write_bundle(path, [good], [content])
+    [version] = inspect_bundle(path).versions
+    assert (version.parents, version.parents_here) == (("1" * 64,), 0)
+    cases = {
+        "no recipe": good.model_copy(update={"recipe": None}),
+        "recipe makes": good.model_copy(
+            update={"recipe": recipe | {"output": {"digest": "3" * 64, "format": "safetensors"}}}
+        ),
     }
     for named, record in cases.items():
         write_bundle(path, [record], [content])

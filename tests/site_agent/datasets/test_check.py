@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
 from PIL import Image
 
-from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset, check_datasets, dataset_digest
+from site_agent.datasets import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    check_datasets,
+    dataset_digest,
+    require_images,
+)
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.drawn import dataset_of, picture
 
 BOX = FaceBox(10, 10, 20, 20)
@@ -70,6 +81,11 @@ def test_nothing_to_train_on_is_an_error(tmp_path: Path) -> None:
     assert (no_boxes.code, no_boxes.severity) == ("no-boxes", "error")
 
 
+def test_real_files_are_sound(shared_data: Path) -> None:
+    for path in sorted((shared_data / "dlib_faces").glob("*.xml")):
+        assert check_datasets([read_imglab_xml(path)]) == []
+
+
 def test_digest_follows_contents_only(tmp_path: Path) -> None:
     there = tmp_path / "elsewhere"
     there.mkdir()
@@ -92,6 +108,15 @@ def test_digest_follows_contents_only(tmp_path: Path) -> None:
     assert dataset_digest(first) != digest
 
 
+def test_digest_names_the_image_that_is_missing(tmp_path: Path) -> None:
+    dataset = dataset_of(tmp_path, AnnotatedImage(tmp_path / "gone.png", (BOX,)))
+    with pytest.raises(AnnotationFileError, match=r"faces\.xml, line 6: the image .*gone\.png"):
+        dataset_digest(dataset)
+    with pytest.raises(AnnotationFileError, match="1 of 1 images are missing") as caught:
+        require_images(dataset)
+    assert str(tmp_path) in caught.value.problem
+
+
 def test_pictures_in_two_data_sets_are_found_by_their_pixels(tmp_path: Path) -> None:
     train, test = tmp_path / "train", tmp_path / "test"
     train.mkdir()
@@ -107,3 +132,34 @@ def test_pictures_in_two_data_sets_are_found_by_their_pixels(tmp_path: Path) -> 
     assert finding.file == second.path
     assert "a.png" in finding.text
     assert check_datasets([first, first])[0].code == "shared-image"
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff"])
+def test_pictures_of_16_bits_are_told_from_each_other(tmp_path: Path, suffix: str) -> None:
+    paths = []
+    for number in range(3):
+        deep = np.random.default_rng(number).integers(300, 65536, (48, 64), dtype=np.uint16)
+        paths.append(tmp_path / f"{number}.{suffix}")
+        Image.fromarray(deep).save(paths[-1])
+    # The same samples in another format, the other way round in bytes.
+    paths.append(tmp_path / "copy.ppm")
+    with Image.open(paths[0]) as opened:
+        paths[-1].write_bytes(b"P5 64 48 65535\n" + np.asarray(opened).astype(">u2").tobytes())
+    dataset = dataset_of(tmp_path, *(AnnotatedImage(path, (BOX,), 64, 48) for path in paths))
+    [finding] = check_datasets([dataset])
+    assert finding.code == "duplicate-image"
+    assert "copy.ppm" in finding.text
+    assert f"0.{suffix}" in finding.text
+
+
+def test_other_landmarks_than_expected(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    parts = {f"{i}": (20.0 + i, 20.0) for i in range(3)}
+    box = FaceBox(10, 10, 20, 20, parts)
+    first = dataset_of(tmp_path, AnnotatedImage(picture(tmp_path / "a.png"), (box,)))
+    fewer = FaceBox(10, 10, 20, 20, {"0": (20.0, 20.0)})
+    second = dataset_of(other, AnnotatedImage(picture(other / "b.png", 1), (fewer,)))
+    assert [f.code for f in check_datasets([first, second])] == ["other-parts"]
+    codes = [finding.code for finding in check_datasets([first], expected_parts=68)]
+    assert codes == ["part-count"]

@@ -10,6 +10,8 @@ import pytest
 
 from site_agent.datasets.egocentric import (
     EGTEA_HEADER_LINES,
+    FIXATION,
+    MOVING,
     SPLITS,
     UNTRACKED,
     ClipShape,
@@ -20,6 +22,7 @@ from site_agent.datasets.egocentric import (
 )
 from site_agent.datasets.synthetic import egocentric_clips
 from site_agent.datasets.synthetic.egocentric_clips import (
+    FEATURES,
     HEIGHT_PX,
     WIDTH_PX,
     ClipSettings,
@@ -27,8 +30,8 @@ from site_agent.datasets.synthetic.egocentric_clips import (
     preferences,
     write_clips,
 )
-from site_agent.errors import AnnotationFileError
-from tests.site_agent.datasets.other_clips import write_layout
+from site_agent.errors import AnnotationFileError, InvalidInputError
+from tests.site_agent.datasets.other_clips import write_ego4d, write_layout
 
 SETTINGS = ClipSettings(people=2, videos=5, seconds=1.5)
 
@@ -82,6 +85,15 @@ def test_the_true_gaze_is_beside_the_tracked_one_and_differs_by_the_trackers_err
     off = np.abs(samples.gaze - samples.truth)[tracked]
     assert 0.005 < off.mean() < 0.05
     assert 0.02 < 1 - tracked.mean() < 0.2
+
+
+def test_the_gaze_depends_on_preferences() -> None:
+    like = ClipSettings(heterogeneity=0)
+    assert np.array_equal(preferences(like, 0), preferences(like, 1))
+    assert preferences(ClipSettings(), 0).shape == (len(FEATURES),)
+    assert not np.allclose(preferences(ClipSettings(), 0), preferences(ClipSettings(), 1))
+    one, other = (draw_clip(ClipSettings(heterogeneity=h), 0, 3) for h in (0.0, 1.0))
+    assert not np.allclose(one.truth, other.truth)
 
 
 @pytest.mark.parametrize(("heterogeneity", "least_own", "most_common"), [(0, 0, 1), (1, 0.7, 0.42)])
@@ -145,6 +157,30 @@ def begaze(path: Path, rows: list[str], *, first_version: bool) -> Path:
     return path
 
 
+def test_both_versions_of_begaze_are_read(tmp_path: Path) -> None:
+    first = begaze(
+        tmp_path / "one.txt",
+        ["1\tSMP\t1\t640\t480\t2\tFixation", "2\tSMP\t1\t660\t480\t2\tFixation",
+         "3\tSMP\t1\t10\t10\t2\tSaccade", "4\tSMP\t1\t320\t240\t3\tSaccade",
+         "5\tSMP\t1\t0\t0\t4\tBlink"],
+        first_version=True,
+    )  # fmt: skip
+    gaze, kind = read_begaze(first)
+    assert kind.tolist() == [UNTRACKED, UNTRACKED, FIXATION, MOVING, UNTRACKED]
+    assert gaze[2] == pytest.approx([650 / 1280, 0.5])
+    assert gaze[3] == pytest.approx([0.25, 0.25])
+    filler = "\t".join(["-"] * 17)
+    second = begaze(
+        tmp_path / "two.txt",
+        [f"1\tSMP\t1\ta\tb\t640\t480\t{filler}\t00:00:01:02\tFixation"],
+        first_version=False,
+    )
+    gaze, kind = read_begaze(second)
+    assert len(kind) == 24 + 2 + 1
+    assert kind[-1] == FIXATION
+    assert gaze[-1] == pytest.approx([0.5, 0.5])
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
@@ -160,3 +196,22 @@ def test_damaged_begaze_files_are_refused(rows: list[str], problem: str, tmp_pat
         path.write_text("\n".join(["## header"] * EGTEA_HEADER_LINES))
     with pytest.raises(AnnotationFileError, match=problem):
         read_begaze(path)
+
+
+def test_gaze_outside_the_picture_is_untracked(tmp_path: Path) -> None:
+    write_ego4d(tmp_path, ClipSettings(people=1, videos=1, seconds=1.5))
+    table = next((tmp_path / "gaze").glob("*.csv"))
+    lines = table.read_text().splitlines()
+    lines[1] = "0.0,0,0.95,1.7,0.5"
+    table.write_text("\n".join(lines) + "\n")
+    assert open_egocentric(tmp_path).clips[0].kind[0] == UNTRACKED
+
+
+def test_a_folder_without_a_layout_and_unknown_persons_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="is no data set of egocentric clips"):
+        open_egocentric(tmp_path)
+    write_clips(tmp_path / "clips", ClipSettings(people=1, videos=1, seconds=1.5))
+    with pytest.raises(InvalidInputError, match="has no person P09; it has P01"):
+        open_egocentric(tmp_path / "clips").read(["P09"])
+    with pytest.raises(InvalidInputError, match="holds other files"):
+        write_clips(tmp_path / "clips", SETTINGS)

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset, part_names, write_imglab_xml
+from site_agent.datasets import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    numbered_parts,
+    part_names,
+    parts_array,
+    write_imglab_xml,
+)
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AnnotationFileError
 
@@ -89,6 +97,30 @@ def test_refuses_with_file_and_line(tmp_path: Path, body: str, line: int, words:
     assert caught.value.line == line
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"<?xml version='1.0' encoding='no-such'?><dataset/>", b"PK\3"]
+)
+def test_refuses_what_is_no_xml(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "faces.xml"
+    path.write_bytes(content)
+    with pytest.raises(AnnotationFileError, match=r"faces\.xml"):
+        read_imglab_xml(path)
+
+
+def test_refuses_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(AnnotationFileError, match="cannot be read: No such file"):
+        read_imglab_xml(tmp_path / "absent.xml")
+    with pytest.raises(AnnotationFileError, match="cannot be read"):
+        read_imglab_xml(tmp_path)
+    with pytest.raises(AnnotationFileError, match="cannot be written"):
+        write_imglab_xml(FaceDataset(None), tmp_path / "absent" / "faces.xml")
+
+
+def test_file_names_of_windows(tmp_path: Path) -> None:
+    path = written(tmp_path, "<dataset><images><image file='sub\\b.png'/></images></dataset>")
+    assert read_imglab_xml(path).images[0].path == tmp_path / "sub" / "b.png"
+
+
 names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=8)
 pixels = st.integers(-2000, 2000)
 boxes = st.builds(
@@ -124,6 +156,19 @@ def test_what_is_written_is_read_back(
     write_imglab_xml(dataset, folder / "faces.xml")
     assert read_imglab_xml(folder / "faces.xml") == dataset
     assert [path.name for path in folder.iterdir()] == ["faces.xml"]
+
+
+def test_part_names_have_the_order_of_dlib(tmp_path: Path) -> None:
+    def box(*names: str, ignore: bool = False) -> FaceBox:
+        return FaceBox(0, 0, 9, 9, dict.fromkeys(names, (1.0, 2.0)), ignore=ignore)
+
+    image = AnnotatedImage(
+        tmp_path / "a.png", (box("2", "10", "1"), box("nose", "B"), box("zz", ignore=True))
+    )
+    dataset = FaceDataset(None, images=(image,))
+    assert part_names(dataset) == ("1", "10", "2", "B", "nose")
+    assert parts_array(box("2"), ["1", "2"]).tolist()[1] == [1.0, 2.0]
+    assert list(numbered_parts(parts_array(box(), ["x"] * 101)))[-1] == "100"
 
 
 def test_real_files_read_and_survive_a_round_trip(shared_data: Path, tmp_path: Path) -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset, numbered_parts, part_names
+from site_agent.datasets import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    check_datasets,
+    expand_parts,
+    numbered_parts,
+    part_names,
+    renumber_parts,
+)
 from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
-from site_agent.datasets.part_order import misordered_faces
-from tests.site_agent.datasets.drawn import face_box, face_points
+from site_agent.datasets.part_order import misordered_faces, unsorted_names
+from site_agent.errors import DatasetEditError
+from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
 
 BY_TEXT = sorted(range(68), key=str)
 BY_TEXT_FROM_1 = [number - 1 for number in sorted(range(1, 69), key=str)]
@@ -48,6 +59,21 @@ def test_each_wrong_order_is_named(order: list[int], words: str, degrees: float)
     assert words in text
 
 
+def test_an_excerpt_and_missing_landmarks() -> None:
+    points = face_points(2)
+    eyes = {f"{i}": tuple(points[i]) for i in range(36, 68)}
+    swapped = {f"{i}": tuple(points[IBUG_MIRROR[i]]) for i in range(36, 68)}
+    for parts, count in ((eyes, 0), (swapped, 1)):
+        image = AnnotatedImage(Path("a.png"), (FaceBox(0, 0, 50, 50, parts),))
+        assert len(told(FaceDataset(None, images=(image,)))) == count
+    holes = points.copy()
+    holes[5:20] = np.nan
+    box = face_box(holes)
+    box = replace(box, parts={k: at for k, at in box.parts.items() if np.isfinite(at).all()})
+    whole = AnnotatedImage(Path("b.png"), (face_box(points),))
+    assert told(FaceDataset(None, images=(AnnotatedImage(Path("a.png"), (box,)), whole))) == []
+
+
 def test_other_schemes_are_held_against_each_other() -> None:
     shape = ibug_mean_face()[[0, 8, 16, 30, 36, 39, 42, 45, 48, 54]]
     images = []
@@ -64,3 +90,36 @@ def test_other_schemes_are_held_against_each_other() -> None:
     assert [image.path.name for image, *_ in found] == ["6.png"]
     few = FaceDataset(None, images=tuple(images[5:8]))
     assert list(misordered_faces(few, part_names(few))) == []
+
+
+def test_names_without_leading_zeros(tmp_path: Path) -> None:
+    assert unsorted_names(["1", "2", "10"]) == "'10' comes before '2'"
+    assert unsorted_names(["01", "02", "10"]) == ""
+    assert unsorted_names(["nose", "1"]) == ""
+    assert unsorted_names(["p1", "p2", "p10"]) == "'p10' comes before 'p2'"
+    dataset = faces_in(tmp_path, 2)
+
+    def renamed(box: FaceBox) -> FaceBox:
+        return replace(box, parts={str(int(name)): at for name, at in box.parts.items()})
+
+    images = [
+        replace(image, boxes=tuple(renamed(box) for box in image.boxes)) for image in dataset.images
+    ]
+    bad = replace(dataset, images=tuple(images))
+    [finding] = check_datasets([bad])
+    assert (finding.code, finding.severity) == ("names-unsorted", "error")
+    mended = renumber_parts(bad)
+    assert mended == dataset
+    assert check_datasets([mended]) == []
+    named = replace(images[0], boxes=(FaceBox(0, 0, 9, 9, {"nose": (1, 1)}),))
+    with pytest.raises(DatasetEditError, match="'nose'"):
+        renumber_parts(replace(bad, images=(named,)))
+
+
+def test_words_for_landmarks() -> None:
+    names = [f"{i:02d}" for i in range(68)]
+    assert expand_parts(["eyes"], names) == (tuple(names[36:48]), [])
+    assert expand_parts(["right_eye", "36-38", "00"], names) == (("00", *names[36:42]), [])
+    assert expand_parts(["Mouth"], [f"{i}" for i in range(1, 69)])[0][0] == "49"
+    assert expand_parts(["eyes", "a"], ["a", "b"]) == (("a",), ["eyes"])
+    assert expand_parts(["mouth", "70-80"], names[36:48]) == ((), ["mouth", "70-80"])

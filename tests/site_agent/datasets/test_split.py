@@ -13,6 +13,7 @@ from site_agent.datasets import (
     AnnotatedImage,
     FaceDataset,
     by_folder,
+    by_pattern,
     by_table,
     site_shares,
     split_dataset,
@@ -63,6 +64,44 @@ def test_every_image_is_in_one_part_and_no_person_in_two(
     assert {part: set(names(d)) for part, d in again.items()} == {
         part: set(names(d)) for part, d in parts.items()
     }
+
+
+def test_parts_have_their_shares_and_the_seed_counts() -> None:
+    dataset = absent(200, 50)
+    parts = split_dataset(dataset, site_shares(3, 0.25), group_of=by_folder)
+    assert [len(part.images) for part in parts.values()] == pytest.approx([50] * 4, abs=2)
+    other = split_dataset(dataset, site_shares(3, 0.25), group_of=by_folder, seed=1)
+    assert names(other["test"]) != names(parts["test"])
+    alone = split_dataset(dataset, {"a": 1, "b": 2, "c": 1})
+    assert [len(part.images) for part in alone.values()] == [50, 100, 50]
+
+
+def test_copies_of_a_file_stay_together(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 6)
+    copies = []
+    for image in dataset.images:
+        copy = image.path.with_name(f"copy-{image.path.name}")
+        copy.write_bytes(image.path.read_bytes())
+        copies.append(replace(image, path=copy))
+    doubled = replace(dataset, images=(*dataset.images, *copies))
+    for part in split_dataset(doubled, site_shares(3)).values():
+        kept = set(names(part))
+        assert {f"copy-{name}" for name in kept if not name.startswith("copy")} <= kept
+        assert len(kept) == 4
+
+
+def test_persons_by_a_pattern(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 6)
+    for pattern in (r"person-(\d+)", r"(?P<person>person-\d+)_(\d+)", r"person-\d+"):
+        parts = split_dataset(dataset, site_shares(3), group_of=by_pattern(dataset, pattern))
+        assert sorted(len(part.images) for part in parts.values()) == [2, 2, 2]
+        assert all(len({n[:9] for n in names(part)}) == 1 for part in parts.values())
+    with pytest.raises(DatasetEditError, match=r"faces\.xml, line \d+: 'person-00_00.png'"):
+        split_dataset(dataset, site_shares(2), group_of=by_pattern(dataset, "child"))
+    with pytest.raises(DatasetEditError, match="not a regular expression"):
+        by_pattern(dataset, "(")
+    with pytest.raises(DatasetEditError, match="3 groups of images"):
+        split_dataset(dataset, site_shares(4), group_of=by_pattern(dataset, r"person-\d+"))
 
 
 def test_persons_by_a_table(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import pytest
 from aggregators.formats import read_model
 from aggregators.predictors import LandmarkPredictor, to_grey
 from site_agent.datasets import FaceDataset, part_names
+from site_agent.errors import EvaluationError
 from site_agent.evaluation import evaluate_landmarks, normaliser_for
 from site_agent.evaluation.landmark_scores import FaceErrors, summarise_landmarks
 from site_agent.pictures.images import read_image
+from site_agent.training import ErtSettings, train_ert
 
 
 class RoundingPredictor(LandmarkPredictor):
@@ -63,6 +65,24 @@ def whole_pixels(dataset: FaceDataset) -> FaceDataset:
     return dataclasses.replace(dataset, images=tuple(images))
 
 
+def test_results_are_plain_data_without_names(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    seen: list[tuple[float | None, str]] = []
+    scores = evaluate_landmarks(
+        trained_landmarks, test_faces, progress=lambda *step: seen.append(step)
+    )
+    plain = scores.to_dict()
+    assert "person" not in json.dumps(plain, allow_nan=False)
+    assert len(plain["per_landmark"]) == 68
+    assert plain["intervals"]["mean_error"][0] < plain["mean_error"]
+    assert len(scores.to_dict(per_face=True)["per_face"]) == 12
+    assert seen[-1] == (1.0, "image 12 of 12")
+    assert scores.eye_error is not None
+    again = evaluate_landmarks(trained_landmarks, test_faces, workers=1)
+    assert again.to_dict(per_face=True) == scores.to_dict(per_face=True)
+
+
 def face(image: int, *errors: float) -> FaceErrors:
     return FaceErrors(f"{image}.png", image, 0, 50.0, np.array(errors))
 
@@ -79,3 +99,73 @@ def test_means_medians_and_failures_are_over_faces() -> None:
     assert scores.images == 3
     assert scores.eye_error is None
     assert json.dumps(scores.to_dict(), allow_nan=False)
+
+
+def test_how_far_landmarks_follow_the_lids() -> None:
+    marked = np.array([0.05, 0.10, 0.25, 0.30, 0.35])
+    faces = [
+        FaceErrors("", index, 0, 50.0, np.array([0.02]), ear=0.15 + 0.5 * ear, marked_ear=ear)
+        for index, ear in enumerate(marked)
+    ]
+    scores = summarise_landmarks(faces, ("a",), normaliser_for(("a",)), resamples=20)
+    assert scores.ear_range == pytest.approx(0.5)
+    assert scores.closed_ear_error == pytest.approx((0.125 + 0.10) / 2)
+    assert scores.ear_error == pytest.approx(np.abs(0.15 - 0.5 * marked).mean())
+    awake = summarise_landmarks([faces[2]] * 3, ("a",), normaliser_for(("a",)), resamples=0)
+    assert (awake.ear_range, awake.closed_ear_error) == (None, None)
+
+
+def test_faces_that_cannot_be_tested_are_counted(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    boxes = [image.boxes[0] for image in test_faces.images]
+    boxes[0] = dataclasses.replace(boxes[0], parts={})
+    boxes[1] = dataclasses.replace(boxes[1], ignore=True)
+    no_mouth = {name: point for name, point in boxes[2].parts.items() if int(name) < 48}
+    boxes[2] = dataclasses.replace(boxes[2], parts=no_mouth)
+    images = [
+        dataclasses.replace(image, boxes=(box,))
+        for image, box in zip(test_faces.images, boxes, strict=True)
+    ]
+    scores = evaluate_landmarks(
+        trained_landmarks, dataclasses.replace(test_faces, images=tuple(images))
+    )
+    assert (scores.faces, scores.skipped_faces) == (10, 1)
+    assert np.isnan(scores.per_face[0].errors[48:]).all()
+
+
+def test_a_model_of_some_landmarks_is_tested_on_them(
+    training_faces: FaceDataset, test_faces: FaceDataset, trained_landmarks: Path, tmp_path: Path
+) -> None:
+    eyes = tuple(name for name in part_names(training_faces) if 36 <= int(name) < 48)
+    settings = ErtSettings(num_trees_per_cascade_level=10, cascade_depth=3, parts=eyes[::-1])
+    result = train_ert(training_faces, tmp_path / "eyes.dat", settings)
+    scores = evaluate_landmarks(result.model_path, test_faces)
+    assert scores.names == eyes
+    assert scores.normaliser == "inter-ocular"
+    # A merged or downloaded model has no record beside it: its mean shape shows two eyes.
+    result.metadata_path.unlink()
+    assert evaluate_landmarks(result.model_path, test_faces).mean_error == scores.mean_error
+    for words in (eyes, ["eyes"], ["36-47"]):
+        named = evaluate_landmarks(result.model_path, test_faces, parts=words)
+        assert named.mean_error == scores.mean_error
+    # A model of all landmarks is compared in the same ones.
+    whole = evaluate_landmarks(trained_landmarks, test_faces, parts=["eyes"])
+    assert whole.names == eyes
+    eye_error = evaluate_landmarks(trained_landmarks, test_faces).eye_error
+    assert whole.mean_error == pytest.approx(eye_error)
+    with pytest.raises(EvaluationError, match=r"no landmarks that are called chin"):
+        evaluate_landmarks(result.model_path, test_faces, parts=["eyes", "chin"])
+    with pytest.raises(EvaluationError, match=r"places 12 landmarks, and .* has 20"):
+        evaluate_landmarks(result.model_path, test_faces, parts=["mouth"])
+
+
+def test_data_without_landmarks_are_refused(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    bare = [
+        dataclasses.replace(image, boxes=(dataclasses.replace(image.boxes[0], parts={}),))
+        for image in test_faces.images
+    ]
+    with pytest.raises(EvaluationError, match="has no landmarks"):
+        evaluate_landmarks(trained_landmarks, dataclasses.replace(test_faces, images=tuple(bare)))

@@ -6,13 +6,76 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from site_agent.datasets import FaceDataset, dataset_digest
+from aggregators.predictors import LandmarkPredictor
+from site_agent.datasets import FaceDataset, dataset_digest, part_names, parts_array
+from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.errors import EvaluationError
-from site_agent.evaluation import EvaluationSettings, ScoredModel, evaluate_models, write_report
+from site_agent.evaluation import (
+    DetectionScores,
+    EvaluationSettings,
+    LandmarkScores,
+    ScoredModel,
+    evaluate_landmarks,
+    evaluate_model,
+    evaluate_models,
+    write_report,
+)
 
 FEW = EvaluationSettings(resamples=20)
+
+
+def test_scores_come_in_the_order_of_the_models(
+    trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    models = [trained_landmarks, trained_detector, trained_landmarks]
+    seen: list[tuple[float | None, str]] = []
+    found = evaluate_models(
+        models, test_faces, FEW, workers=2, progress=lambda part, text: seen.append((part, text))
+    )
+    assert [type(scores) for scores in found] == [LandmarkScores, DetectionScores, LandmarkScores]
+    assert found[0].to_dict() == found[2].to_dict()
+    assert seen[-1][0] == 1.0
+    assert evaluate_models([], test_faces) == []
+
+
+def test_networks_are_refused(test_faces: FaceDataset, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    network = tmp_path / "net.safetensors"
+    save_file({"w": np.zeros(3, np.float32)}, network)
+    with pytest.raises(EvaluationError, match=r"net\.safetensors: networks"):
+        evaluate_model(network, test_faces)
+
+
+def test_the_error_of_the_openness_of_the_eyes(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    from aggregators.formats import read_model
+    from aggregators.predictors import to_grey
+    from site_agent.pictures.images import read_image
+
+    scores = evaluate_landmarks(trained_landmarks, test_faces, resamples=50)
+    predictor = LandmarkPredictor(read_model(trained_landmarks))  # type: ignore[arg-type]
+    names = part_names(test_faces)
+    expected = []
+    for image, box in test_faces.boxes():
+        grey = to_grey(read_image(image.path, apply_orientation=False))
+        placed = predictor.predict(grey, [box.corners])[0]
+        found = np.mean(eye_aspect_ratios(placed))
+        expected.append(abs(found - np.mean(eye_aspect_ratios(parts_array(box, names)))))
+    assert scores.ear_error == pytest.approx(np.mean(expected))
+    assert [face.ear_error for face in scores.per_face] == pytest.approx(expected)
+    assert set(scores.intervals) == set(scores.metrics)
+    for name, (low, high) in scores.intervals.items():
+        assert low <= scores.metrics[name] <= high, name
+    errors, part = scores.cumulative_errors()
+    assert (np.diff(errors) >= 0).all()
+    assert part[-1] == 1.0
+    below = np.clip(1 - errors / 0.08, 0, None)
+    assert scores.auc == pytest.approx(below.mean())
 
 
 def test_a_report_says_it_all(

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from site_agent.evaluation.saliency import (
+    DISC_RADIUS,
     FrameScores,
+    angle_between_deg,
+    choose_pixel_threshold,
     gaze_targets,
     reference_maps,
     score_maps,
@@ -37,6 +40,20 @@ def test_a_map_that_is_right_half_of_the_time() -> None:
     assert scores.aae_deg == pytest.approx(expected, abs=0.9)
 
 
+def test_uniform_maps_exclude_nothing() -> None:
+    gaze = RANDOM.uniform(0.3, 0.7, (10, 2))
+    scores = summarise_frames(score_maps(np.ones((10, 64, 64)), gaze))
+    assert (scores.recall, scores.auc) == (1.0, 0.5)
+    assert scores.precision == pytest.approx(np.pi * DISC_RADIUS**2, rel=0.03)
+
+
+def test_auc_is_the_share_of_pixels_that_are_less_salient() -> None:
+    """Four pixels 4 > 3 > 2 > 1 and the gaze on the second: one of the three others is as hot."""
+    maps = np.array([[[4.0, 3.0], [2.0, 1.0]]])
+    [auc] = score_maps(maps, np.array([[0.9, 0.1]])).auc
+    assert auc == pytest.approx(1 - (1 / 3) / 2)
+
+
 def test_pixel_f1_by_hand() -> None:
     gaze = np.array([[0.5, 0.5]])
     truth = gaze_targets(gaze, 64, 64)[0] > 0.001
@@ -48,6 +65,15 @@ def test_pixel_f1_by_hand() -> None:
     assert found == pytest.approx(2 * share / (1 + share))
 
 
+def test_the_threshold_is_chosen_on_validation_frames() -> None:
+    gaze = RANDOM.uniform(0.2, 0.8, (20, 2))
+    maps = gaze_targets(gaze, 32, 32) + 1e-4
+    chosen = choose_pixel_threshold(maps, gaze)
+    best = score_maps(maps, gaze, pixel_threshold=chosen).pixel_f1.mean()
+    for other in (chosen / 4, chosen * 4):
+        assert score_maps(maps, gaze, pixel_threshold=other).pixel_f1.mean() <= best
+
+
 def test_batches_change_nothing() -> None:
     gaze = RANDOM.uniform(0, 1, (64, 2))
     maps = RANDOM.uniform(0, 1, (64, 32, 32))
@@ -55,6 +81,27 @@ def test_batches_change_nothing() -> None:
     parts = [score_maps(maps[at : at + 1], gaze[at : at + 1]) for at in range(64)]
     joined = FrameScores.join(parts)
     assert summarise_frames(whole) == summarise_frames(joined)
+
+
+def test_angles_follow_the_camera() -> None:
+    left, right = np.array([[0.0, 0.5]]), np.array([[1.0, 0.5]])
+    assert angle_between_deg(left, right, 1.0, 60.0)[0] == pytest.approx(60.0)
+    assert angle_between_deg(left, right, 4 / 3, 90.0)[0] == pytest.approx(90.0)
+    top, bottom = np.array([[0.5, 0.0]]), np.array([[0.5, 1.0]])
+    expected = 2 * np.degrees(np.arctan(np.tan(np.radians(30)) / (4 / 3)))
+    assert angle_between_deg(top, bottom, 4 / 3, 60.0)[0] == pytest.approx(expected)
+
+
+def test_targets_are_bells_that_sum_to_one() -> None:
+    gaze = np.array([[0.5, 0.5], [0.0, 1.0], [0.5, 0.5], [1.4, 0.5]])
+    maps = gaze_targets(gaze, 64, 64, np.array([True, True, False, True]))
+    np.testing.assert_allclose(maps.sum((1, 2)), 1, rtol=1e-5)
+    bell = maps[0] / maps[0].max()
+    assert (bell[32, 32], bell[32, 42]) == (1.0, 0.0), "19 x 19 around the gaze"
+    assert bell[32, 35] == pytest.approx(np.exp(-0.5 * (3 / 3.2) ** 2), rel=1e-5)
+    assert maps[1].argmax() == 63 * 64, "the lower left corner"
+    for untracked in maps[2:]:
+        assert np.ptp(untracked) == 0
 
 
 def test_the_person_mean_beats_the_centre_for_somebody_who_looks_down() -> None:
@@ -65,3 +112,9 @@ def test_the_person_mean_beats_the_centre_for_somebody_who_looks_down() -> None:
         for name, each in maps.items()
     }
     assert scores["person-mean"] > scores["centre"] > scores["uniform"] == 0.5
+
+
+def test_no_frames_have_no_scores() -> None:
+    nothing = summarise_frames(score_maps(np.ones((0, 8, 8)), np.ones((0, 2))))
+    assert nothing.frames == 0
+    assert np.isnan(nothing.recall)

@@ -6,6 +6,7 @@ import csv
 import json
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -14,7 +15,11 @@ import pytest
 from site_agent.datasets.synthetic import write_blink_video
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.finding import FaceSettings
-from site_agent.eyeblink.pipeline import BlinkAnalysisSettings, run_blink_analysis
+from site_agent.eyeblink.pipeline import (
+    BlinkAnalysisSettings,
+    run_all_faces_analysis,
+    run_blink_analysis,
+)
 from site_agent.eyeblink.session import BlinkSession
 from site_agent.eyeblink.video.frames import VideoReader
 from tests.site_agent.eyeblink.matching import match_blinks
@@ -50,6 +55,21 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def two_persons(small: Path) -> Path:
+    """The person and, from the third second on, a somewhat larger one to the right."""
+    other = small.with_name("other.mp4")
+    write_blink_video(other, 8.0, 30.0, seed=8, who=160, size=(320, 240))
+    frames = []
+    for (time_s, left), (_, right) in zip(pictures_of(small), pictures_of(other), strict=True):
+        tall = np.kron(right[30:210, 70:250], np.ones((4, 4, 1), dtype=np.uint8))[::3, ::3]
+        place = np.full_like(left, 90) if time_s < 3 else tall
+        frames.append((time_s, np.concatenate([left, place[:240, :240]], axis=1)))
+    path = small.with_name("two.mp4")
+    rewrite(path, frames)
+    return path
+
+
 def rows_of(session: BlinkSession) -> list[dict[str, str]]:
     with session.files["frames"].open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -79,6 +99,42 @@ def test_lost_frames_do_not_shift_times(small: Path, landmark_file: Path, tmp_pa
     assert match.f1 > 0.6
 
 
+def test_which_of_two_faces(two_persons: Path, landmark_file: Path, tmp_path: Path) -> None:
+    def lefts_px(faces: FaceSettings) -> tuple[list[float], BlinkSession]:
+        session = run_blink_analysis(
+            two_persons,
+            landmarks=landmark_file,
+            out_dir=tmp_path / "out",
+            settings=BlinkAnalysisSettings(faces=faces),
+        )
+        texts = [row["face_left_px"] for row in rows_of(session)]
+        return [float(text) if text else np.nan for text in texts], session
+
+    largest, session = lefts_px(FaceSettings())
+    # The larger one comes later; a face that is followed is not given up for it.
+    assert max(largest) < 160
+    assert any("up to 2 faces were visible at once" in warning for warning in session.warnings)
+    second, _ = lefts_px(FaceSettings(face="2"))
+    assert np.isnan(second[:80]).all()
+    assert np.nanmin(second) > 300
+    assert session.frames == len(second)
+
+
+def test_all_faces(two_persons: Path, small: Path, landmark_file: Path, tmp_path: Path) -> None:
+    sessions = run_all_faces_analysis(
+        two_persons, landmarks=landmark_file, out_dir=tmp_path / "out"
+    )
+    assert sorted(sessions) == ["face-1", "face-2"]
+    first, second = sessions["face-1"], sessions["face-2"]
+    assert first.frames == second.frames == 240
+    assert first.valid_pct > 95
+    assert 50 < second.valid_pct < 70
+    assert (tmp_path / "out" / "face-2" / "provenance.json").is_file()
+    assert match_blinks(intervals(first), true_intervals(small)).f1 > 0.6
+    reasons = {row["reason"] for row in rows_of(second)[:80]}
+    assert reasons == {"no-face"}
+
+
 def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> None:
     by_detector = run_blink_analysis(small, landmarks=landmark_file, out_dir=tmp_path / "a")
     first = rows_of(by_detector)[0]
@@ -98,3 +154,11 @@ def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> Non
     with pytest.raises(BlinkAnalysisError, match="beyond the picture of 320x240"):
         run_blink_analysis(small, landmarks=landmark_file, out_dir=tmp_path / "c", settings=outside)
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"face": "smallest"}, {"region": (0, 0, 4, 4)}, {"starts": 0}]
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(BlinkAnalysisError, match="expected"):
+        FaceSettings(**settings)

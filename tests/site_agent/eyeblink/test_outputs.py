@@ -14,6 +14,7 @@ from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST, OUTPUTS, BlinkOutput, write_outputs
+from site_agent.eyeblink.outputs.trace_picture import trace_figure
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
@@ -62,6 +63,7 @@ SESSIONS = {
     "no-face-at-all": trace_of(np.arange(90) / 30.0, np.full(90, np.nan)),
     "one-frame": trace_of(np.zeros(1), np.array([0.3])),
     "nothing": trace_of(np.zeros(0), np.zeros(0)),
+    "three-hours": trace_of(np.arange(10_800.0), 0.3 + 0.01 * np.sin(np.arange(10_800.0))),
 }
 
 
@@ -82,6 +84,20 @@ def test_every_output_accepts_every_session(
 def rows_of(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_frames_table(tmp_path: Path) -> None:
+    files = write_outputs(session_of(trace_with_faces()), tmp_path / "out", outputs=ESSENTIAL).files
+    rows = rows_of(files["frames"])
+    assert [row["source"] for row in rows] == ["detect", "follow", "missing", "follow"]
+    assert [row["face_found"] for row in rows] == ["true", "true", "false", "true"]
+    assert [row["reason"] for row in rows] == ["", "", "no-face", ""]
+    assert rows[0]["face_left_px"] == "10.25"
+    assert rows[0]["face_score"] == "1.5000"
+    assert rows[1]["face_score"] == ""
+    assert rows[0]["ear_left"] == rows[0]["ear"] == "0.300000"
+    assert rows[0]["ear_right"] == rows[2]["ear"] == rows[2]["fec"] == ""
+    assert rows[2]["valid"] == "false"
 
 
 def test_blinks_and_frames_agree_and_can_be_read_again(tmp_path: Path) -> None:
@@ -118,6 +134,14 @@ def test_provenance_is_plain_json(tmp_path: Path) -> None:
     assert {"poolctl", "python", "numpy", "dlib-bin", "av"} <= set(content["versions"])
 
 
+def test_the_picture_grows_with_the_session_up_to_a_limit() -> None:
+    heights = {}
+    for name in ("one-frame", "blinks-and-gaps", "three-hours"):
+        figure = trace_figure(session_of(SESSIONS[name]))
+        heights[name] = figure.get_figheight()
+    assert heights["one-frame"] < heights["blinks-and-gaps"] < heights["three-hours"] < 80
+
+
 def test_nothing_half_written_stays(tmp_path: Path) -> None:
     def fail(session: AnalysedSession, path: Path) -> None:
         path.write_text("half")
@@ -128,6 +152,22 @@ def test_nothing_half_written_stays(tmp_path: Path) -> None:
     with pytest.raises(BlinkAnalysisError, match="No space left"):
         write_outputs(session, tmp_path / "out", outputs=(*ESSENTIAL, failing))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_keeps_other_files(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    (tmp_path / "out" / "blinks.csv").write_text("old")
+    write_outputs(session_of(SESSIONS["with-faces"]), tmp_path / "out", outputs=ESSENTIAL)
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "out" / "blinks.csv").read_text() != "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(BlinkAnalysisError, match="is a file"):
+        write_outputs(session_of(SESSIONS["with-faces"]), tmp_path / "out")
 
 
 def test_analysis_of_a_trace_file(tmp_path: Path, shared_data: Path) -> None:

@@ -66,6 +66,17 @@ def test_stock_detector_on_photographs(shared_data: Path) -> None:
     assert len(detector.detect(image, upsample=1)) >= len(found)
 
 
+@pytest.mark.parametrize("upsampling", [None, 2])
+def test_both_kinds_of_file(tmp_path: Path, upsampling: int | None) -> None:
+    path = tmp_path / "own.svm"
+    write_model(small_detector(upsampling), path)
+    detector = open_detector(path)
+    assert detector.detector_count == 2
+    assert detector.smallest_face_px == 32
+    assert detector.default_upsample == (upsampling or 0)
+    assert detector.detect(np.zeros((64, 64, 3), dtype=np.uint8)) == []
+
+
 def test_a_landmark_model_is_no_detector_and_the_other_way_round(tmp_path: Path) -> None:
     detector, predictor = tmp_path / "faces.svm", tmp_path / "points.dat"
     write_model(small_detector(None), detector)
@@ -87,3 +98,13 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
             open_detector(path)
         with pytest.raises(FaceModelError, match=path.name):
             open_landmarks(path)
+
+
+def test_landmarks_are_placed_without_rounding(tmp_path: Path) -> None:
+    path = tmp_path / "points.dat"
+    model = small_predictor()
+    write_model(model, path)
+    predictor = open_landmarks(path)
+    assert predictor.part_count == 68
+    placed = predictor.predict(np.zeros((100, 100), np.uint8), np.array([[10.0, 10, 59, 59]]))
+    np.testing.assert_allclose(placed[0], 10.0 + 49.0 * model.initial_shape, rtol=1e-5)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from pathlib import Path
 
 import dlib
 import numpy as np
+import pytest
+from PIL import ExifTags, Image
 
 from site_agent.datasets import FaceDataset, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.errors import FaceModelError, ImageFileError, PredictionInputError
 from site_agent.faces.prediction import (
+    find_images,
     predict_images,
     predictions_to_dataset,
     write_predictions_xml,
@@ -44,6 +50,20 @@ def test_a_detector_and_a_landmark_model_agree_with_dlib(
     assert faces >= 6
 
 
+def test_boxes_of_a_data_set_are_used_without_a_detector(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    found = list(predict_images(test_faces, landmarks=trained_landmarks))
+    assert [len(prediction.faces) for prediction in found] == [1] * 12
+    names = part_names(test_faces)
+    for prediction, image in zip(found, test_faces.images, strict=True):
+        face, box = prediction.faces[0], image.boxes[0]
+        assert face.box == box.corners
+        assert face.score is None
+        assert face.landmarks is not None
+        assert np.abs(face.landmarks - parts_array(box, names)).mean() < 12
+
+
 def test_predictions_can_be_read_back_as_a_data_set(
     trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
@@ -61,3 +81,91 @@ def test_predictions_can_be_read_back_as_a_data_set(
         assert points is not None
         assert np.abs(parts_array(image.boxes[0], names) - points).max() <= 0.5
     assert predictions_to_dataset(found).images[0].boxes[0].detection_score == 0
+
+
+def test_what_cannot_be_done_is_said_at_once(
+    trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    paths = paths_of(test_faces)
+    with pytest.raises(PredictionInputError, match="give --detector, or annotations with boxes"):
+        predict_images(paths, landmarks=trained_landmarks)
+    bare = dataclasses.replace(
+        test_faces,
+        images=tuple(dataclasses.replace(image, boxes=()) for image in test_faces.images),
+    )
+    with pytest.raises(PredictionInputError, match="give --detector"):
+        predict_images(bare, landmarks=trained_landmarks)
+    with pytest.raises(PredictionInputError, match="no model was given"):
+        predict_images(paths)
+    with pytest.raises(PredictionInputError, match="no images"):
+        predict_images([], detector=trained_detector)
+    with pytest.raises(FaceModelError):
+        predict_images(paths, detector=trained_landmarks)
+    with pytest.raises(FaceModelError):
+        predict_images(test_faces, landmarks=trained_detector)
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    with pytest.raises(ImageFileError, match=r"broken\.png"):
+        list(predict_images([broken], detector=trained_detector))
+
+
+def test_images_are_found_in_files_and_folders(test_faces: FaceDataset, tmp_path: Path) -> None:
+    first, second = paths_of(test_faces)[:2]
+    shutil.copy(first, tmp_path / "b.png")
+    shutil.copy(second, tmp_path / "a.png")
+    (tmp_path / "notes.txt").write_text("no image")
+    assert find_images([first, tmp_path, first]) == [first, tmp_path / "a.png", tmp_path / "b.png"]
+    with pytest.raises(PredictionInputError, match="no images were given"):
+        find_images([])
+    with pytest.raises(ImageFileError, match="no such file"):
+        find_images([tmp_path / "gone"])
+
+
+def test_a_broken_photograph_costs_only_itself(
+    trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    whole = paths_of(test_faces)
+    paths = [whole[0], broken, whole[1]]
+    alone = list(predict_images([paths[0], paths[2]], detector=trained_detector))
+    found = list(predict_images(paths, detector=trained_detector, skip_unreadable=True))
+    assert [bool(each.problem) for each in found] == [False, True, False]
+    assert "broken.png" in found[1].problem
+    assert [each.to_dict() for each in (found[0], found[2])] == [e.to_dict() for e in alone]
+    assert len(predictions_to_dataset(found).images) == 2
+
+
+@pytest.mark.parametrize("orientation", [1, 2, 6, 8])
+def test_annotations_are_of_the_picture_as_it_is_stored(
+    orientation: int, trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    """Annotation tools ignore EXIF, so what is written must hold without it."""
+    stored = tmp_path / "stored.jpg"
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    with Image.open(test_faces.images[0].path) as upright:
+        narrow = upright.convert("RGB").crop((0, 0, 190, 200))
+    undo = {6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+    same = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        7: Image.Transpose.TRANSVERSE,
+    }
+    how = (undo | same).get(orientation)
+    (narrow if how is None else narrow.transpose(how)).save(stored, exif=exif, quality=98)
+
+    [prediction] = predict_images([stored], detector=trained_detector)
+    assert (prediction.width_px, prediction.height_px) == (190, 200)
+    [image] = predictions_to_dataset([prediction]).images
+    as_stored, turned = read_image(stored, apply_orientation=False), read_image(stored)
+    assert (image.height_px, image.width_px) == as_stored.shape[:2]
+    for box, face in zip(image.boxes, prediction.faces, strict=True):
+        left, top, right, bottom = (round(edge) for edge in box.corners)
+        seen = as_stored[top : bottom + 1, left : right + 1]
+        left, top, right, bottom = (round(edge) for edge in face.box)
+        wanted = turned[top : bottom + 1, left : right + 1]
+        assert np.sort(seen, axis=None).tolist() == np.sort(wanted, axis=None).tolist()
+    assert prediction.faces, "a face was found"

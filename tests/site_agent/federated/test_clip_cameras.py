@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,12 +13,13 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
-from site_agent.errors import ContributionWithheldError
+from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import audit_base, require_safe
 from site_agent.federated.local_training import train_at_site
-from site_agent.federated.tasks import SaliencyTask
+from site_agent.federated.tasks import SaliencyTask, task_of_network
 from site_agent.networks import from_module, new_network, to_module
 from site_agent.training.saliency import saliency_loss
+from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 TASK = SaliencyTask("glc-tiny")
 TRAINING = LocalTraining(optimiser="adamw", learning_rate=0.001, batch_size=4)
@@ -104,3 +107,11 @@ def test_honest_bases_pass_and_rows_of_few_clips_stay_at_home(clips: ClipSamples
     assert not sent["blocks.0.mlp.fc1.weight"].any()
     assert not sent["global_fuse.attn.proj.weight"].any()
     assert sent["patch_embed.proj.weight"].any()
+
+
+def test_data_of_the_other_kind_are_refused(clips: ClipSamples, tmp_path: Path) -> None:
+    assert isinstance(task_of_network(new_network("glc-tiny")), SaliencyTask)
+    patches = folder_of(tmp_path, samples_of("a", 12))
+    with pytest.raises(InvalidInputError, match="holds eye patches; the network is trained with"):
+        TASK.read(patches)
+    assert len(np.unique(clips.person)) == 1

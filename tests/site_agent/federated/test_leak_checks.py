@@ -12,7 +12,14 @@ from site_agent.attacks.gradients import read_inputs
 from site_agent.datasets.gaze import GazeSamples, open_gaze
 from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
 from site_agent.errors import ContributionWithheldError
-from site_agent.federated.leak_checks import audit_base, objections_to_training, require_safe
+from site_agent.federated.leak_checks import (
+    audit_base,
+    batch_size_for,
+    objections_to_training,
+    passes_for,
+    require_safe,
+    warn_of_few,
+)
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks import new_network
 from tests.made_once import made_once
@@ -69,6 +76,15 @@ def test_cameras_are_refused_and_what_they_ask_for(
         require_safe("r1", camera, victim, LocalTraining())
 
 
+def test_what_a_camera_would_get_that_is_not_noticed(eyes: tuple[GazeSamples, GazeSamples]) -> None:
+    """Rows of few samples are kept back, so that a site's strongest own attack finds none."""
+    public, victim = eyes
+    camera = build_network_camera("convolutional", public)
+    update = contribute(camera, victim, batch_size=65_536, momentum=0.0)
+    assert read_inputs(camera, update, victim) == {}
+    assert (update["fc1.weight"] == 0).all(axis=1).sum() > 50
+
+
 def test_an_honest_base_shows_single_samples_only_before_rows_are_kept_back(
     eyes: tuple[GazeSamples, GazeSamples],
 ) -> None:
@@ -100,3 +116,12 @@ def test_settings_that_no_site_accepts() -> None:
     [words] = objections_to_training(LocalTraining(batch_size=1))
     assert words == "the round asks for batch_size 1, and sites train with at least 2"
     assert len(objections_to_training(LocalTraining(learning_rate=5, momentum=0.999))) == 2
+
+
+def test_a_step_takes_at_most_an_eighth_of_the_samples() -> None:
+    asked = LocalTraining(batch_size=65_536)
+    assert [batch_size_for(asked, count) for count in (2, 17, 800)] == [2, 2, 100]
+    assert batch_size_for(LocalTraining(batch_size=8), 800) == 8
+    assert [passes_for(asked, count) for count in (2, 8, 17, 800)] == [8, 2, 1, 1]
+    assert "rests on 17 samples and 9 steps" in warn_of_few(asked, 17)
+    assert not warn_of_few(asked, 800)

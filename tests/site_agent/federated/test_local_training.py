@@ -9,7 +9,7 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import ContributionWithheldError, TrainingDataError
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import clip_update, train_contribution
 from site_agent.networks import new_network
 from tests.site_agent.federated.small_sites import samples_at
 
@@ -52,9 +52,27 @@ def test_equal_inputs_give_equal_differences() -> None:
     )
 
 
+def test_an_update_is_shortened_to_a_norm_and_keeps_its_direction() -> None:
+    made = _train(1)
+    floats = [name for name, info in made.network.infos.items() if info.dtype == "F32"]
+    first, clipped = (
+        np.concatenate([each.network.tensors[name].ravel() for name in floats]).astype(np.float64)
+        for each in (made, clip_update(made, 0.01))
+    )
+    norm = float(np.linalg.norm(first))
+    assert np.linalg.norm(clipped) == pytest.approx(0.01, rel=1e-5)
+    assert first @ clipped == pytest.approx(0.01 * norm, rel=1e-5)
+    assert clip_update(made, 2 * norm) is made
+
+
 def test_a_training_that_would_take_too_long_is_refused_at_its_first_steps() -> None:
     with pytest.raises(ContributionWithheldError, match="--max-hours"):
         _train(1, max_hours=1e-7)
+
+
+def test_a_single_sample_is_refused() -> None:
+    with pytest.raises(TrainingDataError, match="found 1 samples, expected at least 2"):
+        _train(1, count=1)
 
 
 def test_a_site_with_fewer_samples_than_the_terms_ask_for_takes_no_part() -> None:

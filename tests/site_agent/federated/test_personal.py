@@ -14,7 +14,7 @@ from aggregators.formats.safetensors_file import SITE_ONLY, require_shareable
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import HeldRound, run_rounds
-from site_agent.federated.local_training import train_at_site
+from site_agent.federated.local_training import train_at_site, train_contribution
 from site_agent.federated.personal import assemble, overlap_of, read_part, share_of, write_part
 from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network, personal_head, to_module
@@ -31,7 +31,8 @@ def hold(method: str, rounds: int = 2, **options: float) -> list[HeldRound]:
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("fedcpf", {"rho": 0}), ("fedselect", {"rho": 0, "every": 1}), ("fedprox", {"mu": 0})],
+    [("fedcpf", {"rho": 0}), ("cpf-random", {"rho": 0}), ("fedselect", {"rho": 0, "every": 1}),
+     ("fedprox", {"mu": 0})],
 )  # fmt: skip
 def test_a_method_that_keeps_nothing_gives_the_bytes_of_fedavg(
     method: str, options: dict[str, float]
@@ -69,6 +70,18 @@ def test_masks_grow_up_to_their_limit_and_the_most_changed_numbers_are_kept() ->
     assert overlap_of(first.chosen, second.chosen) == pytest.approx(0.05 / 0.08, rel=1e-3)
 
 
+def test_random_masks_have_the_size_of_fedcpfs_and_hardly_overlap() -> None:
+    by_change = hold("fedcpf", rounds=1)[0].parts["site-0"]
+    drawn = hold("cpf-random", rounds=1)[0].parts["site-0"]
+    assert drawn.share == by_change.share == pytest.approx(0.05, abs=1e-6)
+    assert overlap_of(by_change.chosen, drawn.chosen) < 0.1
+
+
+def test_random_masks_follow_the_seed_of_the_rounds() -> None:
+    first, other = (hold("cpf-random", rounds=1, seed=seed)[0].parts["site-0"] for seed in (0, 1))
+    assert overlap_of(first.chosen, other.chosen) < 0.1
+
+
 def test_fedselect_takes_a_share_of_each_entry_every_few_rounds() -> None:
     held = hold("fedselect", rounds=2, every=2)
     assert held[0].parts["site-0"].share == 0
@@ -93,6 +106,19 @@ def test_personal_numbers_have_no_influence_and_local_shares_nothing() -> None:
     assert encode_model(mine) != base
 
 
+def test_local_is_training_alone() -> None:
+    plan = make_plan("fedavg", OPTIONS, rounds=1)
+    alone = dict([next(iter(TWO_SITES.items()))])
+    expected = next(iter(run_rounds(new_network("gaze-lenet"), alone, plan))).model.network
+    first, second = hold("local")
+    mine = assemble(first.model.network, first.parts["site-0"])
+    # Of dense layers, fedavg keeps rows back that would show a sample.
+    for name in ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"):
+        np.testing.assert_allclose(mine.tensors[name], expected.tensors[name], atol=1e-6)
+    later = assemble(second.model.network, second.parts["site-0"])
+    assert not np.allclose(later.tensors["conv1.weight"], mine.tensors["conv1.weight"], atol=1e-5)
+
+
 def test_fedper_keeps_the_last_layer() -> None:
     part = hold("fedper", rounds=1)[0].parts["site-0"]
     kept = {name for name, mask in part.personal.items() if mask.all()}
@@ -106,6 +132,13 @@ def test_the_head_of_a_saliency_network_that_fedper_keeps_has_a_block_of_the_dec
     assert {name.split(".")[0] for name in head} == {"decode_block2", "classifier"}
     kept = sum(each.numel() for name, each in module.named_parameters() if name in head)
     assert 0.05 < kept / 111_505 < 0.2
+
+
+def test_frozen_numbers_stay_as_they_are() -> None:
+    held = hold("fedcpf", rounds=3, freeze=True)
+    second, third = held[1].parts["site-0"], held[2].parts["site-0"]
+    for name, mask in second.personal.items():
+        assert np.array_equal(second.values[name][mask], third.values[name][mask])
 
 
 def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
@@ -132,6 +165,21 @@ def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
         assemble(other, read)
 
 
+def test_the_same_training_is_repeated_to_the_bit() -> None:
+    assert [each.model.digest for each in hold("fedcpf")] == [
+        each.model.digest for each in hold("fedcpf")
+    ]
+
+
 def test_differential_privacy_covers_plain_training_only() -> None:
     with pytest.raises(OptionError, match="the noise covers training only"):
         make_plan("fedcpf", {"dp_epsilon": 3}, rounds=1)
+
+
+def test_methods_without_parts_send_what_they_did() -> None:
+    plan = make_plan("fedavg", OPTIONS, rounds=1)
+    base = new_network("gaze-lenet")
+    made = train_contribution(
+        base, "ab" * 32, TWO_SITES["site-0"], plan.training, site="a", round_number=1
+    )
+    assert not made.shared

@@ -51,3 +51,12 @@ def test_the_sites_of_a_round_do_not_depend_on_the_order_of_the_names(
     chosen = plan.sites_in(number, sites)
     assert len(chosen) == 8
     assert chosen == tuple(sorted(chosen)) == plan.sites_in(number, SITES)
+
+
+def test_every_site_takes_part_sooner_or_later_and_seeds_differ() -> None:
+    plan = make_plan("fedavg", {}, rounds=20, cohort=0.3)
+    drawn = [plan.sites_in(number, SITES) for number in range(1, 21)]
+    assert set().union(*drawn) == set(SITES)
+    other = make_plan("fedavg", {"seed": 1}, rounds=20, cohort=0.3)
+    assert drawn != [other.sites_in(number, SITES) for number in range(1, 21)]
+    assert plan.model_copy(update={"cohort": 0.01}).sites_in(1, SITES)

@@ -20,7 +20,7 @@ from aggregators.models import StateDict
 from site_agent.attacks import leak_of_network, separation
 from site_agent.attacks.gradients import SampleGradients
 from site_agent.datasets.gaze import GazeSamples, join_samples
-from site_agent.errors import ContributionWithheldError
+from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.local_training import Privacy, train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.federated.private_training import (
@@ -28,8 +28,10 @@ from site_agent.federated.private_training import (
     PrivacyPlan,
     epsilon_of,
     find_noise_multiplier,
+    noise_words,
     plan_privacy,
     train_privately,
+    watch_samples,
 )
 from site_agent.networks import from_module, new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
@@ -140,6 +142,30 @@ def test_no_more_members_are_found_within_a_session_than_epsilon_allows() -> Non
     assert found[1] > 0.5, "the control, without noise"
 
 
+@pytest.mark.parametrize("unit", ["sample", "person"])
+def test_by_default_the_last_layer_alone_learns_and_gets_noise(unit: str) -> None:
+    settings = SETTINGS.model_copy(update={"dp_unit": unit})
+    made = train_contribution(
+        new_network("gaze-lenet", 3), "ab" * 32, samples_at(1, 16), settings,
+        site="site-a", round_number=1,
+    )  # fmt: skip
+    changed = {name for name, each in made.network.tensors.items() if each.any()}
+    assert changed == {"fc2.weight", "fc2.bias"}
+    assert all(each.all() for name, each in made.network.tensors.items() if name in changed)
+
+
+def test_a_user_hears_how_much_noise_a_result_has_before_anything_is_sent() -> None:
+    few = LocalTraining(dp_epsilon=8.0, dp_unit="person", dp_rounds=3)
+    words = noise_words(few, 1, 1006, 15)
+    assert words.startswith("with 1 person at each of 15 sites and epsilon 8, the noise in the ")
+    assert "is 5.2 times the largest change" in words
+    assert "is 2 times" in noise_words(few, 1, 1006, 15, honest_labs=7)
+    everything = few.model_copy(update={"dp_layers": "all"})
+    words = noise_words(everything, 1, 1_827_076, 15)
+    assert words.startswith("expect nothing to be learned: with 1 person at each of 15 sites")
+    assert "take dp_layers=last, dp_unit=sample, a larger epsilon or more persons" in words
+
+
 def test_a_series_is_covered_as_a_whole() -> None:
     plan = make_plan("fedavg", {"dp_epsilon": 3.0}, rounds=7)
     assert plan.training.dp_rounds == 7
@@ -147,6 +173,14 @@ def test_a_series_is_covered_as_a_whole() -> None:
     assert make_plan("fedavg", {}, rounds=7).training.protection == "no differential privacy"
     one = find_noise_multiplier(3.0, 1e-5, 0.1, 10)
     assert find_noise_multiplier(3.0, 1e-5, 0.1, 70) > one
+
+
+def test_networks_that_mix_samples_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="gaze-resnet18 has BatchNorm"):
+        train_contribution(
+            new_network("gaze-resnet18"), "ab" * 32, samples_at(1, 16), SETTINGS,
+            site="site-a", round_number=1,
+        )  # fmt: skip
 
 
 class TestLedger:
@@ -178,7 +212,7 @@ class TestLedger:
         assert joint == spent
 
     def test_a_killed_site_never_counts_fewer_releases_than_it_made(self, tmp_path: Path) -> None:
-        """A file that was written has its line in the ledger."""
+        """Kill it at moments all over: a file that was written has its line in the ledger."""
         script = f"""
 import numpy as np
 from pathlib import Path
@@ -196,13 +230,29 @@ for number in range(1, 1000):
     write_network_contribution(made, folder / f"{{number}}-{{np.random.randint(1 << 30)}}.sent")
 """
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen([sys.executable, "-c", script], env=environment) as process:
-            deadline = time.monotonic() + 120
-            while not list(tmp_path.glob("*.sent")):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            process.send_signal(signal.SIGKILL)
+        for run in range(2):
+            before = len(list(tmp_path.glob("*.sent")))
+            with subprocess.Popen([sys.executable, "-c", script], env=environment) as process:
+                deadline = time.monotonic() + 120
+                while len(list(tmp_path.glob("*.sent"))) < before + 1 + run:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02 * (run + 1))
+                process.send_signal(signal.SIGKILL)
         lines = (tmp_path / "spent.jsonl").read_text().splitlines()
         sent = len(list(tmp_path.glob("*.sent")))
         assert 0 < sent <= len(lines)
         assert PrivacyLedger(tmp_path).epsilon(["p01"], "sample", 1e-5) > 0
+
+
+def test_gradients_of_samples_add_up_however_a_module_is_laid_out() -> None:
+    """Opacus takes inputs with the channels last for others, and gives wrong gradients then."""
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 5, 3))
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x = torch.randn(6, 3, 12, 14, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    watched = watch_samples(module)
+    watched(x).square().sum().backward()
+    for each in module.parameters():
+        assert each.grad is not None
+        by_sample = each.grad_sample  # type: ignore[attr-defined]
+        assert torch.allclose(by_sample.sum(0), each.grad, rtol=1e-4, atol=1e-3)
+    watched.to_standard_module()

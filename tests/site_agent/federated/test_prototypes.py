@@ -11,14 +11,15 @@ import torch
 
 from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.networks.updates import head_entries
+from aggregators.models import StateDict
 from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.local_training import train_at_site
-from site_agent.federated.personal import PersonalStore, read_part, with_reply
+from site_agent.federated.personal import PersonalStore, assemble, read_part, with_reply
 from site_agent.federated.plan import make_plan
 from site_agent.federated.prototypes import HeadAndBody, class_statistics
-from site_agent.federated.tasks import GazeTask, SaliencyTask
+from site_agent.federated.tasks import GazeTask, RepresentationTask, SaliencyTask
 from site_agent.networks import new_network, to_module
 from site_agent.networks.architectures import GAZE_ARCHITECTURES, SALIENCY_ARCHITECTURES
 from site_agent.networks.files import last_layer
@@ -41,6 +42,19 @@ ARCHITECTURES = {*GAZE_ARCHITECTURES, *SALIENCY_ARCHITECTURES} - {"glc-paper", "
 def test_server_and_sites_agree_on_the_last_layer(architecture: str) -> None:
     network = new_network(architecture)
     assert frozenset(head_entries(network.infos)) == last_layer(to_module(network))
+
+
+def test_patches_have_nine_classes_of_gaze() -> None:
+    samples = next(iter(TWO_SITES.values()))[:4]
+    looks = np.array([(-0.3, -0.3), (0.0, -0.15), (0.3, 0.3), (0.05, 0.0)])
+    found = GazeTask.classes(replace(samples, gaze=looks))
+    assert found.tolist() == [0, 4, 8, 7]
+
+
+def test_what_is_learned_without_labels_has_no_classes() -> None:
+    samples = next(iter(TWO_SITES.values()))
+    with pytest.raises(InvalidInputError, match="learns without labels, expected one with classes"):
+        RepresentationTask().classes(samples)
 
 
 def clips(count: int, seed: int = 0) -> ClipSamples:
@@ -113,6 +127,49 @@ def test_the_head_is_trained_first_and_then_the_body() -> None:
     assert float(pull(batch).detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
     parted.begin(0)
     assert float(pull(batch)) == 0
+
+
+def test_each_site_goes_on_with_the_head_that_was_mixed_for_it(held: list[HeldRound]) -> None:
+    for site in TWO_SITES:
+        part = held[0].parts[site]
+        state = held[0].model.state
+        assert state is not None
+        prefix = f"reply/{held[0].update_digests[site]}/"
+        assert part.prototypes is not None
+        for name in HEAD:
+            mixed = state.moments.tensors[prefix + name]
+            assert np.array_equal(part.values[name], mixed)
+            assert part.personal[name].all()
+        mine = assemble(held[0].model.network, part)
+        assert np.array_equal(mine.tensors["fc2.weight"], part.values["fc2.weight"])
+        assert np.array_equal(
+            mine.tensors["fc1.weight"], held[0].model.network.tensors["fc1.weight"]
+        )
+
+
+def test_prototypes_hold_features_together(held: list[HeldRound]) -> None:
+    part = held[0].parts["site-0"]
+
+    def distance(lam: float) -> float:
+        options = {"batch_size": 8, "lam": lam, "learning_rate": 0.001}
+        plan = make_plan("fedpac", options, rounds=2)
+        base, samples, task = held[0].model.network, TWO_SITES["site-0"], GazeTask()
+        made = train_at_site(
+            base, "ab" * 32, samples, plan.training, site="site-0", round_number=2,
+            method="fedpac", options=plan.own_options, before=part,
+        ).contribution  # fmt: skip
+        tensors = {
+            name: np.add(base.tensors[name], made.network.tensors[name]) for name in base.infos
+        }
+        trained = StateDict(tensors, base.infos, base.metadata)
+        after = HeadAndBody(
+            to_module(trained), trained, task, samples, task.to_tensors(samples)
+        ).statistics
+        assert part.prototypes is not None
+        known = (after.counts > 0) & ~np.isnan(part.prototypes[:, 0])
+        return float(np.square(after.means[known] - part.prototypes[known]).mean())
+
+    assert distance(20.0) < distance(0.0)
 
 
 def test_a_store_takes_a_reply_and_refuses_a_false_one(

@@ -30,6 +30,13 @@ def test_a_network_comes_back_from_its_file(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(before, after)
 
 
+def test_initial_parameters_depend_on_the_seed_alone() -> None:
+    first, again, other = (new_network("gaze-lenet", seed) for seed in (1, 1, 2))
+    for name in first.infos:
+        np.testing.assert_array_equal(first.tensors[name], again.tensors[name])
+    assert not np.array_equal(first.tensors["conv1.weight"], other.tensors["conv1.weight"])
+
+
 def test_a_file_of_another_shape_or_version_is_refused() -> None:
     network = new_network("gaze-lenet")
     wide = StateDict(

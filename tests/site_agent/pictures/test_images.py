@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from site_agent.errors import ImageFileError
-from site_agent.pictures.images import read_image
+from site_agent.pictures import images
+from site_agent.pictures.images import list_images, read_image
 
 PICTURE = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 
@@ -26,6 +27,19 @@ def test_lossless_formats_keep_every_pixel_in_rgb_order(tmp_path: Path, suffix: 
     np.testing.assert_array_equal(image, PICTURE)
 
 
+def test_grey_palette_alpha_and_16_bit(tmp_path: Path) -> None:
+    grey = PICTURE[:, :, 0]
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "grey.png"), np.dstack([grey] * 3))
+    Image.fromarray(PICTURE).quantize(256).save(tmp_path / "palette.png")
+    assert read_image(tmp_path / "palette.png").shape == (6, 8, 3)
+    alpha = np.dstack([PICTURE, np.full((6, 8), 128, np.uint8)])
+    Image.fromarray(alpha).save(tmp_path / "alpha.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "alpha.png"), PICTURE)
+    cv2.imwrite(str(tmp_path / "deep.png"), PICTURE[:, :, ::-1].astype(np.uint16) * 256 + 7)
+    np.testing.assert_array_equal(read_image(tmp_path / "deep.png"), PICTURE)
+
+
 def test_orientation_is_applied_or_left(tmp_path: Path) -> None:
     path = tmp_path / "turned.jpg"
     exif = Image.Exif()
@@ -33,6 +47,19 @@ def test_orientation_is_applied_or_left(tmp_path: Path) -> None:
     Image.fromarray(PICTURE).save(path, exif=exif)
     assert read_image(path).shape == (8, 6, 3)
     assert read_image(path, apply_orientation=False).shape == (6, 8, 3)
+
+
+def test_12_bits_stored_as_16_are_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "_warned", [])
+    path = tmp_path / "deep.png"
+    cv2.imwrite(str(path), np.linspace(0, 4095, 48).reshape(6, 8).astype(np.uint16))
+    read_image(path)
+    read_image(path)
+    [warning] = caplog.messages
+    assert "deep.png: only 12 of its 16 bits are used" in warning
+    assert "files.bits" in warning
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
@@ -73,3 +100,15 @@ def test_what_is_not_an_image(tmp_path: Path) -> None:
     ):
         with pytest.raises(ImageFileError, match=message):
             read_image(path)
+
+
+def test_a_folder_is_listed_by_name(tmp_path: Path) -> None:
+    for name in ("b.PNG", "a.jpg", "notes.txt", "c.tiff", "._a.jpg"):
+        (tmp_path / name).touch()
+    assert [path.name for path in list_images(tmp_path)] == ["a.jpg", "b.PNG", "c.tiff"]
+    assert list_images(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
+    with pytest.raises(ImageFileError, match="no such file"):
+        list_images(tmp_path / "missing")
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(ImageFileError, match="holds no image"):
+        list_images(tmp_path / "bare")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -75,6 +77,49 @@ def test_what_leads_out_of_the_folder_is_no_digest(cache: ModelCache) -> None:
             cache.find(word)
 
 
+def test_references_lead_to_what_the_pool_said(cache: ModelCache) -> None:
+    digest = put(cache, b"model", address="site-a/face@2")
+    for reference in ("", "latest", "2", f"sha256:{digest}"):
+        known = cache.recall("pool-8000", ModelAddress("site-a", "face", reference))
+        assert known is not None
+        assert known["digest"] == digest
+    assert cache.recall("pool-8000", ModelAddress("site-a", "face", "3")) is None
+    assert cache.recall("other-pool", ModelAddress("site-a", "face", "2")) is None
+    assert cache.entries()[0].addresses == ("pool://site-a/face@2",)
+
+
+def test_removing_takes_the_references_along(cache: ModelCache) -> None:
+    digest = put(cache, b"model", address="site-a/face@2")
+    assert cache.remove(digest)
+    assert cache.find(digest) is None
+    assert cache.recall("pool-8000", ModelAddress("site-a", "face", "2")) is None
+
+
+def test_what_is_in_use_is_not_removed(cache: ModelCache) -> None:
+    digest = put(cache, b"model")
+    with cache.locked(digest):
+        assert not cache.remove(digest)
+    assert cache.find(digest) is not None
+
+
+def test_another_process_waits_for_the_lock(cache: ModelCache) -> None:
+    digest = put(cache, b"model")
+    code = (
+        "import sys; from pathlib import Path; from site_agent.pool.cache import ModelCache\n"
+        f"cache = ModelCache(Path({str(cache.folder)!r}))\n"
+        f"print('asking', flush=True)\nwith cache.locked({digest!r}): print('got it', flush=True)"
+    )
+    with cache.locked(digest):
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asking\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+    assert process.stdout.readline() == "got it\n"
+    assert process.wait(20) == 0
+    process.stdout.close()
+
+
 def test_pruning_takes_the_longest_unused_first(cache: ModelCache) -> None:
     old = put(cache, b"a" * 100, unused_s=3000)
     middle = put(cache, b"b" * 100, unused_s=2000)
@@ -88,6 +133,15 @@ def test_pruning_takes_the_longest_unused_first(cache: ModelCache) -> None:
     assert len(cache.prunable(max_bytes=0)) == 3
     assert cache.find(old) is not None, "using it makes it young again"
     assert [entry.digest for entry in cache.prunable(max_bytes=100)] == [middle, new]
+
+
+def test_a_copy_is_whole_and_verified(cache: ModelCache, tmp_path: Path) -> None:
+    digest = put(cache, b"model")
+    target = tmp_path / "mine.dat"
+    target.write_bytes(b"something else")
+    cache.copy_to(digest, target)
+    assert target.read_bytes() == b"model"
+    assert list(tmp_path.glob(".mine*")) == []
 
 
 def test_a_damaged_blob_is_never_handed_out(cache: ModelCache, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from site_agent.errors import (
     InvalidInputError,
     NotFoundError,
     NotLoggedInError,
+    PoolAnswerError,
     PoolRefusedFileError,
     PoolRefusedRequestError,
+    PoolUnreachableError,
 )
 from site_agent.pool.connection import PoolConnection
 from tests.benchmarks.paper_size import make_paper_size_predictor
@@ -146,6 +149,16 @@ def test_an_upload_goes_on_after_the_line_breaks(
     assert done.version.digest == digest_of(models[3])
 
 
+def test_a_part_file_is_continued_and_not_fetched_again(
+    client: PoolClient, shared_model: Path, cache: ModelCache
+) -> None:
+    content = shared_model.read_bytes()
+    cache.part_file(digest_of(shared_model)).write_bytes(content[:-1000])
+    received = client.download("site-a/shared")
+    assert received.received_bytes == 1000
+    assert received.path.read_bytes() == content
+
+
 def test_bytes_that_do_not_fit_are_never_shown(
     client: PoolClient, shared_model: Path, cache: ModelCache
 ) -> None:
@@ -156,6 +169,35 @@ def test_bytes_that_do_not_fit_are_never_shown(
     assert cache.find(digest) is None
     assert cache.entries() == []
     assert digest_of(client.download("site-a/shared").path) == digest
+
+
+def test_many_at_once_fetch_a_model_once(
+    pool: LivePool, line: UnreliableLine, shared_model: Path, cache: ModelCache
+) -> None:
+    def fetch(_number: int) -> int:
+        with PoolClient(line.url, pool.tokens["site-b"], cache=cache) as each:
+            received = each.download("site-a/shared")
+            assert digest_of(received.path) == digest_of(shared_model)
+            return received.received_bytes
+
+    with ThreadPoolExecutor(4) as workers:
+        counts = sorted(workers.map(fetch, range(4)))
+    assert counts == [0, 0, 0, shared_model.stat().st_size]
+
+
+def test_offline_the_cache_is_all_there_is(
+    client: PoolClient, shared_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.download("site-a/shared")
+    monkeypatch.setenv("POOL_OFFLINE", "1")
+    for address in ("site-a/shared", "site-a/shared@1"):
+        assert client.download(address).path.read_bytes() == shared_model.read_bytes()
+    with pytest.raises(NotFoundError, match="POOL_OFFLINE"):
+        client.download("site-a/shared@2")
+    with pytest.raises(PoolUnreachableError, match="POOL_OFFLINE"):
+        client.whoami()
+    monkeypatch.setenv("POOL_OFFLINE", "0")
+    assert client.whoami().site == "site-a"
 
 
 def test_errors_are_told_apart(
@@ -190,6 +232,27 @@ def test_errors_are_told_apart(
     stranger_file.write_bytes(b"")
     with pytest.raises(PoolRefusedRequestError, match="empty"):
         client.upload(stranger_file, "site-a/letter")
+
+
+def test_a_revoked_token_is_worthless(pool: LivePool, cache: ModelCache) -> None:
+    with PoolClient(pool.url, pool.admin_token, cache=cache) as admin:
+        created = admin.tokens.create("site-a", "short-lived")
+        with PoolClient(pool.url, created.secret, cache=cache) as holder:
+            assert holder.whoami().token_name == "short-lived"
+            admin.tokens.revoke(created.token_id)
+            with pytest.raises(NotLoggedInError):
+                holder.whoami()
+        assert {token.name for token in admin.tokens.list()} >= {"laptop", "reader", "short-lived"}
+        with pytest.raises(PoolRefusedRequestError):
+            admin.tokens.revoke("../sites")
+
+
+def test_nobody_answers(cache: ModelCache) -> None:
+    with (
+        PoolClient("http://127.0.0.1:9", "token", cache=cache, attempts=2) as nobody,
+        pytest.raises(PoolUnreachableError, match=r"http://127\.0\.0\.1:9"),
+    ):
+        nobody.whoami()
 
 
 class _Script(BaseHTTPRequestHandler):
@@ -238,6 +301,31 @@ def test_what_passes_is_waited_for(scripted: tuple[str, type[_Script]], cache: M
     with PoolClient(url, "token", cache=cache) as client:
         assert client.whoami() == IDENTITY
     assert len(script.asked) == 3
+
+
+def test_what_does_not_pass_is_given_up(
+    scripted: tuple[str, type[_Script]], cache: ModelCache
+) -> None:
+    url, script = scripted
+    script.answers = [(503, {}, b"")] * 3 + [(429, {"Retry-After": "86400"}, b"")]
+    with PoolClient(url, "token", cache=cache, attempts=3) as client:
+        with pytest.raises(PoolUnreachableError, match="503"):
+            client.whoami()
+        with pytest.raises(PoolUnreachableError) as caught:
+            client.whoami()
+        assert "86400" in caught.value.hint
+
+
+def test_another_program_at_the_address_is_recognised(
+    scripted: tuple[str, type[_Script]], cache: ModelCache
+) -> None:
+    url, script = scripted
+    script.answers = [(200, {}, b"<html>hello</html>"), (301, {"Location": "/x"}, b"")]
+    with PoolClient(url, "token", cache=cache) as client:
+        with pytest.raises(PoolAnswerError, match="IdentityResponse"):
+            client.whoami()
+        with pytest.raises(PoolAnswerError, match="301"):
+            client.whoami()
 
 
 def test_the_token_goes_to_no_other_host(scripted: tuple[str, type[_Script]]) -> None:

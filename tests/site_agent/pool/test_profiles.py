@@ -27,6 +27,18 @@ def test_a_stored_profile_is_active_and_its_token_is_for_the_owner_only(home: Pa
     assert "secret-1" not in (home / "config.toml").read_text()
 
 
+def test_switching_and_forgetting() -> None:
+    profiles.store_profile(Profile("work", "https://pool.example.org", "secret-1"))
+    profiles.store_profile(Profile("here", "http://127.0.0.1:8710", "secret-2"))
+    assert profiles.profile_names() == (["here", "work"], "here")
+    assert profiles.switch_profile("work").token == "secret-1"
+    assert profiles.load_profile().name == "work"
+    assert profiles.forget_token("work")
+    assert not profiles.forget_token("work")
+    assert profiles.load_profile() == Profile("work", "https://pool.example.org", "")
+    assert profiles.load_profile("here").token == "secret-2"
+
+
 def test_the_environment_goes_before_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
     profiles.store_profile(Profile("work", "https://pool.example.org", "secret-1"))
     monkeypatch.setenv("POOL_TOKEN", "secret-3")
@@ -53,6 +65,18 @@ def test_an_unknown_profile_and_a_broken_file_are_named(home: Path) -> None:
     (home / "config.toml").write_text("this is = = no TOML")
     with pytest.raises(InvalidInputError, match=r"config\.toml"):
         profiles.load_profile()
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("http://127.0.0.1:8710/", "http://127.0.0.1:8710"),
+        ("localhost:8000", "http://localhost:8000"),
+        ("pool.example.org", "https://pool.example.org"),
+    ],
+)
+def test_addresses_of_pools_have_one_form(text: str, endpoint: str) -> None:
+    assert profiles.normalise_endpoint(text) == endpoint
 
 
 @pytest.mark.parametrize("text", ["ftp://x", "http://", "", "https://a?b=c", "https://u:p@host"])

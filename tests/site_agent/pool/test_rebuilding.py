@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregators.formats import file_digest, write_model
+from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import Recipe, RecipeInput, RecipeMethod, RecipeOutput, merge, read_recipe
+from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
+from aggregators.models import ShapePredictor
 from site_agent.errors import InvalidInputError
 from site_agent.pool.rebuilding import Family, Rebuilt, RecipeSources, carry_out, plan_rebuild
+from tests.aggregators.methods.refitting.small_sites import make_base, make_faces
 from tests.aggregators.small_models import make_detector
 
 
@@ -72,6 +75,100 @@ def test_what_remains_is_what_a_merge_of_the_rest_gives(workshop: Workshop) -> N
     assert claim is not None
     assert claim.digest == workshop.digest("m")
     assert [each.file_name for each in claim.without] == ["a.svm"]
+
+
+def test_merges_of_merges_are_made_again_from_the_inside(workshop: Workshop) -> None:
+    workshop.merged("inner", "a", "b", weights=[1, 3])
+    workshop.merged("middle", "inner", "c")
+    workshop.merged("side", "inner", "d")
+    workshop.merged("m", "middle", "side", "b", weights=[2, 1, 1])
+    made = workshop.rebuild("m", "a")
+    replaced = [each.step.old for each in made]
+    assert replaced[0] == workshop.digest("inner"), "made once, though two merges hold it"
+    assert set(replaced[1:3]) == {workshop.digest("middle"), workshop.digest("side")}
+    assert replaced[3] == workshop.digest("m")
+    workshop.merged("middle-2", "b", "c")
+    workshop.merged("side-2", "b", "d")
+    workshop.merged("expected", "middle-2", "side-2", "b", weights=[2, 1, 1])
+    assert made[-1].merged.digest == workshop.digest("expected")
+
+
+def test_an_input_of_which_nothing_is_left_is_left_out(workshop: Workshop) -> None:
+    workshop.merged("inner", "a", "b")
+    workshop.merged("m", "inner", "c", "d")
+    made = workshop.rebuild("m", "a", "b")
+    workshop.merged("expected", "c", "d")
+    assert [each.merged.digest for each in made] == [workshop.digest("expected")]
+    assert made[0].step.dropped == (workshop.digest("inner"),)
+
+
+def test_nothing_is_written_where_nothing_is_left(workshop: Workshop) -> None:
+    workshop.merged("m", "a", "b")
+    before = set(workshop.folder.iterdir())
+    with pytest.raises(InvalidInputError, match="nothing is left"):
+        workshop.rebuild("m", "a", "b")
+    with pytest.raises(InvalidInputError, match="neither an input"):
+        workshop.rebuild("m", "d")
+    assert set(workshop.folder.iterdir()) == before
+
+
+def test_recipes_that_lead_back_to_themselves_end(workshop: Workshop) -> None:
+    def recipe(output: str, *inputs: str) -> Recipe:
+        return Recipe(
+            method=RecipeMethod(name="mwma", version=1),
+            inputs=tuple(RecipeInput(digest=each * 64) for each in inputs),
+            output=RecipeOutput(digest=output * 64, format="dlib-fhog-detector"),
+        )
+
+    sources = RecipeSources()
+    for each in (recipe("1", "2", "a"), recipe("2", "1", "b")):
+        sources.add(each)
+    family = Family.collect(recipe("3", "1"), sources)
+    with pytest.raises(InvalidInputError, match="back to itself"):
+        plan_rebuild(family, ["a" * 64])
+
+
+def test_contributions_of_a_round_fit_their_base_only(tmp_path: Path) -> None:
+    for seed, name in ((1, "good"), (2, "bad")):
+        write_model(make_base(seed), tmp_path / f"{name}.dat")
+    merge(
+        "wba-cascade", [tmp_path / "good.dat", tmp_path / "bad.dat"], output=tmp_path / "base.dat"
+    )
+    merged_base = read_model(tmp_path / "base.dat")
+    assert isinstance(merged_base, ShapePredictor)
+    contributions = []
+    for seed in (1, 2):
+        path = tmp_path / f"site-{seed}.contribution"
+        contribution = contribute(merged_base, make_faces(seed), RefitSettings(starts=2))
+        write_contribution(contribution, path)
+        contributions.append(path)
+    merge("leaf-refit", [tmp_path / "base.dat", *contributions], output=tmp_path / "refined.dat")
+
+    def find(digest: str) -> Path:
+        return next(path for path in tmp_path.iterdir() if file_digest(path) == digest)
+
+    def rebuild(without: Path) -> list[Rebuilt]:
+        family = Family.collect(
+            read_recipe(tmp_path / "refined.dat.recipe.json"), RecipeSources([tmp_path])
+        )
+        plan = plan_rebuild(family, [file_digest(without)])
+        return carry_out(
+            plan, find, tmp_path / "new.dat", name_of=lambda _step: tmp_path / "new-base.dat"
+        )
+
+    [made] = rebuild(contributions[0])
+    expected = merge(
+        "leaf-refit", [tmp_path / "base.dat", contributions[1]], output=tmp_path / "expected.dat"
+    )
+    assert made.merged.digest == expected.digest
+    # Without a part of the base there is a new base, which the sites can refine again.
+    for path in contributions:
+        path.unlink()
+    [made] = rebuild(tmp_path / "bad.dat")
+    merge("wba-cascade", [tmp_path / "good.dat"], output=tmp_path / "only-good.dat")
+    assert made.merged.digest == file_digest(tmp_path / "only-good.dat")
+    assert made.merged.recipe.successor_of is not None
+    assert made.merged.recipe.successor_of.digest == file_digest(tmp_path / "refined.dat")
 
 
 @given(st.data())

@@ -29,13 +29,20 @@ from pool_server.database.records import (
     StatementRecord,
     now_utc,
 )
+from pool_server.wire.data_use import Term
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.keys import PrivateKey
-from site_agent.errors import InvalidInputError, PoolRefusedFileError, SignatureError
+from site_agent.errors import (
+    InvalidInputError,
+    PoolRefusedFileError,
+    PoolRefusedRequestError,
+    SignatureError,
+)
 from site_agent.pool import profiles, trust
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key, load_key
+from site_agent.pool.verification import chosen_policy
 from tests.aggregators.small_models import make_detector
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 
@@ -150,6 +157,28 @@ def test_a_key_is_kept_from_others_and_never_lost(tmp_path: Path) -> None:
         load_key(folder, "../site-a")
 
 
+def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    made = create_key(tmp_path, "site-a")
+    made.path.chmod(0o640)
+    with pytest.raises(InvalidInputError, match="chmod 600"):
+        load_key(tmp_path, "site-a")
+    made.path.chmod(0o600)
+    made.path.write_text("not a key")
+    with pytest.raises(InvalidInputError, match="no private key"):
+        load_key(tmp_path, "site-a")
+
+
+@pytest.mark.parametrize("name", [".", "..", "../../etc", "a/b", ""])
+def test_no_profile_leads_out_of_the_folder_of_keys(name: str) -> None:
+    endpoint = "https://pool.example.org"
+    profiles.store_profile(profiles.Profile(name, endpoint, "pool_x"))
+    folder = profiles.key_folder(name, endpoint)
+    assert folder.parent.name == "keys"
+    assert folder.name not in {".", "..", ""}
+    other = profiles.key_folder(name, "https://other.example.org")
+    assert other.name == "other.example.org", "the profile is one of another pool"
+
+
 # -- signing and verifying ----------------------------------------------------------------
 
 
@@ -164,6 +193,26 @@ def test_uploads_are_signed_and_downloads_verified(lab: Lab, reader: PoolClient)
     assert (pool, site) == (profiles.host_of(lab.driver.url), lab.site)
     assert (key.how, key.key_id) == ("first use", first.signature.key_id)
     assert trust.trust_file().stat().st_mode & 0o077 == 0
+
+
+def test_without_a_key_nothing_is_signed(driver: PoolDriver, tmp_path: Path) -> None:
+    lab = Lab(driver, f"lab-{next(_counter)}", tmp_path)
+    with lab.client:
+        address = lab.publish("face", 2)
+        assert lab.client.download(address).signature.status == "unsigned"
+    strict = PoolClient(driver.url, driver.secret(lab.site, "viewer"), signatures="require")
+    with strict, pytest.raises(SignatureError, match="is not signed"):
+        strict.download(address)
+
+
+def test_a_key_that_is_not_registered_signs_nothing(driver: PoolDriver, tmp_path: Path) -> None:
+    lab = Lab(driver, f"lab-{next(_counter)}", tmp_path)
+    create_key(lab.client.signatures.key_folder, lab.site)
+    with lab.client:
+        with pytest.raises(PoolRefusedFileError) as refused:
+            lab.publish("face", 3)
+        assert "poolctl keys register" in refused.value.hint
+        assert lab.publish("face", 3, sign=False)
 
 
 def tampered(driver: PoolDriver, address: str) -> dict[str, Any]:
@@ -270,6 +319,17 @@ def test_a_changed_key_is_refused_until_it_is_trusted(lab: Lab, reader: PoolClie
     assert "met for the first time" in reader.download(address).signature.note
 
 
+def test_a_site_with_two_keys_is_met_once(lab: Lab, reader: PoolClient) -> None:
+    first = lab.publish("face", 32)
+    create_key(lab.client.signatures.key_folder, lab.site, replace=True)
+    key = lab.client.signatures.signing_key(lab.site)
+    assert key is not None
+    lab.client.signatures.register_key(key.key, lab.site, "desk")
+    second = lab.publish("face-2", 33)
+    assert reader.download(first).signature.note
+    assert reader.download(second).signature.note == ""
+
+
 def test_retired_and_stolen_keys(lab: Lab, reader: PoolClient) -> None:
     address = lab.publish("face", 40)
     old = lab.client.signatures.signing_key(lab.site)
@@ -317,3 +377,79 @@ def test_a_signature_that_is_gone_is_missed(lab: Lab, reader: PoolClient) -> Non
     # The site signs it at last.
     assert lab.client.signatures.sign(second).digest == reader.version(second).digest
     assert reader.download(second).signature.status == "verified"
+
+
+def test_a_merged_model_is_signed_with_its_recipe(lab: Lab, reader: PoolClient) -> None:
+    from aggregators.methods import merge
+
+    inputs = [lab.folder / f"{number}.svm" for number in (1, 2)]
+    for number, path in enumerate(inputs):
+        write_model(make_detector(60 + number), path)
+    merged = merge("mwma", inputs, output=lab.folder / "merged.svm")
+    recipe = merged.recipe.model_dump(mode="json", by_alias=True)
+    uploaded = lab.client.upload(lab.folder / "merged.svm", f"{lab.site}/merged", recipe=recipe)
+    assert reader.download(uploaded.version.address).signature.status == "verified"
+    unsigned = lab.client.upload(
+        lab.folder / "merged.svm", f"{lab.site}/merged-2", recipe=recipe, sign=False
+    )
+    assert unsigned.version.signed_by is None
+    lab.client.signatures.sign(unsigned.version.address)
+    assert reader.download(unsigned.version.address).signature.status == "verified"
+
+
+def test_a_signed_card_is_signed_again_when_it_is_written(lab: Lab, reader: PoolClient) -> None:
+    address = lab.publish("face", 62, card="# Infants\n", terms=[Term(code="DUO:0000042")])
+    reader.download(address)
+    assert lab.client.write_card(address, "# Infants, hose in view\n").written
+    assert reader.download(address).signature.status == "verified"
+    assert reader.card(address).source == "# Infants, hose in view\n"
+    with pytest.raises(PoolRefusedRequestError, match="the signature covers"):
+        lab.client.models.write_card(address, "# Adults\n")
+    lab.client.write_card(address, "---\n---\n\n# Infants\n")
+    assert "# Infants\n" in reader.card(address).text
+    lab.client.write_card(address, "")
+    assert not reader.card(address).written
+    assert reader.download(address).signature.status == "verified"
+
+
+def test_the_recipe_of_a_version_is_its_own(lab: Lab, reader: PoolClient) -> None:
+    """Two sites may make the same file by different recipes; each signs its own."""
+    from aggregators.methods import merge
+
+    inputs = [lab.folder / f"{number}.svm" for number in (1, 2)]
+    for number, path in enumerate(inputs):
+        write_model(make_detector(64 + number), path)
+    output = lab.folder / "merged.svm"
+    recipe = merge("mwma", inputs, output=output).recipe.model_dump(mode="json", by_alias=True)
+    doubled = json.loads(json.dumps(recipe))
+    for each in doubled["inputs"]:
+        each["weight"] = 2.0
+    for name, document in (("first", recipe), ("second", doubled)):
+        lab.client.upload(output, f"{lab.site}/{name}", recipe=document)
+        address = f"{lab.site}/{name}@1"
+        assert reader.download(address).signature.status == "verified"
+        found = reader.recipe(address)
+        assert found is not None
+        assert found["inputs"][0]["weight"] == document["inputs"][0]["weight"]
+
+
+def test_what_was_verified_needs_no_pool(
+    lab: Lab, reader: PoolClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = lab.publish("face", 70)
+    reader.download(address)
+    monkeypatch.setenv("POOL_OFFLINE", "1")
+    assert reader.download(address).signature.status == "verified"
+    for path in (reader.cache.folder / "verified").rglob("*.json"):
+        path.unlink()
+    found = reader.download(address).signature
+    assert (found.status, bool(found.warning)) == ("unchecked", True)
+
+
+def test_the_policy_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen_policy() == "check"
+    monkeypatch.setenv("POOL_SIGNATURES", "Require")
+    assert chosen_policy() == "require"
+    monkeypatch.setenv("POOL_SIGNATURES", "maybe")
+    with pytest.raises(InvalidInputError, match="maybe"):
+        chosen_policy()

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from site_agent import PoolClient
-from site_agent.errors import DigestMismatchError
+from site_agent.errors import DigestMismatchError, PoolRefusedRequestError, PoolUnreachableError
 from site_agent.pool.cache import ModelCache
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
@@ -199,6 +199,56 @@ def test_refused_and_damaged_parts_are_sent_to_new_addresses(
     assert done.version.digest == hashlib.sha256(model.read_bytes()).hexdigest()
 
 
+def test_a_storage_that_goes_on_refusing_is_given_up(
+    far_pool: FarPool, model: Path, tmp_path: Path
+) -> None:
+    with far_pool.client(tmp_path / "cache", attempts=2) as impatient:
+        far_pool.relay.refusals = [403] * 100
+        with pytest.raises(PoolUnreachableError, match="the pool's storage, answered 403 Refused"):
+            impatient.upload(model, "admin/given-up")
+        far_pool.relay.refusals = [400] * 100
+        with pytest.raises(PoolRefusedRequestError, match="400 Refused"):
+            impatient.upload(model, "admin/given-up")
+        far_pool.relay.refusals = []
+
+
+def test_an_upload_goes_on_after_the_line_breaks(
+    far_pool: FarPool, pool: PoolClient, model: Path
+) -> None:
+    line, size_bytes = far_pool.storage_line, model.stat().st_size
+    before = line.sent_bytes
+    line.cut_after_bytes, line.cuts_left = size_bytes // 5, 2
+    pool.upload(model, "admin/broken-upload")
+    assert line.cuts_left == 0
+    # With the first break no more is lost than a part of each worker, and so with the second.
+    assert line.sent_bytes - before < size_bytes + 2 * 3 * PART_BYTES + 100_000
+
+
+class StopError(Exception):
+    """Somebody pulled the plug."""
+
+
+def interrupt_upload(pool: PoolClient, model: Path, address: str) -> None:
+    def stop_in_the_middle(fraction: float, _text: str) -> None:
+        # Half of the parts at most are on their way; the others have arrived.
+        if fraction > 0.7:
+            raise StopError
+
+    with pytest.raises(StopError):
+        pool.upload(model, address, progress=stop_in_the_middle)
+
+
+def test_an_interrupted_upload_goes_on_where_it_was(
+    far_pool: FarPool, pool: PoolClient, model: Path, tmp_path: Path
+) -> None:
+    far_pool.storage_line.bytes_per_s = 2e6
+    interrupt_upload(pool, model, "admin/interrupted")
+    far_pool.storage_line.bytes_per_s = None
+    with far_pool.client(tmp_path / "another") as another:
+        done = another.upload(model, "admin/interrupted")
+    assert 0 < done.sent_bytes < 0.8 * model.stat().st_size
+
+
 def test_a_download_goes_on_after_the_line_breaks_and_the_address_expires(
     far_pool: FarPool, pool: PoolClient, stored: Path
 ) -> None:
@@ -221,3 +271,16 @@ def test_other_bytes_than_announced_are_never_shown(
         pool.download("admin/stored")
     assert pool.cache.entries() == []
     assert pool.download("admin/stored").path.read_bytes() == stored.read_bytes()
+
+
+def test_several_ranges_arrive_in_order(
+    far_pool: FarPool, pool: PoolClient, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("site_agent.pool.receiving.RANGE_BYTES", 200_000)
+    part = pool.cache.part_file(hashlib.sha256(stored.read_bytes()).hexdigest())
+    part.write_bytes(stored.read_bytes()[:700_001])
+    heads = len(far_pool.relay.heads)
+    received = pool.download("admin/stored")
+    assert received.received_bytes == stored.stat().st_size - 700_001
+    assert received.path.read_bytes() == stored.read_bytes()
+    assert len(far_pool.relay.heads) - heads == -(-received.received_bytes // 200_000)

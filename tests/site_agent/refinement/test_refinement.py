@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from aggregators import file_digest, merge, read_model
+from aggregators.errors import ConversionError, IncompatibleModelsError, OptionError
 from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import RefitSettings
 from aggregators.models import ShapePredictor
 from site_agent.datasets import FaceDataset
+from site_agent.errors import TrainingDataError
 from site_agent.evaluation import evaluate_landmarks
-from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
+from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 
 SETTINGS = RefitSettings(starts=6)
 
@@ -81,3 +83,75 @@ def test_kept_contributions_make_the_same_model_again(
 
     merge("leaf-refit", list(files.values()), output=tmp_path / "merged.dat")
     assert (tmp_path / "merged.dat").read_bytes() == output.read_bytes()
+
+
+def test_level_by_level_gives_contributions_too(
+    sources: list[SiteSource], trained_landmarks: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "refined.dat"
+    settings = SETTINGS.model_copy(update={"mode": "level-by-level"})
+    plan = RefinementPlan(settings, keep_in=tmp_path / "sent")
+    refined = refine_sites(trained_landmarks, sources, output, plan)
+    merge(
+        "leaf-refit",
+        [trained_landmarks, *reversed(refined.contributions)],
+        output=tmp_path / "merged.dat",
+    )
+    assert (tmp_path / "merged.dat").read_bytes() == output.read_bytes()
+
+
+def test_faces_without_all_landmarks_are_left_out(training_faces: FaceDataset) -> None:
+    first = training_faces.images[0]
+    poor = replace(first.boxes[0], parts=dict(list(first.boxes[0].parts.items())[:60]), line=7)
+    images = (replace(first, boxes=(poor,)), *training_faces.images[1:])
+    site = load_site(replace(training_faces, images=images), 68)
+    assert site.faces.face_count == 23
+    assert site.left_out == ((7, f"a face of {first.path.name} lacks 8 of 68 landmarks"),)
+
+
+def test_unfit_data_are_refused_by_line(training_faces: FaceDataset) -> None:
+    with pytest.raises(TrainingDataError, match=r"has 68 landmarks, the model 5"):
+        load_site(training_faces, 5)
+    with pytest.raises(TrainingDataError, match="no landmarks named chin"):
+        load_site(training_faces, 68, parts=["chin"])
+    with pytest.raises(TrainingDataError, match="has 9 landmarks, the model 68"):
+        load_site(training_faces, 68, parts=["nose"])
+    with pytest.raises(TrainingDataError, match=r"has 1 faces .*2 are needed"):
+        load_site(replace(training_faces, images=training_faces.images[:1]), 68)
+    image = training_faces.images[0]
+    for change, words in (
+        ({"left": 5000}, "lies outside the image"),
+        ({"width": 1}, "1 x .* too small"),
+    ):
+        boxes = (replace(image.boxes[0], line=9, **change),)
+        images = (replace(image, boxes=boxes), *training_faces.images[1:])
+        with pytest.raises(TrainingDataError, match=f"line 9: .*{words}"):
+            load_site(replace(training_faces, images=images), 68)
+
+
+def test_some_landmarks_of_more_can_be_refined(training_faces: FaceDataset) -> None:
+    eyes = [f"{number}" for number in range(36, 48)]
+    site = load_site(training_faces, 12, parts=eyes)
+    assert site.faces.part_count == 12
+    told_by = ({"parts": ["eyes"]}, {"parts": ["36-47"]},
+               {"initial_shape": site.faces.shapes.mean(axis=0)})  # fmt: skip
+    for told in told_by:
+        again = load_site(training_faces, 12, **told)
+        assert np.array_equal(again.faces.shapes, site.faces.shapes)
+
+
+def test_impossible_wishes_are_refused_at_once(
+    sources: list[SiteSource], trained_landmarks: Path, trained_detector: Path, tmp_path: Path
+) -> None:
+    plan = RefinementPlan(SETTINGS)
+    with pytest.raises(ConversionError, match="cannot hold"):
+        refine_sites(trained_landmarks, sources, tmp_path / "refined.svm", plan)
+    with pytest.raises(OptionError, match="one of the inputs"):
+        refine_sites(trained_landmarks, sources, trained_landmarks, plan)
+    with pytest.raises(OptionError, match="different names"):
+        refine_sites(trained_landmarks, sources[:1] * 2, tmp_path / "refined.dat", plan)
+    with pytest.raises(FileNotFoundError):
+        refine_sites(trained_landmarks, sources, tmp_path / "no" / "refined.dat", plan)
+    with pytest.raises(IncompatibleModelsError, match="wba-cascade"):
+        read_base(trained_detector)
+    assert list(tmp_path.iterdir()) == []

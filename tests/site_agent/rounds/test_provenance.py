@@ -96,6 +96,30 @@ def test_a_merge_is_made_again_from_models_that_are_accounted_for(sites: Sites) 
     assert distrusted == ["site-x"]
 
 
+def test_a_recipe_that_makes_something_else_counts_for_nothing(sites: Sites) -> None:
+    a, b = sites.train("site-a/honest", 6), sites.train("site-b/honest", 7)
+    merged = merge("wba-cascade", [a, b], output=sites.folder / "merged.dat")
+    forged = sites.folder / "forged.dat"
+    digest = write_model(make_predictor(8), forged)
+    recipe = json.loads(merged.recipe.to_json())
+    recipe["output"]["digest"] = digest
+    sites.publish("site-x/forged", forged, recipe)
+    text, _ = sites.problems("site-x/forged", "site-b")
+    assert "site-x/forged@1 cannot be made again from its recipe" in text
+    assert "the recipe was changed" in text
+
+
+def test_what_a_trusted_site_keeps_at_home_is_its_own(sites: Sites) -> None:
+    a = sites.train("site-a/public", 9)
+    private = sites.folder / "private.dat"
+    write_model(make_predictor(10), private)
+    sites.merge("site-b/with-private", a, private)
+    sites.merge("site-x/with-private", a, a, private)
+    assert sites.problems("site-b/with-private", "site-b") == ("", [])
+    text, _ = sites.problems("site-x/with-private", "site-b")
+    assert "merged from models that the pool does not have or does not show" in text
+
+
 def test_a_pool_that_invents_an_origin_is_found_out(sites: Sites) -> None:
     x = sites.train("site-x/camera", 20)
     b = sites.train("site-b/good", 21)

@@ -13,10 +13,10 @@ from aggregators.formats import encode_model
 from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, SecureTerms
 from pool_server.wire.signatures.keys import seal
 from site_agent import PoolClient
-from site_agent.errors import ConflictError, SignatureError
+from site_agent.errors import ConflictError, ForbiddenError, PoolRefusedRequestError, SignatureError
 from site_agent.networks import new_network
 from site_agent.pool.signing import create_key
-from site_agent.rounds.terms import check_terms, start_round
+from site_agent.rounds.terms import check_terms, pin_terms, start_round
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
 from tests.pool_server.rounds.round_driver import SITES, upload_base
 
@@ -120,3 +120,43 @@ def test_signatures_that_are_missing_or_of_others_are_refused(
     check_terms(lab, signed)  # the starter's key is known from here on
     with pytest.raises(SignatureError, match="its terms are not signed"):
         check_terms(lab, stripped)
+
+
+def test_a_result_is_taken_before_its_starter_signs_it(
+    lab: PoolClient, signed: RoundResponse
+) -> None:
+    check_terms(lab, signed)
+    version = lab.version(signed.base)
+    with pytest.raises(SignatureError, match="is not signed, although"):
+        lab.fetch(version)
+    assert lab.fetch(version, may_be_unsigned=True).signature.status == "unsigned"
+
+
+def test_terms_are_kept_as_they_were_seen_first(
+    lab: PoolClient, signed: RoundResponse, tmp_path: Path
+) -> None:
+    place = tmp_path / "terms.json"
+    unsigned = signed.model_copy(update={"terms": None})
+    for found in (unsigned, signed, signed):
+        pin_terms(found, RoundTerms.of(found), place)
+    with pytest.raises(ConflictError, match="signed was true, and is false now"):
+        pin_terms(unsigned, RoundTerms.of(unsigned), place)
+    for change in (CHANGES["secure"], CHANGES["options"]):
+        other = signed.model_copy(update=change)
+        with pytest.raises(ConflictError, match="than when this site saw it first"):
+            pin_terms(other, RoundTerms.of(other), place)
+
+
+def test_the_pool_keeps_the_terms_of_the_round_and_of_its_starter_alone(
+    lab: PoolClient, signed: RoundResponse, pool: PoolDriver, tmp_path: Path
+) -> None:
+    key = create_key(tmp_path / "own", LAB).key
+    assert signed.terms is not None
+    with pytest.raises(ForbiddenError):
+        lab.rounds.sign(signed.round_id, signed.terms)
+    other = RoundTerms.of(signed).model_copy(update={"rounds": 9})
+    with (
+        PoolClient(pool.url, pool.secret(STARTER, "contributor")) as starter,
+        pytest.raises(PoolRefusedRequestError, match="not the terms of round"),
+    ):
+        starter.rounds.sign(signed.round_id, seal(TERMS_TYPE, other.to_bytes(), key))

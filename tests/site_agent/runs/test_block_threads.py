@@ -37,3 +37,34 @@ def test_an_interrupted_block_waits_for_nobody() -> None:
 
 def assert_set(event: threading.Event) -> None:
     assert event.wait(60)
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    second = threading.Event()
+    told = []
+
+    def work(item: int) -> int:
+        if item == 2:
+            second.set()
+        elif item == 1:
+            assert_set(second)
+        return item * item
+
+    with BlockThreads("test") as threads:
+        assert threads.run(work, [1, 2, 3], 2, lambda: told.append(None)) == [1, 4, 9]
+    assert len(told) >= 3
+
+
+def test_the_first_error_stops_what_has_not_begun() -> None:
+    begun = []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 1:
+            raise ValueError("item 1")
+        assert threads.stopped.wait(60)
+
+    threads = BlockThreads("test")
+    with pytest.raises(ValueError, match="item 1"), threads:
+        threads.run(work, range(10), 2)
+    assert set(begun) <= {0, 1}

@@ -17,6 +17,8 @@ from site_agent.secure.charter import (
     read_charter,
     require_accepted,
 )
+from site_agent.secure.server import Server
+from tests.site_agent.secure.folder_board import FolderBoard
 
 
 def _keys(*names: str) -> dict[str, str]:
@@ -52,6 +54,12 @@ def test_a_charter_is_accepted_by_its_whole_digest_or_words(tmp_path: Path) -> N
 
 def test_the_words_of_a_digest_stand_for_its_bits() -> None:
     assert Charter(_charter().terms, "7f000001" * 8, b"").words == " ".join(["lusab babad"] * 8)
+
+
+def test_comments_and_order_of_a_file_do_not_change_its_digest() -> None:
+    charter = _charter()
+    text = "# for the meeting\n" + charter.content.decode()
+    assert Charter.parse(text.encode()).digest == charter.digest
 
 
 def test_the_least_number_of_labs_grows_with_the_charter() -> None:
@@ -100,3 +108,20 @@ def test_a_bad_charter_is_refused(change: tuple[str, str], problem: str) -> None
 def test_a_file_that_would_exhaust_its_reader_is_refused(content: bytes, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         Charter.parse(content)
+
+
+def test_one_server_or_two_labs_make_no_charter() -> None:
+    for servers, labs in (
+        (_keys("s1"), _keys("a", "b", "c")),
+        (_keys("s1", "s2"), _keys("a", "b")),
+    ):
+        with pytest.raises(InvalidInputError, match="at least"):
+            create_charter("gaze", servers, labs)
+
+
+def test_a_party_with_another_key_than_the_charter_says_is_refused(tmp_path: Path) -> None:
+    charter = _charter(create_key(tmp_path, "a").key.public.text)
+    accept_charter(tmp_path, charter, charter.digest)
+    create_key(tmp_path, "s1")
+    with pytest.raises(InvalidInputError, match="do not include 's1' with the key"):
+        Server(tmp_path, "s1", charter.digest, FolderBoard(tmp_path / "board"))

@@ -187,6 +187,11 @@ def _abort_after_a_kill(folder: Path, killed: str, phase: str, moment: str) -> N
     assert parties.lab("lab-0").finish(again, folder / "result", "full").weight == 6
 
 
+@pytest.mark.parametrize(("killed", "phase", "moment"), [("server-2", "void", MOMENTS[1])])
+def test_a_void_session_stays_void(folder: Path, killed: str, phase: str, moment: str) -> None:
+    _abort_after_a_kill(folder, killed, phase, moment)
+
+
 @pytest.mark.slow  # 12 sessions of seven processes
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("phase", ["blame", "void"])

@@ -6,8 +6,11 @@ import json
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aggregators.secure_sum.layout import BitBudget, decode_sum, encode
+from aggregators.secure_sum.sharing import add_to
 from site_agent.errors import InvalidInputError
 from site_agent.secure.session import new_descriptor, parse_descriptor
 from tests.site_agent.secure.parties import LAYOUT, create_parties
@@ -64,3 +67,16 @@ class TestLimits:
         receipts = parties.view(session)._messages["receipt"]
         refused = [each.body.refused for signed in receipts.values() for each in signed.values()]  # type: ignore[union-attr]
         assert any("too large" in reason for one in refused for reason in one.values())
+
+    def test_a_sum_that_some_lab_made_without_samples_is_no_result(self) -> None:
+        budget = BitBudget()
+        vectors = [
+            encode(np.full((1, 2), 0.5), np.array([weight], dtype=np.int64), budget)
+            for weight in (0, 1, 1)
+        ]
+        total = vectors[0] * 0
+        for vector in vectors:
+            add_to(total, vector)
+        assert decode_sum(total, 1, 3, budget)[1] == 2
+        with pytest.raises(ValueError, match="sums of weights from 2 to 2, expected 3 to"):
+            decode_sum(total, 1, 3, budget, 1)

@@ -56,6 +56,18 @@ def test_files_that_the_board_alters_are_not_used(folder: Path) -> None:
     assert parties.lab("lab-0").finish(other, folder / "result").weight == 10
 
 
+def test_messages_of_another_session_count_for_nothing(folder: Path) -> None:
+    parties = create_parties(folder, labs=3)
+    first, second = parties.open(), parties.open(attempt=2)
+    parties.serve(first)
+    parties.share(first)
+    for post in parties.board.posts(first):
+        parties.board.post(second, post.phase, post.sender, post.envelope)
+    view = parties.view(second)
+    assert (view.phase, view.rejected) == ("keys", 6)
+    assert not parties.lab("lab-0").share(second, LAYOUT, parties.numbers("lab-0"))
+
+
 def _second_commit(parties: Parties) -> Callable[[Post], Post]:
     key = parties.key("server-2")
     body = CommitBody(commitment="00" * 32).model_dump()
@@ -126,6 +138,22 @@ def test_keys_that_the_board_swaps_are_not_used(folder: Path) -> None:
     )
     assert parties.lab("lab-0", again).share(session, LAYOUT, parties.numbers("lab-0"))
     parties.share(session, "lab-1", "lab-2")
+    parties.serve(session)
+    assert any("received 2 labs" in reason for reason in parties.reasons(session))
+
+
+def test_labs_that_the_board_invents_are_not_counted(folder: Path) -> None:
+    parties = create_parties(folder)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session, "lab-0", "lab-1")
+    own = next(post for post in parties.board.posts(session) if post.sender == "lab-0")
+    for name in ("lab-3", "lab-9"):
+        made = signed_again(
+            Post(session, "share", name, own.envelope), parties.key("lab-0"), sender=name
+        )
+        parties.board.post(session, "share", name, made.envelope)
+    parties.clock.pass_hours(49)
     parties.serve(session)
     assert any("received 2 labs" in reason for reason in parties.reasons(session))
 

@@ -12,7 +12,8 @@ from aggregators.secure_sum.sharing import UInt64, to_bytes
 from aggregators.whole_file import write_whole
 from site_agent.errors import SecureSumError
 from site_agent.secure.board import read_session
-from site_agent.secure.messages import PartsBody, ValuesBody
+from site_agent.secure.lab import Lab
+from site_agent.secure.messages import PartsBody, Post, ShareBody, ValuesBody
 from site_agent.secure.server import Server
 from site_agent.secure.session import Session
 from tests.site_agent.secure.parties import (
@@ -221,6 +222,50 @@ class FalseResult(Server):
         super().say(view, phase, body, **rest)
 
 
+@pytest.mark.parametrize("garbage", ["seed", "share", "file"])
+def test_a_lab_with_garbage_seals_is_left_out(folder: Path, garbage: str) -> None:
+    parties = create_parties(folder)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session, "lab-0", "lab-1", "lab-2")
+    assert _Garbled.of(parties, garbage).share(session, LAYOUT, parties.numbers("lab-3"))
+    parties.serve(session)
+    assert sorted(parties.view(session).roster) == ["lab-0", "lab-1", "lab-2"]
+    with pytest.raises(SecureSumError, match=r"did not receive: (the seal does not open|number 3)"):
+        parties.lab("lab-3").visit(session)
+
+
+class _Garbled(Lab):
+    what = ""
+
+    @classmethod
+    def of(cls, parties: Parties, what: str) -> _Garbled:
+        made = cls(parties.folder / "lab-3", "lab-3", parties.charter.digest, parties.board)
+        made.what, made.clock = what, parties.clock
+        return made
+
+    def _seal(self, view: Session, server: str, content: bytes) -> bytes:
+        if self.what == "file" and len(content) > 32:
+            content = content[:24] + b"\xff" * 8 + content[32:]
+        sealed = super()._seal(view, server, content)
+        is_seed = len(content) == 32
+        return (
+            bytes(len(sealed))
+            if is_seed == (self.what == "seed") and self.what != "file"
+            else sealed
+        )
+
+
+def test_a_lab_that_is_gone_after_its_tag_is_summed(folder: Path) -> None:
+    parties = create_parties(folder, labs=3)
+    session = parties.open()
+    parties.up_to("tag", session)
+    parties.tag(session)
+    (folder / "lab-0" / "ledger.jsonl").unlink()
+    parties.serve(session)
+    assert parties.lab("lab-1").finish(session, folder / "result").weight == 6
+
+
 def test_a_sum_out_of_range_is_refused_without_naming_anyone(folder: Path) -> None:
     parties = create_parties(folder, labs=3)
     session = parties.open()
@@ -248,3 +293,35 @@ def test_a_server_opens_once_whatever_the_board_shows_later(folder: Path) -> Non
         )
         parties.server("server-0", board).act(session)
     assert (folder / "server-0" / "ledger.jsonl").read_bytes() == before
+
+
+def test_a_server_does_not_open_what_it_declared_void(folder: Path) -> None:
+    parties = create_parties(folder, labs=3)
+    session = parties.open()
+    parties.up_to("tag", session)
+    hidden = AlteringBoard(parties.board, lambda posts: [x for x in posts if x.phase != "void"])
+    for name in parties.charter.servers:
+        assert parties.server(name, hidden).declare_void(session, "asked by its operator")
+    parties.tag(session)  # the labs see the certificate
+    assert parties.view(session).is_void
+    for name in parties.charter.servers:
+        parties.server(name, hidden).act(session)
+    phases = {post.phase for post in parties.board.posts(session)}
+    assert phases == {"keys", "share", "receipt", "commit", "void"}
+
+
+def test_a_share_message_for_other_servers_is_left_out(folder: Path) -> None:
+    parties = create_parties(folder)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session)
+    board = AlteringBoard(parties.board, lambda posts: [_misdirected(x, parties) for x in posts])
+    view = read_session(board, session, parties.charter)
+    assert sorted(view.shares) == ["lab-0", "lab-1", "lab-2"]
+
+
+def _misdirected(post: Post, parties: Parties) -> Post:
+    if (post.phase, post.sender) != ("share", "lab-3"):
+        return post
+    body = ShareBody(seeds={}, server="server-0", blob="00" * 32).model_dump()
+    return signed_again(post, parties.key("lab-3"), body=body)

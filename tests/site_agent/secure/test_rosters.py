@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aggregators.models import StateDict
+from aggregators.secure_sum.layout import network_layout
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.secure.contributions import encode_leaf_presence, encode_leaf_sums, read_presence
 from site_agent.secure.lab import RosterPolicy
 from site_agent.secure.session import new_descriptor
 from tests.pool_server.rounds.round_driver import base_model, contribution_bytes
-from tests.site_agent.secure.parties import LAYOUT, Parties, create_parties
+from tests.site_agent.secure.parties import BASE, LAYOUT, Parties, create_parties
 
 _SAME_SUM = "of the same sum has another roster and is not void"
 
@@ -64,6 +67,20 @@ def test_labs_do_not_tag_a_second_roster(folder: Path) -> None:
     same = parties.open(attempt=4)
     parties.up_to("complete", same)
     assert parties.view(same).phase == "complete"
+
+
+def test_a_roster_of_too_few_labs_is_not_summed(folder: Path) -> None:
+    parties = create_parties(folder)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session, "lab-0")
+    parties.clock.pass_hours(49)
+    parties.serve(session)
+    assert any(
+        "receipt: all servers received 1 labs; the charter asks for 3" in reason
+        for reason in parties.reasons(session)
+    )
+    assert parties.view(session).is_void
 
 
 class TestRosters:
@@ -129,6 +146,16 @@ class TestRosters:
             name: encode_leaf_sums(file, counted, 3, budget) for name, file in files.items()
         }
         assert parties.sum_of(all_of_them, tmp_path / "summed").is_file()
+
+
+def test_equal_weights_in_two_files_are_one_subject() -> None:
+    """Else {a, b, c, d} on one file less {a, b, c} on the other is what d gave."""
+    other = StateDict(BASE.tensors, BASE.infos, {"note": "the same weights"})
+    first, second = network_layout(BASE, "ab" * 32), network_layout(other, "cd" * 32)
+    assert first.digest != second.digest
+    assert first.subject == second.subject
+    moved = dict(BASE.tensors) | {"weight": np.asarray(BASE.tensors["weight"]) + 1}
+    assert network_layout(StateDict(moved, BASE.infos), "ab" * 32).subject != first.subject
 
 
 def test_a_second_sum_of_equal_weights_over_fewer_labs_is_given_up(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
-from site_agent.errors import ConflictError, InvalidInputError, SecureSumError
+from site_agent.errors import ConflictError, InvalidInputError, PoolUnreachableError, SecureSumError
+from site_agent.secure.server import serve
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import verify_result
+from tests.site_agent.secure.folder_board import FolderBoard
 from tests.site_agent.secure.parties import LAYOUT, contribution, create_parties
 
 
@@ -50,6 +52,24 @@ def test_parties_that_start_again_at_every_step_sum_once(folder: Path) -> None:
     assert len(set(posted)) == len(posted) == 2 * 6 + 3 * 2
 
 
+def test_the_labs_that_came_in_time_are_summed(folder: Path) -> None:
+    parties = create_parties(folder)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session, "lab-0", "lab-2", "lab-3")
+    parties.serve(session)
+    assert parties.view(session).phase == "receipt"
+    parties.clock.pass_hours(49)
+    parties.serve(session)
+    assert sorted(parties.view(session).roster) == ["lab-0", "lab-2", "lab-3"]
+    with pytest.raises(ConflictError, match="takes no more shares"):
+        parties.lab("lab-1").share(session, LAYOUT, parties.numbers("lab-1"))
+    parties.tag(session, "lab-0", "lab-2", "lab-3")
+    parties.serve(session)
+    written = parties.lab("lab-2").finish(session, folder / "result", "full")
+    assert (written.labs, written.weight) == (("lab-0", "lab-2", "lab-3"), 8)
+
+
 def test_a_lab_gives_only_what_it_wants_to_give(folder: Path) -> None:
     parties = create_parties(folder)
     session = parties.open(labs=["lab-0", "lab-1", "lab-2"])
@@ -84,3 +104,41 @@ def test_a_base_that_the_lab_did_not_approve_is_refused(folder: Path) -> None:
         parties.lab("lab-0").share(session, layout, parties.numbers("lab-0"))
     parties.lab("lab-0").approve_base("cd" * 32)
     assert parties.lab("lab-0").share(session, layout, parties.numbers("lab-0"))
+
+
+class _AwayAtFirst(FolderBoard):
+    """A board that does not answer the first question."""
+
+    asked = False
+
+    def sessions(self) -> list[str]:
+        if not self.asked:
+            self.asked = True
+            raise PoolUnreachableError("the board does not answer")
+        return super().sessions()
+
+
+def test_a_server_acts_in_all_sessions_of_its_charter(folder: Path) -> None:
+    parties = create_parties(folder, labs=3)
+    session = parties.open()
+    other = create_parties(folder / "other", labs=3, board=parties.board).open()
+    lines: list[str] = []
+
+    def stop() -> bool:
+        """Let everybody else act between two looks of the server."""
+        for name in ("server-1", "server-2"):
+            parties.server(name).act(session)
+        for name in parties.charter.labs:
+            if parties.lab(name).share(session, LAYOUT, parties.numbers(name)):
+                parties.lab(name).visit(session)
+        return any("complete" in line for line in lines)
+
+    server = parties.server("server-0", _AwayAtFirst(folder / "board"))
+    serve(server, poll_seconds=0, stop=stop, report=lines.append)
+    assert lines[0] == "board: the board does not answer"
+    refused = [line for line in lines if line.startswith(other[:16])]
+    assert len(refused) == 1
+    assert "not served: the session is under the charter" in refused[0]
+    states = [line.split(": ")[1] for line in lines if line.startswith(session[:16])]
+    assert states[-1] == "complete"
+    assert len(states) == len(set(states)) <= 6

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from aggregators import merge, write_model
+from aggregators.errors import IncompatibleModelsError
 from aggregators.formats import encode_model, fingerprint
 from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
-from site_agent.networks import new_network
+from site_agent.networks import new_network, to_module
 from site_agent.split.cuts import (
     CUTS,
     Cut,
@@ -41,6 +43,19 @@ def test_parts_and_wholes_have_different_merge_keys(tmp_path: object) -> None:
         files += [parts.client, parts.server]
     keys = [fedavg.merge_key(fingerprint(each)) for each in files]
     assert len(set(keys)) == len(files)
+
+
+def test_a_part_merges_with_no_other_and_does_not_run(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    network = new_network("gaze-lenet")
+    first, other = (split_network(network, cut) for cut in CUTS["gaze-lenet"][:2])
+    paths = [tmp_path / f"{name}.safetensors" for name in ("client", "server", "whole")]
+    for path, each in zip(paths, (first.client, other.client, network), strict=True):
+        write_model(each, path)
+    for pair in (paths[:2], [paths[0], paths[2]]):
+        with pytest.raises(IncompatibleModelsError, match="architecture"):
+            merge("fedavg", pair, output=tmp_path / "merged.safetensors")
+    with pytest.raises(InvalidInputError, match="gaze-lenet/pool1/client"):
+        to_module(first.client)
 
 
 def test_what_does_not_belong_together_is_refused() -> None:

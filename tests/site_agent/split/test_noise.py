@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from aggregators.methods.round_options import LocalTraining
-from site_agent.errors import TrainingFailedError
+from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.networks import new_network
 from site_agent.split.cuts import find_cut, split_network, to_part_module
-from site_agent.split.in_process import run_split_rounds
+from site_agent.split.in_process import run_split_rounds, smash
+from site_agent.split.messages import decode_arrays
 from site_agent.split.noise import (
+    OVERLAPPING_POOL,
     SmashedNoise,
     convolution_sensitivity,
     sensitivity_of,
@@ -25,6 +28,7 @@ from site_agent.split.noise import (
 )
 from site_agent.split.plan import SplitPlan
 from tests.site_agent.federated.small_sites import small_sites
+from tests.site_agent.split.live_split import live_split
 
 
 @cache
@@ -76,6 +80,14 @@ def test_the_norm_of_the_kernels_as_a_matrix_is_no_bound() -> None:
     assert 0.9 * bound < gain <= bound * (1 + 1e-6)
 
 
+def test_overlapping_pools_count_a_number_up_to_four_times() -> None:
+    x = torch.zeros(1, 1, 9, 9)
+    x[0, 0, 4, 4] = 1
+    changed = functional.max_pool2d(x, 3, 2)
+    assert float(changed.sum()) == OVERLAPPING_POOL.l1_to_l1
+    assert float(changed.norm()) == OVERLAPPING_POOL.l1_to_l2
+
+
 def test_noise_has_its_scale_and_says_what_it_gives() -> None:
     cut = find_cut("gaze-lenet", "pool1")
     part = split_network(new_network("gaze-lenet"), cut).client
@@ -95,7 +107,14 @@ def test_noise_has_its_scale_and_says_what_it_gives() -> None:
     assert signal_to_noise_db(drawn, louder) == pytest.approx(-20, abs=0.5)
 
 
-@pytest.mark.parametrize("variant", ["v1"])
+def test_batchnorm_has_no_bound() -> None:
+    cut = find_cut("gaze-resnet18", "stem")
+    part = split_network(new_network("gaze-resnet18"), cut).client
+    with pytest.raises(InvalidInputError, match="BatchNorm2d in bn1"):
+        sensitivity_of(part, cut)
+
+
+@pytest.mark.parametrize("variant", ["v1", "frozen-client"])
 def test_studies_draw_the_same_noise_again(variant: str) -> None:
     plan = SplitPlan.model_validate({"variant": variant, "rounds": 1, "noise_level": 0.01})
     base = new_network("gaze-lenet", 1)
@@ -113,3 +132,26 @@ def test_where_noise_makes_sgd_diverge_adam_is_named() -> None:
     )
     with pytest.raises(TrainingFailedError, match="take --optimiser adam"):
         list(run_split_rounds(new_network("gaze-lenet", 1), small_sites(), plan))
+
+
+def test_predictions_send_noise_as_training_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SplitPlan.model_validate({"rounds": 1, "noise_level": 0.5})
+    sent = []
+    with live_split(tmp_path, plan) as live, live.client("site-0") as client:
+        call = client._server.call
+
+        def recorded(method: str, path: str, body: bytes = b"", **more: Any) -> bytes:
+            if path == "/predict":
+                sent.append(decode_arrays(body, live.server.shapes["predict"])["smashed"])
+            return call(method, path, body, **more)
+
+        monkeypatch.setattr(client._server, "call", recorded)
+        samples = small_sites()["site-0"]
+        client.predict(samples)
+        part = live.aggregator.rounds.model.network
+    clean = smash(part, samples, plan, lambda smashed: smashed).smashed
+    scale = SmashedNoise("laplace", 0.5).scale(sensitivity_of(part, plan.found_cut))
+    noise = np.concatenate(sent) - clean
+    assert float(noise.std()) == pytest.approx(np.sqrt(2) * scale, rel=0.05)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from aggregators.formats import file_digest
+from aggregators.formats import file_digest, read_model
 from aggregators.methods import read_recipe, recipe_path, replay
-from site_agent.datasets import FaceDataset
+from aggregators.methods.refitting import RefitSettings
+from site_agent.datasets import FaceDataset, write_imglab_xml
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
-from site_agent.errors import InvalidInputError
-from site_agent.evaluation import EvaluationSettings, evaluate_landmarks
+from site_agent.errors import BusyError, InvalidInputError
+from site_agent.evaluation import EvaluationSettings, evaluate_detector, evaluate_landmarks
+from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
+from site_agent.runs.workers import workers_that_fit
 from site_agent.studies import (
     StepOutcome,
     StudyOutcome,
@@ -25,7 +30,8 @@ from site_agent.studies import (
     split_into_parts,
 )
 from site_agent.studies.protocol import CombinationSettings, RefinementSettings, StudySettings
-from site_agent.training import ErtSettings
+from site_agent.studies.table import read_scores, write_scores
+from site_agent.training import ErtSettings, HogSvmSettings
 
 ERT = ErtSettings(
     num_trees_per_cascade_level=8, cascade_depth=2, tree_depth=2, oversampling_amount=3,
@@ -37,6 +43,11 @@ LANDMARKS = StudySettings(
     RefinementSettings(rounds=2, starts=2),
     EvaluationSettings(resamples=20),
     seed=5,
+)
+DETECTORS = StudySettings(
+    HogSvmSettings(epsilon=1.0),
+    CombinationSettings(orders=0, unions=False),
+    evaluation=EvaluationSettings(resamples=0),
 )
 
 
@@ -128,6 +139,20 @@ def test_every_model_has_its_line_its_file_and_its_scores(finished: StudyOutcome
         assert (folder / name).stat().st_size > 10_000
 
 
+def test_refined_models_are_those_of_rounds_through_a_pool(
+    finished: StudyOutcome, faces: Faces, tmp_path: Path
+) -> None:
+    folder = finished.run.folder.path
+    base = folder / "models" / "CASCADE-P1+P2.dat"
+    files = {part.name: part.file for part in finished.run.data.parts}
+    sources = [SiteSource(n, load_site(read_imglab_xml(f), 68)) for n, f in files.items()]
+    for thin, name in ((None, "round-2"), (8, "round-2-thinned-to-8")):
+        plan = RefinementPlan(RefitSettings(starts=2, thin=thin, seed=5, jitter=0.0), rounds=2)
+        refined = refine_sites(base, sources, tmp_path / f"{name}.dat", plan)
+        assert refined.digest == file_digest(folder / "models" / f"REFINED-P1+P2-{name}.dat")
+    assert list((folder / ".study" / "contributions").iterdir()) == []
+
+
 def test_recipes_make_the_same_bytes_again(finished: StudyOutcome, tmp_path: Path) -> None:
     models = finished.run.folder.path / "models"
     by_digest = {file_digest(path): path for path in models.glob("*.dat")}
@@ -142,6 +167,37 @@ def test_recipes_make_the_same_bytes_again(finished: StudyOutcome, tmp_path: Pat
     assert set(described["versions"]) == {"poolctl", "dlib", "numpy", "python"}
 
 
+def test_a_second_run_does_nothing(study: Path, faces: Faces) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (study / "models").iterdir()}
+    done, ended = again(study, faces)
+    assert ended == []
+    assert done.run.count("kept") == len(done.run.outcomes)
+    assert before == {path: path.stat().st_mtime_ns for path in (study / "models").iterdir()}
+
+
+def test_what_is_gone_or_damaged_is_made_again(
+    study: Path, faces: Faces, finished: StudyOutcome
+) -> None:
+    (study / "models" / "REFINED-P1+P2-round-2.dat").unlink()
+    merged = study / "models" / "COM-P2+P1.forest"
+    merged.write_bytes(merged.read_bytes()[:-9])
+    (study / ".study" / "steps" / "score-P2.json").write_text("{half")
+    (study / ".study" / "work" / "P1").mkdir()
+    (study / ".study" / "work" / "P1" / ".P1.dat.7.part").write_text("half")
+    done, ended = again(study, faces)
+    assert {outcome.title for outcome in ended} == {
+        "refit REFINED-P1+P2-round-2-by-P1",
+        "refit REFINED-P1+P2-round-2-by-P2",
+        "merge REFINED-P1+P2-round-2",
+        "merge COM-P2+P1",
+        "score P2",
+    }
+    assert [line.digest for line in done.table.lines] == [
+        line.digest for line in finished.table.lines
+    ]
+    assert not list((study / ".study" / "work").iterdir())
+
+
 def test_other_settings_repeat_only_what_they_touch(study: Path, faces: Faces) -> None:
     refinement = replace(LANDMARKS.refinement, rounds=1)
     done, ended = again(study, faces, replace(LANDMARKS, refinement=refinement))
@@ -154,6 +210,21 @@ def test_other_settings_repeat_only_what_they_touch(study: Path, faces: Faces) -
     evaluation = EvaluationSettings(resamples=20, normaliser="box")
     _, ended = again(study, faces, replace(LANDMARKS, evaluation=evaluation))
     assert {outcome.step.verb for outcome in ended} == {"score"}
+
+
+def test_a_folder_with_another_study_is_left_alone(study: Path, faces: Faces) -> None:
+    other = Faces({"P1": faces.parts["P2"], "P2": faces.parts["P1"]}, faces.test)
+    before = (study / "parts" / "P1.xml").read_bytes()
+    with pytest.raises(InvalidInputError, match="holds a study of landmarks with 2 other parts"):
+        again(study, other)
+    assert (study / "parts" / "P1.xml").read_bytes() == before
+    with (study / ".study" / "lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(BusyError, match="another study is at work"):
+            again(study, faces)
+    (study / "file").write_text("")
+    with pytest.raises(InvalidInputError, match="is a file"):
+        again(study / "file", faces)
 
 
 def test_a_failing_step_is_named_and_stops_no_other(faces: Faces, tmp_path: Path) -> None:
@@ -177,6 +248,36 @@ def test_a_failing_step_is_named_and_stops_no_other(faces: Faces, tmp_path: Path
     assert [outcome.title for outcome in ended] == ["train P3"], "it is tried again"
 
 
+def test_detectors_are_merged_by_mwma(faces: Faces, tmp_path: Path) -> None:
+    done, _ = again(tmp_path / "study", faces, DETECTORS)
+    assert done.run.failed == []
+    folder = tmp_path / "study"
+    weights = [read_model(folder / "models" / f"{name}.svm").weights  # type: ignore[union-attr]
+               for name in ("P1", "P2", "COM-P1+P2+P2")]  # fmt: skip
+    assert np.allclose((weights[0] + 2 * weights[1]) / 3, weights[2])
+    for line in done.table.lines:
+        scores = evaluate_detector(folder / line.model, faces.test, resamples=0)
+        assert line.value("recall") == scores.recall
+        assert line.value("precision") == scores.precision
+    assert (folder / "precision_recall.png").stat().st_size > 10_000
+
+
+def test_scores_are_read_back_whole(finished: StudyOutcome, faces: Faces, tmp_path: Path) -> None:
+    model = finished.run.folder.path / "models" / "P1.dat"
+    scores = evaluate_landmarks(model, faces.test, resamples=5)
+    write_scores(scores, tmp_path / "scores.json")
+    found = read_scores(tmp_path / "scores.json")
+    assert found.metrics == scores.metrics
+    assert found.intervals == scores.intervals
+    assert found.to_dict() == scores.to_dict()
+    assert np.allclose(found.cumulative_errors()[0], scores.cumulative_errors()[0])  # type: ignore[union-attr]
+    text = (tmp_path / "scores.json").read_text()
+    assert all(image.path.name not in text for image in faces.test.images)
+    (tmp_path / "scores.json").write_text('{"schema": "other"}')
+    with pytest.raises(InvalidInputError, match="found 'other'"):
+        read_scores(tmp_path / "scores.json")
+
+
 def test_a_split_keeps_what_belongs_together(faces: Faces) -> None:
     whole = FaceDataset(None, images=tuple(i for p in faces.parts.values() for i in p.images))
     parts = split_into_parts(whole, 3, group_of=lambda image: image.path.name[-5], seed=1)
@@ -186,3 +287,32 @@ def test_a_split_keeps_what_belongs_together(faces: Faces) -> None:
     assert not owners[0] & owners[1]
     with pytest.raises(InvalidInputError, match="at least 2 parts"):
         split_into_parts(whole, 1)
+
+
+def test_data_that_cannot_be_studied(faces: Faces, tmp_path: Path) -> None:
+    bare = replace(
+        faces.test,
+        images=tuple(
+            replace(image, boxes=tuple(replace(box, parts={}) for box in image.boxes))
+            for image in faces.test.images
+        ),
+    )
+    write_imglab_xml(bare, tmp_path / "bare.xml")
+    without = read_imglab_xml(tmp_path / "bare.xml")
+    with pytest.raises(InvalidInputError, match=r"bare\.xml has no landmarks named 00, 01"):
+        again(tmp_path / "study", Faces(faces.parts, without))
+    with pytest.raises(InvalidInputError, match="the parts have no landmarks"):
+        again(tmp_path / "study", Faces({"P1": without, "P2": without}, faces.test))
+    empty = replace(faces.parts["P1"], images=())
+    with pytest.raises(InvalidInputError, match=r"P2 .* has no faces"):
+        again(tmp_path / "study", Faces({**faces.parts, "P2": empty}, faces.test))
+    unknown = replace(LANDMARKS, training=replace(ERT, parts=("ears",)))
+    with pytest.raises(InvalidInputError, match="no landmarks named ears"):
+        again(tmp_path / "study", faces, unknown)
+    assert not (tmp_path / "study").exists(), "nothing was begun"
+
+
+def test_workers_are_as_many_as_memory_allows() -> None:
+    assert workers_that_fit(4, [1000] * 9) == 4
+    assert workers_that_fit(4, []) == 4
+    assert workers_that_fit(4, [10**18, 1000]) == 1

@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from site_agent.errors import InvalidInputError, TrainingSettingsError
 from site_agent.evaluation import EvaluationSettings
 from site_agent.runs.jobs import Schedule
 from site_agent.studies.model_study import plan_jobs
-from site_agent.studies.protocol import Protocol, RefinementSettings, StudySettings, plan_protocol
+from site_agent.studies.protocol import (
+    CombinationSettings,
+    Protocol,
+    RefinementSettings,
+    StudySettings,
+    plan_protocol,
+)
 from site_agent.studies.steps import Contribute, Merge, Score, step_digests, title
 from site_agent.training import ErtSettings, HogSvmSettings
 
@@ -23,6 +30,27 @@ def plan(settings: StudySettings, parts: list[str] = SIX) -> Protocol:
 
 def names(protocol: Protocol, *groups: str) -> list[str]:
     return [row.name for row in protocol.rows if not groups or row.group in groups]
+
+
+def test_detectors_are_combined_as_in_table_two() -> None:
+    protocol = plan(StudySettings(HogSvmSettings()))
+    assert names(protocol, "alone") == SIX
+    assert names(protocol, "union", "all") == [
+        "P1+P2", "P1+P2+P3", "P1+P2+P3+P4", "P1+P2+P3+P4+P5", "Pall",
+    ]  # fmt: skip
+    assert names(protocol, "merged") == [
+        "COM(P1+P2)", "COM(P1+P2+P3)", "COM(P1+P2+P3+P4)", "COM(P1+P2+P3+P4+P5)",
+        "COM(P1+P2+P3+P4+P5+P6)",
+    ]  # fmt: skip
+    orders = names(protocol, "order")
+    assert len(set(orders) - set(names(protocol, "merged"))) == 2
+    for name in orders:
+        assert sorted(name.removeprefix("COM(").removesuffix(")").split("+")) == SIX
+    assert names(protocol, "weighted")[-1] == "COM(P1+P2+P3+P4+P5+P6+P6)"
+    weights = [s.weights for s in protocol.steps if isinstance(s, Merge) and s.weights]
+    assert weights == [tuple(FACES), (1.5, 1, 1, 1, 1, 1)]
+    assert {s.method for s in protocol.steps if isinstance(s, Merge)} == {"mwma"}
+    assert len({row.key for row in protocol.rows}) == len(protocol.rows)
 
 
 def test_landmarks_are_refined_in_rounds_as_through_a_pool() -> None:
@@ -58,6 +86,32 @@ def test_every_step_comes_after_those_that_it_needs() -> None:
             assert set(step.inputs) <= seen, title(step)
             seen.add(step.key)
         assert {row.score_key for row in protocol.rows} <= seen
+
+
+def test_orders_are_other_ones_and_depend_on_the_seed() -> None:
+    def orders(seed: int, count: int, parts: list[str]) -> list[str]:
+        combination = CombinationSettings(orders=count)
+        chosen = StudySettings(HogSvmSettings(), combination, seed=seed)
+        return names(plan(chosen, parts), "order")
+
+    assert orders(1, 4, SIX) == orders(1, 4, SIX) != orders(2, 4, SIX)
+    assert orders(1, 9, SIX[:2]) == ["COM(P2+P1)"], "there are no more"
+    assert len(set(orders(1, 9, SIX[:3]))) == 5
+    assert orders(1, 0, SIX) == []
+
+
+def test_what_cannot_be_planned_says_why() -> None:
+    settings = StudySettings(HogSvmSettings())
+    with pytest.raises(InvalidInputError, match="1 parts; expected 2 to 50"):
+        plan(settings, SIX[:1])
+    with pytest.raises(InvalidInputError, match="weights: 2 for 6 parts"):
+        plan(replace(settings, combination=CombinationSettings(weights=(1, 2))))
+    with pytest.raises(InvalidInputError, match="part 7 does not exist"):
+        plan(replace(settings, combination=CombinationSettings(double=7)))
+    with pytest.raises(TrainingSettingsError, match="weights is -1"):
+        CombinationSettings(weights=(1, -1))
+    with pytest.raises(TrainingSettingsError, match="step is 3"):
+        RefinementSettings(step=3)
 
 
 def digests_of(settings: StudySettings, **changes: str) -> dict[str, str]:
@@ -97,6 +151,36 @@ def schedule_of(settings: StudySettings, kept: set[str]) -> Schedule:
     steps = plan(settings).steps
     faces = dict.fromkeys([*SIX, "test"], 10)
     return Schedule(plan_jobs(steps, faces), frozenset(kept))
+
+
+def test_all_steps_get_their_turn_and_none_too_early() -> None:
+    schedule = schedule_of(StudySettings(ErtSettings()), set())
+    done: set[str] = set()
+    share = -1.0
+    while (job := schedule.next_job()) is not None:
+        assert set(job.needs) <= done
+        schedule.finish(job.key)
+        done.add(job.key)
+        assert schedule.share > share
+        share = schedule.share
+    assert share == pytest.approx(1.0)
+    assert done == set(schedule.jobs)
+
+
+def test_what_was_sent_in_a_round_is_used_up_when_it_is_combined() -> None:
+    settings = StudySettings(ErtSettings())
+    steps = plan(settings).steps
+    sent = {step.key for step in steps if isinstance(step, Contribute)}
+    kept = {step.key for step in steps} - sent
+    schedule = schedule_of(settings, kept)
+    assert schedule.next_job() is None, "it is not made again"
+    assert all(schedule.is_used_up(key) for key in sent)
+    [last, *_] = [s for s in reversed(steps) if isinstance(s, Merge)]
+    schedule = schedule_of(settings, kept - {last.key})
+    begun = [job.key for _ in range(6) if (job := schedule.next_job()) is not None]
+    assert set(begun) == set(last.inputs[1:])
+    assert schedule.next_job() is None
+    assert not any(schedule.is_used_up(key) for key in begun)
 
 
 def test_a_failure_takes_along_what_needs_it_and_nothing_else() -> None:

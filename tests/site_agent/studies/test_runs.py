@@ -58,3 +58,12 @@ def test_a_run_that_fails_stops_no_other(tmp_path: Path) -> None:
     assert "no such person" in done.failed["broken"]
     with pytest.raises(TrainingFailedError, match=r"broken: .*no such person"):
         done.require_complete()
+
+
+def test_a_folder_keeps_its_kind_of_study(tmp_path: Path) -> None:
+    do(tmp_path, PERSONS)
+    with (
+        pytest.raises(InvalidInputError, match="holds another study"),
+        open_study(tmp_path, "another-study/1", Conduct()),
+    ):
+        pass

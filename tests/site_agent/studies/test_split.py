@@ -20,7 +20,7 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
     data = tmp_path / "gaze"
     data.mkdir()
     write_samples(data, [samples_at(number, 10) for number in range(6)])
-    methods = ("mean-gaze", "fedavg", "v1")
+    methods = tuple(name for name in METHODS if not name.startswith("dp-"))
     settings = replace(
         QUICK, methods=methods, rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
     )
@@ -35,6 +35,13 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
     again = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct(workers=1))
     assert again.kept == len(done.results)
     assert again.results == done.results
+
+
+def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name() -> None:
+    for method, covers in (("dp-client", "client"), ("dp-person", "person")):
+        plan = QUICK.plan(method, 0)
+        assert (plan.variant, plan.dp_covers, plan.is_private) == ("v1", covers, True)
+    assert not QUICK.plan("v1", 0).is_private
 
 
 def test_what_differential_privacy_costs_is_said(tmp_path: Path) -> None:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import dlib
+import numpy as np
 import pytest
 
 from aggregators.formats import read_model
 from aggregators.models import ShapePredictor
 from aggregators.predictors import to_grey
-from site_agent.datasets import FaceDataset, part_names
+from site_agent.datasets import FaceBox, FaceDataset, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.errors import TrainingSettingsError
+from site_agent.datasets.statistics import mean_eye_aspect_ratio
+from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.evaluation.landmark_scores import CLOSED_EAR
+from site_agent.eyeblink.session import model_doubts
 from site_agent.pictures.images import read_image
 from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import FOR_BLINKS
 
 QUICK = ErtSettings(num_trees_per_cascade_level=8, cascade_depth=3, tree_depth=2)
+
+
+def change_box(dataset: FaceDataset, index: int, **changes: object) -> FaceDataset:
+    """Change the first box of one image."""
+    images = list(dataset.images)
+    box = dataclasses.replace(images[index].boxes[0], **changes)  # type: ignore[arg-type]
+    images[index] = dataclasses.replace(images[index], boxes=(box,))
+    return dataclasses.replace(dataset, images=tuple(images))
 
 
 def plain_dlib(dataset: FaceDataset, settings: ErtSettings, output: Path) -> bytes:
@@ -55,6 +69,22 @@ def test_photographs_give_the_same_bytes_as_plain_dlib(shared_data: Path, tmp_pa
     assert result.model_path.read_bytes() == plain_dlib(dataset, settings, tmp_path / "plain.dat")
 
 
+def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: Path) -> None:
+    steps: list[tuple[float | None, str]] = []
+    result = train_ert(training_faces, tmp_path / "a.dat", QUICK, lambda *step: steps.append(step))
+    written = json.loads(result.metadata_path.read_text())
+    closed = str(written["details"]["closed_eyes"])
+    assert written["suggested_labels"] == {
+        "images": "24", "boxes": "24", "parts": "68", "closed_eyes": closed
+    }  # fmt: skip
+    assert written["settings"]["tree_depth"] == 2
+    assert 0 < written["training_scores"]["mean_error"] < 0.5
+    assert "GB of memory" in steps[0][1]
+    assert steps[1][1] == "reading image 1 of 24"
+    assert result.record.warnings == ()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.dat", "a.dat.training.json"]
+
+
 def test_all_settings_reach_dlib(training_faces: FaceDataset, tmp_path: Path) -> None:
     settings = ErtSettings(
         oversampling_amount=2,
@@ -69,6 +99,81 @@ def test_all_settings_reach_dlib(training_faces: FaceDataset, tmp_path: Path) ->
     assert (model.level_count, model.tree_count, model.part_count) == (4, 24, 68)
     assert set(model.tree_depths.tolist()) == {3}
     assert model.pool_per_level.tolist() == [50] * 4
+
+
+def test_some_landmarks_can_be_chosen(training_faces: FaceDataset, tmp_path: Path) -> None:
+    eyes = tuple(name for name in part_names(training_faces) if 36 <= int(name) < 48)
+    result = train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=eyes))
+    model = read_model(result.model_path)
+    assert isinstance(model, ShapePredictor)
+    assert model.part_count == 12
+    assert result.record.data.parts == 12
+    grouped = dataclasses.replace(QUICK, parts=("left-eye", "36-41"))
+    again = train_ert(training_faces, tmp_path / "b.dat", grouped)
+    assert again.model_path.read_bytes() == result.model_path.read_bytes()
+    assert again.record.settings["parts"] == eyes
+    with pytest.raises(TrainingSettingsError, match="parts is 'tail'"):
+        train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=("tail",)))
+
+
+def test_training_without_closed_eyes_is_questioned(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    names = part_names(training_faces)
+    shapes = np.stack([parts_array(box, names) for _, box in training_faces.boxes()])
+    ratios = mean_eye_aspect_ratio(shapes, names)
+    assert ratios is not None
+    closed = ratios < CLOSED_EAR
+    assert 0 < closed.sum() < len(closed)
+    settings = dataclasses.replace(QUICK, parts=FOR_BLINKS.parts)
+    result = train_ert(training_faces, tmp_path / "a.dat", settings)
+    assert result.record.details["closed_eyes"] == closed.sum()
+    assert result.record.warnings == ()
+
+    images = [image for image, shut in zip(training_faces.images, closed, strict=True) if not shut]
+    awake = dataclasses.replace(training_faces, images=tuple(images))
+    record = train_ert(awake, tmp_path / "a.dat", settings).record
+    assert record.suggested_labels["closed_eyes"] == "0"
+    assert "no face has closed eyes" in record.warnings[0]
+    (doubt,) = model_doubts(tmp_path / "a.dat", None, 12)
+    assert "eyes are all open" in doubt
+
+
+def test_incomplete_boxes_are_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    box = training_faces.images[3].boxes[0]
+    some = dict(list(box.parts.items())[2:])
+    dataset = change_box(training_faces, 3, parts=some)
+    with pytest.raises(TrainingDataError, match="has 66 of 68 landmarks; it lacks 00") as caught:
+        train_ert(dataset, tmp_path / "a.dat", QUICK)
+    assert caught.value.problems[0][0] == box.line
+    allowed = dataclasses.replace(QUICK, allow_missing_parts=True)
+    # With missing landmarks each level of dlib's takes seconds, however few its trees are.
+    low = dataclasses.replace(allowed, cascade_depth=1)
+    assert train_ert(dataset, tmp_path / "a.dat", low).record.data.boxes == 24
+    dataset = change_box(training_faces, 3, parts={})
+    with pytest.raises(TrainingDataError, match="has no landmarks, 68 are expected"):
+        train_ert(dataset, tmp_path / "a.dat", allowed)
+    dataset = change_box(training_faces, 3, parts={}, ignore=True)
+    assert train_ert(dataset, tmp_path / "a.dat", QUICK).record.data.ignored_boxes == 1
+
+
+def test_data_without_landmarks_or_faces_are_refused(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    first = training_faces.images[0]
+    bare = tuple(
+        dataclasses.replace(image, boxes=(FaceBox(1, 2, 80, 80),)) for image in (first,) * 3
+    )
+    with pytest.raises(TrainingDataError, match="none of them has landmarks"):
+        train_ert(dataclasses.replace(training_faces, images=bare), tmp_path / "a.dat", QUICK)
+    with pytest.raises(TrainingDataError, match="has 1 boxes to train on, at least 2"):
+        train_ert(dataclasses.replace(training_faces, images=(first,)), tmp_path / "a.dat", QUICK)
+
+
+def test_a_box_outside_its_image_is_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    dataset = change_box(training_faces, 0, left=5000, top=5000)
+    with pytest.raises(TrainingDataError, match=r"person-.*outside the image \(200 x 200"):
+        train_ert(dataset, tmp_path / "a.dat", QUICK)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,12 @@ from aggregators.formats import read_model
 from aggregators.models import FhogDetector
 from site_agent.datasets import FaceBox, FaceDataset, dataset_digest
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.errors import TrainingSettingsError
+from site_agent.errors import (
+    SiteAgentError,
+    TrainingDataError,
+    TrainingFailedError,
+    TrainingSettingsError,
+)
 from site_agent.training import HogSvmSettings, read_training_metadata, train_hog_svm
 from site_agent.training.detector_plan import plan_detector
 
@@ -40,6 +45,30 @@ def test_photographs_give_the_same_bytes_as_plain_dlib(shared_data: Path, tmp_pa
     assert result.model_path.read_bytes() == (tmp_path / "plain.svm").read_bytes()
     assert result.record.details["upsampling"] == 1
     assert result.record.training_scores["recall"] > 0.9
+
+
+def test_faces_too_small_for_the_window_are_named_with_a_way_out(shared_data: Path) -> None:
+    dataset = read_imglab_xml(shared_data / "dlib_faces" / "training.xml")
+    with pytest.raises(TrainingDataError) as caught:
+        plan_detector(dataset, HogSvmSettings())
+    assert caught.value.problems[0] == (
+        8,
+        "box 1 of 2007_007763.jpg is too small (37 x 37 px): "
+        "the 80 x 80 px window covers it to 0.26, more than 0.5 is needed",
+    )
+    assert "12 of 18 boxes" in str(caught.value)
+    assert "upsample 1" in caught.value.hint
+
+
+def test_unreachable_boxes_can_be_ignored(training_faces: FaceDataset) -> None:
+    hidden = dataclasses.replace(training_faces.images[1].boxes[0], ignore=True)
+    dataset = with_boxes(training_faces, {1: hidden, 2: FaceBox(5, 5, 12, 12)})
+    with pytest.raises(TrainingDataError, match="too small"):
+        plan_detector(dataset, QUICK)
+    plan = plan_detector(dataset, dataclasses.replace(QUICK, ignore_unreachable=True))
+    assert plan.box_count == 22
+    assert [len(boxes) for boxes in plan.ignored[:4]] == [0, 1, 1, 0]
+    assert len(plan.left_out) == 1
 
 
 def test_the_window_is_what_was_asked_for_whatever_the_shape_of_the_boxes(
@@ -89,6 +118,47 @@ def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: P
     assert again.record.model_digest == result.record.model_digest, "whatever the threads"
     result.model_path.write_bytes(b"another model")
     assert read_training_metadata(result.model_path) is None
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_stopped_training_leaves_nothing(training_faces: FaceDataset, tmp_path: Path) -> None:
+    def stop(_fraction: float | None, text: str) -> None:
+        if text.startswith("iteration 2"):
+            raise StoppedError
+
+    (tmp_path / "a.svm").write_bytes(b"the old one")
+    with pytest.raises(StoppedError):
+        train_hog_svm(training_faces, tmp_path / "a.svm", QUICK, stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+    assert (tmp_path / "a.svm").read_bytes() == b"the old one"
+
+
+def test_a_broken_image_is_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(training_faces.images[0].path.read_bytes()[:2000])
+    images = (dataclasses.replace(training_faces.images[0], path=broken), *training_faces.images)
+    with pytest.raises(SiteAgentError, match=r"broken\.png"):
+        train_hog_svm(dataclasses.replace(training_faces, images=images), tmp_path / "a.svm", QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.png"]
+
+
+def test_data_without_faces_are_refused(training_faces: FaceDataset) -> None:
+    empty = dataclasses.replace(
+        training_faces,
+        images=tuple(dataclasses.replace(image, boxes=()) for image in training_faces.images),
+    )
+    with pytest.raises(TrainingDataError, match="no face boxes"):
+        plan_detector(empty, QUICK)
+
+
+def test_the_output_folder_is_checked_first(training_faces: FaceDataset, tmp_path: Path) -> None:
+    with pytest.raises(TrainingFailedError, match="does not exist"):
+        train_hog_svm(training_faces, tmp_path / "no" / "a.svm")
+    with pytest.raises(TrainingFailedError, match="is a folder"):
+        train_hog_svm(training_faces, tmp_path)
 
 
 @pytest.mark.parametrize(

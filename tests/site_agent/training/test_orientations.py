@@ -12,6 +12,8 @@ import pytest
 from aggregators.formats import read_model
 from aggregators.models import FhogDetector
 from site_agent.datasets import FaceDataset
+from site_agent.errors import TrainingDataError
+from site_agent.evaluation import evaluate_detector
 from site_agent.pictures.images import read_image
 from site_agent.training import HogSvmSettings, train_hog_svm
 from site_agent.training.hog_svm import plan_views
@@ -90,3 +92,37 @@ def test_dlib_finds_the_same_with_it_as_with_both(trained: Path, test_faces: Fac
             assert (*corners, round(score, 6), index) in every
         used |= set(indices)
     assert used == {0, 1}
+
+
+def test_a_face_counts_whichever_detector_finds_it(
+    trained: Path, training_faces: FaceDataset
+) -> None:
+    both = evaluate_detector(trained, training_faces, resamples=0)
+    for label in ("front", "left"):
+        alone = trained.with_name(f"{label}.svm")
+        assert both.recall >= evaluate_detector(alone, training_faces, resamples=0).recall
+    plain = dlib.test_simple_object_detector(str(training_faces.path), str(trained))
+    assert both.recall == pytest.approx(plain.recall)
+    assert both.precision == pytest.approx(plain.precision)
+
+
+def test_boxes_without_a_label_are_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    dataset = labelled(training_faces, "front", None)
+    with pytest.raises(TrainingDataError, match="no <label>") as caught:
+        train_hog_svm(dataset, tmp_path / "a.svm", BY_LABEL)
+    assert len(caught.value.problems) == 12
+    line = dataset.images[1].boxes[0].line
+    assert caught.value.problems[0][0] == line
+    assert "front, left" in caught.value.hint
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_labels_are_neither_faces_nor_background(training_faces: FaceDataset) -> None:
+    views = plan_views(labelled(training_faces, "b", "a", "c"), BY_LABEL)
+    assert [view.label for view in views] == ["a", "b", "c"]
+    for view in views:
+        assert view.plan.box_count == 8
+        assert sum(len(boxes) for boxes in view.plan.ignored) == 16
+    area = dataclasses.replace(BY_LABEL, target_size_px=6000)
+    windows = {view.plan.window for view in plan_views(labelled(training_faces, "b", "a"), area)}
+    assert len(windows) == 1

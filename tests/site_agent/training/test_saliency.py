@@ -8,11 +8,21 @@ import numpy as np
 import pytest
 import torch
 
+from aggregators.formats import file_digest, read_model
 from site_agent.datasets.egocentric import ClipSamples, open_egocentric
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
+from site_agent.errors import InvalidInputError
 from site_agent.evaluation.saliency import evaluate_saliency
 from site_agent.networks import new_network, predict_maps, to_module
-from site_agent.training.saliency import SaliencySettings, read_clips, saliency_loss, to_tensors
+from site_agent.runs.progress import Progress
+from site_agent.training.gaze.training import GazeSettings, start_network
+from site_agent.training.saliency import (
+    SaliencySettings,
+    read_clips,
+    saliency_loss,
+    to_tensors,
+    train_saliency,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +65,37 @@ def test_a_network_is_scored_beside_maps_that_know_no_picture(samples: ClipSampl
 
 class _KilledError(Exception):
     pass
+
+
+def _killed_in(epoch: int) -> Progress:
+    def progress(_share: float | None, words: str) -> None:
+        if words.startswith(f"epoch {epoch}"):
+            raise _KilledError
+
+    return progress
+
+
+def test_a_killed_training_goes_on_and_gives_the_same_network(clips: Path, tmp_path: Path) -> None:
+    dataset, settings = open_egocentric(clips), SaliencySettings(epochs=2, batch_size=4)
+    whole, scores = train_saliency(dataset, tmp_path / "whole.safetensors", settings)
+    assert scores is not None
+    assert whole.record.details["test_scores"]["network"]["f1"] == scores.scores["network"].f1
+    assert whole.record.details["losses"][1] < whole.record.details["losses"][0]
+    again = tmp_path / "again.safetensors"
+    with pytest.raises(_KilledError):
+        train_saliency(dataset, again, settings, _killed_in(2))
+    assert not again.exists()
+    resumed, _ = train_saliency(dataset, again, settings)
+    assert resumed.record.details["resumed_at_epoch"] == 1
+    assert file_digest(again) == file_digest(whole.model_path)
+    network = read_model(again)
+    assert network.metadata["architecture"] == "glc-tiny"  # type: ignore[union-attr]
+
+
+def test_networks_of_one_kind_are_refused_for_the_other(clips: Path) -> None:
+    with pytest.raises(
+        InvalidInputError, match="gaze-lenet is a gaze network; expected one of glc"
+    ):
+        read_clips(open_egocentric(clips), SaliencySettings(architecture="gaze-lenet"))
+    with pytest.raises(InvalidInputError, match="glc-tiny is a saliency network"):
+        start_network(GazeSettings(architecture="glc-tiny"), None)

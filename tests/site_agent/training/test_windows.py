@@ -7,9 +7,19 @@ import random
 import dlib
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from site_agent.training.windows import Corners, DetectionWindow, picked_window, unreachable_boxes
+from site_agent.training.windows import (
+    Corners,
+    DetectionWindow,
+    area_for_window,
+    match_score,
+    picked_window,
+    unreachable_boxes,
+    upsampled,
+    with_window_shape,
+)
 
 sides = st.integers(1, 2000)
 boxes = st.tuples(st.integers(-500, 500), st.integers(-500, 500), sides, sides).map(
@@ -70,3 +80,38 @@ def test_reasons_say_what_is_wrong() -> None:
     assert "wider than the window (160 x 60 px)" in reasons[1]
     assert "narrower than the window (60 x 160 px)" in reasons[2]
     assert len(reasons) == 3
+
+
+@settings(deadline=None)
+@given(st.lists(boxes, min_size=1, max_size=5), st.integers(20, 200), st.integers(20, 200))
+def test_boxes_in_the_windows_shape_give_that_window(
+    found: list[Corners], width: int, height: int
+) -> None:
+    large = [(left, top, left + 400 + right % 9, top + 300) for left, top, right, _ in found]
+    shaped = [with_window_shape(box, (width, height)) for box in large]
+    area_px = area_for_window(shaped, (width, height))
+    if area_px is not None:
+        assert picked_window(shaped, area_px) == (width, height)
+    assert area_px is not None or min(width, height) / max(width, height) < 0.3
+
+
+@given(boxes)
+def test_a_box_keeps_its_centre_in_the_windows_shape(box: Corners) -> None:
+    shaped = with_window_shape(box, (80, 80))
+    assert shaped[2] - shaped[0] == shaped[3] - shaped[1]
+    assert abs((shaped[0] + shaped[2]) - (box[0] + box[2])) <= 1
+    assert abs((shaped[1] + shaped[3]) - (box[1] + box[3])) <= 1
+
+
+@given(boxes, boxes)
+def test_a_match_score_is_symmetric_and_1_for_equal_boxes(first: Corners, second: Corners) -> None:
+    assert match_score(first, second) == match_score(second, first)
+    assert 0 <= match_score(first, second) <= 1
+    assert match_score(first, first) == 1
+
+
+def test_doubled_boxes_lie_where_dlib_puts_them() -> None:
+    doubling = dlib.pyramid_down(2)
+    for box in [(0, 0, 36, 36), (101, 57, 180, 140)]:
+        up = doubling.rect_up(dlib.rectangle(*box))
+        assert upsampled(box, 1) == (up.left(), up.top(), up.right(), up.bottom())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators import merge, write_model
+from aggregators import merge, read_model, write_model
 from aggregators.errors import IncompatibleModelsError
 from aggregators.models import StateDict, TensorInfo
 from tests.aggregators.methods.networks.small_rounds import contribute, make_base, write_base
@@ -34,6 +34,18 @@ def test_entries_keep_their_type_and_are_summed_in_float64(numpy_type: str, dtyp
     assert mean.tolist() == [60000, 1.75, -3.5]
 
 
+def test_bfloat16_entries_stay_bfloat16(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.safetensors" for number in range(2)]
+    for path, value in zip(paths, (1.0, 2.0), strict=True):
+        write_model(one_entry(np.full(3, value, dtype=np.float32), "BF16"), path)
+    output = tmp_path / "mean.safetensors"
+    merge("fedavg", paths, output=output)
+    merged = read_model(output)
+    assert isinstance(merged, StateDict)
+    assert merged.infos["w"].dtype == "BF16"
+    assert merged.tensors["w"].tolist() == [1.5] * 3
+
+
 def test_counters_come_from_the_lowest_digest_with_a_warning() -> None:
     networks = [one_entry(np.array([steps]), "I64") for steps in (5, 9)]
     results = [merge("fedavg", order) for order in (networks, networks[::-1])]
@@ -50,6 +62,17 @@ def test_a_diverged_network_is_named() -> None:
     networks = [one_entry(np.array([value], "f4"), "F32") for value in (1.0, np.nan)]
     with pytest.raises(IncompatibleModelsError, match=r"entry 'w' .*NaN.*model 2.*diverged"):
         mean_of(*networks)
+
+
+def test_only_remarks_that_all_share_remain() -> None:
+    values = np.ones(1, dtype=np.float32)
+    networks = [
+        one_entry(values, "F32", architecture="net", framework="x", site="a"),
+        one_entry(2 * values, "F32", architecture="net", framework="x", site="b"),
+    ]
+    merged = merge("fedavg", networks).model
+    assert isinstance(merged, StateDict)
+    assert merged.metadata == {"architecture": "net", "framework": "x"}
 
 
 @pytest.mark.parametrize(
@@ -119,6 +142,19 @@ class TestOneSite:
         # Of two, the smaller one decides.
         np.testing.assert_allclose(combine(10, 2**53), combine(10, 30))
         assert not np.allclose(combine(10, 20, 30, 60), combine(10, 20, 30, 50))
+
+    def test_equal_files_of_two_sites_are_two_of_the_median(self, base: Path) -> None:
+        small = contribute(base, 1, make_base(1), samples=10)
+        large = contribute(base, 2, make_base(2), samples=1000)
+        [one, two] = [
+            merge("fedavg", [base, *files]).model.tensors["conv.weight"]  # type: ignore[union-attr]
+            for files in ([small, large], [small, large, large])
+        ]
+        origin, far = make_base().tensors["conv.weight"], make_base(2).tensors["conv.weight"]
+        near = make_base(1).tensors["conv.weight"]
+        np.testing.assert_allclose(one, (near + 3 * far) / 4)
+        np.testing.assert_allclose(two, (10 * near + 2000 * far) / 2010)
+        assert not np.allclose(origin, one)
 
     def test_it_is_named_where_it_moved_the_result_nearly_alone(self, base: Path) -> None:
         honest = [contribute(base, site, make_base(site)) for site in (1, 2, 3)]

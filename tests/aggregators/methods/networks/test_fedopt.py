@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -10,11 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators import encode_model, merge, read_model
-from aggregators.errors import AggregatorError, IncompatibleModelsError
+from aggregators import (
+    encode_model,
+    file_digest,
+    merge,
+    read_model,
+    read_recipe,
+    recipe_path,
+    replay,
+)
+from aggregators.errors import AggregatorError, IncompatibleModelsError, RecipeError
 from aggregators.methods.networks import state_path
 from aggregators.models import Model, NetworkContribution, OptimiserState, StateDict
-from tests.aggregators.methods.networks.small_rounds import contribute, make_base, write_base
+from tests.aggregators.methods.networks.small_rounds import (
+    contribute,
+    difference,
+    make_base,
+    write_base,
+)
 
 METHODS = ("fedavgm", "fedadam", "fedyogi", "fedadagrad")
 
@@ -91,6 +105,92 @@ def test_fifty_rounds_follow_the_published_formulas(method: str) -> None:
     np.testing.assert_allclose(tensors_of(base)["conv.weight"], expected, rtol=1e-12, atol=1e-12)
 
 
+def test_a_state_in_memory_gives_the_same_bytes_as_one_in_files(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    sent = [trained(site, 1, base) for site in range(2)]
+    first = merge("fedyogi", [base, *sent], output=tmp_path / "1.safetensors")
+    in_memory = merge("fedyogi", [base, *sent])
+    assert in_memory.state is not None
+    again = [trained(site, 2, tmp_path / "1.safetensors") for site in range(2)]
+    state = state_path(tmp_path / "1.safetensors")
+    from_files = merge(
+        "fedyogi", [tmp_path / "1.safetensors", state, *again], output=tmp_path / "2.safetensors"
+    )
+    from_memory = merge(
+        "fedyogi",
+        [in_memory.model, in_memory.state, *again],
+        output=tmp_path / "memory.safetensors",
+    )
+    assert first.digest == in_memory.state.network_digest
+    assert from_files.digest == from_memory.digest
+    assert from_files.recipe.output == from_memory.recipe.output
+
+
+@pytest.mark.parametrize("holds", ["values", "differences"])
+@pytest.mark.parametrize("mean", ["samples", "sites"])
+def test_fedavgm_without_momentum_is_fedavg(holds: Any, mean: str, tmp_path: Path) -> None:
+    base, networks = make_base(0, "f4"), [make_base(seed, "f4") for seed in (1, 2, 3)]
+    path = write_base(tmp_path, base)
+    sent = [
+        contribute(
+            path,
+            site,
+            network if holds == "values" else difference(network, base),
+            holds=holds,
+            samples=site + 1,
+        )
+        for site, network in enumerate(networks)
+    ]
+    stepped = merge("fedavgm", [path, *sent], options={"eta": 1, "beta": 0, "mean": mean})
+    averaged = merge("fedavg", [path, *sent], options={"mean": mean})
+    weights = [1.0, 2, 3] if mean == "samples" else None
+    plain = merge("fedavg", networks, weights=weights)
+    for name in ("conv.weight", "norm.running_mean", "norm.running_var"):
+        found = tensors_of(stepped.model)[name]
+        np.testing.assert_array_max_ulp(found, tensors_of(averaged.model)[name], maxulp=1)
+        # Differences in single precision were rounded by the sites already.
+        np.testing.assert_allclose(found, tensors_of(plain.model)[name], rtol=1e-5)
+        if holds == "values":
+            np.testing.assert_array_max_ulp(found, tensors_of(plain.model)[name], maxulp=1)
+    assert stepped.model.metadata == base.metadata  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_no_site_changes_stays(method: str, tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    sent = contribute(base, 1, make_base())
+    for options in ({}, {} if method == "fedavgm" else {"tau": 0.0}):
+        result = tensors_of(merge(method, [base, sent], options=options).model)
+        for name, values in make_base().tensors.items():
+            np.testing.assert_array_equal(result[name], values)
+
+
+def test_the_first_step_of_fedadam_with_tau_0_has_one_size(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    sent = contribute(base, 1, make_base(1))
+    options = {"eta": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 0.0}
+    result = tensors_of(merge("fedadam", [base, sent], options=options).model)
+    old, new = (np.asarray(make_base(seed).tensors["conv.weight"]) for seed in (0, 1))
+    step = 0.1 * (1 - 0.9) / np.sqrt(1 - 0.99) * np.sign(new - old)
+    np.testing.assert_allclose(result["conv.weight"], old + step, rtol=1e-12)
+    # Statistics are averaged, not stepped; the counter is a site's.
+    np.testing.assert_allclose(
+        result["norm.running_var"], make_base(1).tensors["norm.running_var"], rtol=1e-12
+    )
+    assert int(result["norm.num_batches_tracked"]) == 6
+
+
+def test_the_gaze_paper_has_tau_in_the_root(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    sent = contribute(base, 1, make_base(1))
+    options = {"eta": 0.1, "beta1": 0.9, "beta2": 0.9, "tau": 0.2, "root": "sqrt(v+tau^2)"}
+    result = tensors_of(merge("fedadam", [base, sent], options=options).model)
+    old, new = (np.asarray(make_base(seed).tensors["conv.weight"]) for seed in (0, 1))
+    tau = 0.2 * np.sqrt(np.mean((new - old) ** 2))
+    a, v = 0.1 * (new - old), 0.9 * tau**2 + 0.1 * (new - old) ** 2
+    np.testing.assert_allclose(result["conv.weight"], old + 0.1 * a / np.sqrt(v + tau**2))
+
+
 @pytest.mark.parametrize("method", ["fedadam", "fedyogi", "fedadagrad"])
 def test_updates_of_any_size_make_steps_of_one_size(method: str, tmp_path: Path) -> None:
     """As tau is relative: above the updates it would be the divisor, and nothing would adapt."""
@@ -108,6 +208,42 @@ def test_updates_of_any_size_make_steps_of_one_size(method: str, tmp_path: Path)
         result = tensors_of(merge(method, [base, sent]).model)
         steps.append(result["conv.weight"] - make_base().tensors["conv.weight"])
     np.testing.assert_allclose(steps[0], steps[1], rtol=1e-6)
+
+
+def test_tau_stays_that_of_the_first_round(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    first = merge("fedadam", [base, trained(1, 1, base)], output=tmp_path / "1.safetensors")
+    second = merge(
+        "fedadam",
+        [tmp_path / "1.safetensors", state_path(tmp_path / "1.safetensors"),
+         trained(1, 2, tmp_path / "1.safetensors")],
+    )  # fmt: skip
+    assert first.state is not None
+    assert second.state is not None
+    assert second.state.tau == first.state.tau > 0
+
+
+def test_the_order_of_the_inputs_does_not_matter_and_a_recipe_repeats_it(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    sent = [trained(site, 1, base) for site in range(3)]
+    outputs = set()
+    for number, order in enumerate(itertools.permutations([base, *sent])):
+        output = tmp_path / f"{number}"
+        merged = merge("fedadam", order, output=output)
+        outputs.add((merged.digest, file_digest(state_path(output))))
+    assert len(outputs) == 1
+    recipe = read_recipe(recipe_path(tmp_path / "0"))
+    assert recipe.output is not None
+    assert (recipe.output.digest, recipe.output.state) in outputs
+    files = {file_digest(path): path for path in (base, *sent)}
+    replay(recipe, files.__getitem__, tmp_path / "again")
+    assert file_digest(state_path(tmp_path / "again")) == recipe.output.state
+    changed = recipe.output.model_copy(update={"state": "0" * 64})
+    with pytest.raises(RecipeError, match="the optimiser's state gave sha256"):
+        replay(recipe.model_copy(update={"output": changed}), files.__getitem__, tmp_path / "other")
+    without = replay(recipe, files.__getitem__, tmp_path / "less", without=file_digest(sent[0]))
+    direct = merge("fedadam", [base, *sent[1:]], output=tmp_path / "direct")
+    assert without.recipe.output == direct.recipe.output
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from aggregators.errors import (
     UnknownFormatError,
 )
 from aggregators.formats.safetensors_file import TensorsFormat, require_shareable
-from aggregators.methods.merging import read_input
+from aggregators.methods.merging import encode_input, read_input
 from aggregators.methods.networks import (
     read_network_contribution,
     state_path,
@@ -31,6 +32,7 @@ from aggregators.methods.networks import (
 from aggregators.methods.networks.fedpac import minimise_on_simplex, mixing_weights
 from aggregators.methods.networks.replies import Reply, decode_reply, encode_reply
 from aggregators.methods.networks.round_files import check_network_contribution
+from aggregators.methods.networks.updates import head_entries
 from aggregators.methods.round_options import split_options
 from aggregators.models import (
     ClassStatistics,
@@ -69,6 +71,22 @@ def test_the_minimum_on_the_simplex_meets_its_conditions(seed: int, size: int) -
     assert gradient.min() >= gradient[found > 1e-6].max() - 1e-5 * scale
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_no_point_of_a_fine_grid_is_better(seed: int) -> None:
+    matrix = draw_matrix(seed, 3)
+    found = minimise_on_simplex(matrix)
+    least = found @ matrix @ found
+    for first, second in itertools.product(np.linspace(0, 1, 101), repeat=2):
+        if first + second <= 1:
+            point = np.array([first, second, 1 - first - second])
+            assert least <= point @ matrix @ point + 1e-9 * np.abs(matrix).max()
+
+
+def test_of_equal_answers_the_even_one_is_taken() -> None:
+    for matrix in (np.zeros((4, 4)), np.ones((4, 4)), 1e-9 * np.ones((4, 4))):
+        np.testing.assert_allclose(minimise_on_simplex(matrix), 0.25)
+
+
 def test_sites_with_equal_classes_mix_equally_and_others_stay_apart() -> None:
     alike = np.tile([1.0, 0.0, 2.0], (3, 1))
     assert np.array_equal(mixing_weights(alike, np.full(3, 0.1)), np.full((3, 3), 1 / 3))
@@ -78,6 +96,23 @@ def test_sites_with_equal_classes_mix_equally_and_others_stay_apart() -> None:
     assert np.array_equal(weights[2], [0, 0, 1])
     # Of two sites alike, the one with many samples knows better.
     np.testing.assert_allclose(mixing_weights(alike[:2], np.array([0.1, 0.3]))[0], [0.75, 0.25])
+
+
+def test_a_site_far_away_does_not_change_what_the_others_mix() -> None:
+    near = np.random.default_rng(3).normal(size=(4, 6))
+    near[:, 5] = 0
+    variances = np.full(4, 2.0)
+    alone = mixing_weights(near, variances)
+    assert (alone > 0.05).sum() > 6
+    liar = [[*near[:, :5].mean(axis=0), 1e6]]
+    with_liar = mixing_weights(np.vstack([near, liar]), np.append(variances, 0))
+    np.testing.assert_allclose(with_liar[:4, :4], alone, atol=1e-6)
+    assert np.array_equal(with_liar[4], [0, 0, 0, 0, 1])
+
+
+def test_small_weights_are_left_out() -> None:
+    weights = mixing_weights(np.zeros((2, 1)), np.array([1.0, 2000.0]))
+    assert np.array_equal(weights, [[1, 0], [1, 0]])
 
 
 def write(base: Path, site: int, **changed: Any) -> Path:
@@ -128,6 +163,32 @@ def test_the_network_has_the_bytes_of_fedavg_and_each_site_its_own_mixture(tmp_p
         for reply in found:
             np.testing.assert_allclose(reply.prototypes[label], mean, rtol=1e-5)
     assert all(np.isnan(reply.prototypes[4]).all() for reply in found)
+
+
+def test_the_order_of_the_sites_changes_no_byte(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    sites = [write(base, site) for site in (1, 2, 3)]
+    states = set()
+    for order in itertools.permutations(sites):
+        merged = merge("fedpac", [base, *order])
+        assert merged.state is not None
+        states.add((bytes(encode_model(merged.model)), encode_input(merged.state)))
+    assert len(states) == 1
+
+
+def test_a_site_alone_keeps_its_head_and_equal_sites_share_one(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    alone = write(base, 1)
+    _, (own,) = replies(base, [alone])
+    np.testing.assert_allclose(own.head[HEAD], make_base(1).tensors[HEAD], rtol=1e-12)
+    _, found = replies(base, [alone, alone])
+    assert all(np.array_equal(each.head[HEAD], own.head[HEAD]) for each in found)
+    # With equal statistics and other heads, each gets the mean of all.
+    sites = [alone, *(write(base, site, statistics=class_statistics(1)) for site in (2, 3))]
+    _, found = replies(base, sites)
+    mean = np.mean([make_base(site).tensors[HEAD] for site in (1, 2, 3)], axis=0)
+    for each in found:
+        np.testing.assert_allclose(each.head[HEAD], mean, rtol=1e-12)
 
 
 def test_a_state_read_again_has_the_same_replies_for_those_who_contributed(tmp_path: Path) -> None:
@@ -229,6 +290,16 @@ def test_statistics_come_where_a_round_wants_them_and_nowhere_else(tmp_path: Pat
     # More classes than others have is no harm.
     _, found = replies(base, [write(base, 1), write(base, 2, statistics=class_statistics(2, 9))])
     assert {each.prototypes.shape for each in found} == {(9, 4)}
+
+
+def test_the_last_layer_is_the_one_with_the_fewest_outputs() -> None:
+    infos = {
+        "a.weight": TensorInfo("F32", (4, 3)), "b.weight": TensorInfo("F32", (2, 4)),
+        "b.bias": TensorInfo("F32", (2,)), "norm.weight": TensorInfo("F32", (1,)),
+    }  # fmt: skip
+    assert head_entries(infos) == ("b.weight", "b.bias")
+    with pytest.raises(IncompatibleModelsError, match=r"a\.weight, b\.weight"):
+        head_entries({**infos, "a.weight": TensorInfo("F32", (2, 3))})
 
 
 def test_secure_sums_and_differential_privacy_refuse_it_with_the_reason() -> None:

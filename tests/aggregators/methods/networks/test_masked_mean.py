@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,22 @@ def test_each_number_is_the_mean_over_the_sites_that_share_it(tmp_path: Path) ->
         expected = start[row, column] + (np.mean(given) if given else 0.0)
         assert found[row, column] == pytest.approx(expected, rel=1e-12)
     assert np.array_equal(found[0], start[0])
+
+
+def test_the_order_of_the_sites_does_not_matter(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    sites = [write(tmp_path, site + 1, mask) for site, mask in enumerate(draw_masks(1, 3))]
+    orders = itertools.permutations(sites)
+    assert len({encode_model(combined("fedcpf", base, list(each))) for each in orders}) == 1
+
+
+def test_the_file_keeps_masks_to_the_bit(tmp_path: Path) -> None:
+    write_base(tmp_path)
+    mask = draw_masks(2, 1)[0]
+    read = read_network_contribution(write(tmp_path, 1, mask))
+    assert list(read.shared) == [MASKED]
+    assert np.array_equal(read.shared[MASKED], mask)
+    assert set(read.network.infos) == set(make_base().infos)
 
 
 def test_a_personal_number_in_a_contribution_is_refused(tmp_path: Path) -> None:

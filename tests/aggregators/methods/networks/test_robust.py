@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aggregators import METHODS, encode_model, merge, write_model
+from aggregators.errors import OptionError
 from aggregators.models import StateDict
 from tests.aggregators.methods.networks.small_rounds import (
     contribute,
@@ -28,6 +29,27 @@ def merged_row(method: str, rows: np.ndarray[Any, Any], **options: Any) -> np.nd
     model = merge(method, [one_row(row) for row in rows], options=options).model
     assert isinstance(model, StateDict)
     return np.asarray(model.tensors["w"])
+
+
+def test_a_trimmed_mean_lies_between_mean_and_median() -> None:
+    for rows in (ROWS, ROWS[:8]):
+        np.testing.assert_allclose(merged_row("trimmed-mean", rows, trim=0.0), rows.mean(axis=0))
+        for method, options in (("median", {}), ("trimmed-mean", {"trim": 0.5})):
+            np.testing.assert_array_equal(
+                merged_row(method, rows, **options), np.median(rows, axis=0)
+            )
+    np.testing.assert_allclose(
+        merged_row("trimmed-mean", ROWS, trim=0.34), np.sort(ROWS, axis=0)[3:6].mean(axis=0)
+    )
+
+
+def test_a_trim_of_nobody_is_refused_in_rounds(tmp_path: Path) -> None:
+    base = write_base(tmp_path)
+    made = [contribute(base, site, make_base(site + 1)) for site in range(4)]
+    with pytest.raises(
+        OptionError, match="none of 4 sites, which is the plain mean: it needs at least 5"
+    ):
+        merge("trimmed-mean", [base, *made])
 
 
 @pytest.mark.parametrize("dropped", [0, 1, 2])
@@ -50,6 +72,21 @@ def test_krum_returns_the_input_that_the_definition_names() -> None:
     assert encode_model(merge("krum", models, options={"hostile": 2}).model) == encode_model(chosen)
 
 
+@pytest.mark.parametrize(("sites", "hostile"), [(2, 0), (4, 1), (8, 3)])
+def test_krum_refuses_too_few_sites(sites: int, hostile: int) -> None:
+    with pytest.raises(OptionError, match=rf"found {sites} .* at least {2 * hostile + 3}"):
+        merged_row("krum", ROWS[:sites], hostile=hostile)
+
+
+def test_norm_clip_scales_large_updates_down() -> None:
+    rows = ROWS[1:6] * np.array([[1], [2], [3], [4], [500]])
+    norms = np.linalg.norm(rows, axis=1)
+    scales = np.minimum(1, 1.5 * np.median(norms) / norms)
+    np.testing.assert_allclose(
+        merged_row("norm-clip", rows, limit=1.5), (rows * scales[:, np.newaxis]).mean(axis=0)
+    )
+
+
 def test_a_geometric_median_has_the_smallest_sum_of_distances() -> None:
     rows = np.concatenate([ROWS, 5 + 30 * ROWS[:3]])
     median = merged_row("geometric-median", rows)
@@ -64,6 +101,20 @@ def test_a_geometric_median_has_the_smallest_sum_of_distances() -> None:
     assert all(distances(median) < distances(other) for other in others)
 
 
+def test_a_geometric_median_of_few_updates() -> None:
+    first, second, third = ROWS[:3]
+    two = merged_row("geometric-median", np.array([first, second]))
+    np.testing.assert_allclose(two, (first + second) / 2, rtol=1e-12)
+    # More than half are equal: it is that update, to the last bit.
+    equal = merged_row("geometric-median", np.array([first, second, first, 1e9 * third, first]))
+    np.testing.assert_array_equal(equal, first)
+    # At corners of an equilateral triangle, and in its middle.
+    corners = np.eye(3)
+    np.testing.assert_allclose(merged_row("geometric-median", corners), 1 / 3, rtol=1e-9)
+    line = merged_row("geometric-median", np.array([[0.0], [1.0], [3.0], [1e6], [-1e6]]))
+    np.testing.assert_allclose(line, 1, atol=1e-4)
+
+
 @pytest.mark.parametrize("size", [1e3, 1e30, 1e150, 1e300])
 def test_fewer_than_half_of_the_sites_move_a_geometric_median_so_far(size: float) -> None:
     honest = ROWS[:5]
@@ -73,6 +124,16 @@ def test_fewer_than_half_of_the_sites_move_a_geometric_median_so_far(size: float
         result = merged_row("geometric-median", np.concatenate([honest, hostile]))
         # The bound of Lopuhaa and Rousseeuw for a share of 4/9: 2 (1 - 4/9) / (1 - 8/9) = 10.
         assert np.linalg.norm(result - centre) <= 10 * spread
+
+
+def test_smoothing_leads_a_geometric_median_to_the_mean() -> None:
+    rows = np.concatenate([ROWS[:6], 1.2 * ROWS[6:]])
+    mean = rows.mean(axis=0)
+    apart = [
+        np.linalg.norm(merged_row("geometric-median", rows, smoothing=each) - mean)
+        for each in (1e-6, 0.7, 1.0)
+    ]
+    assert apart[0] > apart[1] > apart[2]
 
 
 def test_a_geometric_median_reads_networks_in_blocks(tmp_path: Path) -> None:

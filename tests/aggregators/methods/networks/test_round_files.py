@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import numpy as np
 import pytest
 
 from aggregators import read_model, write_model
-from aggregators.errors import ContributionError, FormatError, UnknownFormatError
+from aggregators.errors import (
+    ContributionError,
+    ConversionError,
+    FormatError,
+    IncompatibleModelsError,
+    UnknownFormatError,
+)
 from aggregators.methods.networks import read_network_contribution, write_network_contribution
 from aggregators.methods.networks.round_files import (
     check_network_contribution,
@@ -60,6 +67,13 @@ def test_invalid_metadata_are_refused(changes: dict[str, str], field: str, tmp_p
     assert caught.value.what == field
 
 
+@pytest.mark.parametrize("changes", [{"samples": 0}, {"base_digest": ""}, {"settings": {"a": []}}])
+def test_what_could_not_be_read_is_not_written(changes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="expected"):
+        write_network_contribution(replace(MADE, **changes), tmp_path / "a.contribution")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_contribution_is_no_network(tmp_path: Path) -> None:
     write_network_contribution(MADE, tmp_path / "a.safetensors")
     with pytest.raises(UnknownFormatError, match="found a network contribution"):
@@ -99,6 +113,12 @@ def _set(name: str, value: float) -> Callable[[dict[str, Any]], None]:
     return lambda tensors: tensors[name].reshape(-1).__setitem__(0, value)
 
 
+def test_a_trained_difference_passes() -> None:
+    _check(lambda _: None)
+    # Rounding: a variance that vanished.
+    _check(_set("bn.running_var", -1e-3 * (1 + 1e-6)))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -127,3 +147,8 @@ def test_numbers_that_no_network_can_have_are_refused(
 def test_contributions_to_other_rounds_are_refused(other: dict[str, Any], words: str) -> None:
     with pytest.raises(ContributionError, match=words):
         _check(lambda _: None, **other)
+
+
+def test_other_entries_are_refused() -> None:
+    with pytest.raises(IncompatibleModelsError, match="entry 'weight'"):
+        _check(lambda tensors: tensors.update(weight=np.float32([1, 2])))

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from aggregators import LandmarkPredictor
-from aggregators.methods.refitting import RefitSettings, SiteFaces, SiteFit, contribute
+from aggregators.errors import IncompatibleModelsError, InconsistentModelError
+from aggregators.methods.refitting import RefitSettings, SiteFaces, SiteFit, contribute, thin_base
 from aggregators.methods.refitting.faces import Samples, draw_samples
 from aggregators.models import CascadeLevel, Float32, LeafContribution, ShapePredictor
-from tests.aggregators.methods.refitting.small_sites import make_base, make_faces
+from tests.aggregators.methods.refitting.small_sites import PARTS, make_base, make_faces
 
 SETTINGS = RefitSettings(starts=5, nu=0.3, seed=3)
 
@@ -109,6 +110,15 @@ def test_the_number_of_threads_changes_no_bit(mode_share: float) -> None:
         assert_same(one, contribute(base, faces, settings, threads=threads))
 
 
+def test_the_seed_decides_the_starting_shapes() -> None:
+    base, faces = make_base(), make_faces(4)
+    first, again = contribute(base, faces, SETTINGS), contribute(base, faces, SETTINGS)
+    other = contribute(base, faces, SETTINGS.model_copy(update={"seed": 4}))
+    assert_same(first, again)
+    assert not np.array_equal(first.changes, other.changes)
+    assert "seed" not in other.settings
+
+
 @pytest.mark.parametrize("least", [1, 3, 6, 13])
 def test_what_a_tree_sends_and_what_it_keeps_back_belongs_to_several_faces(least: int) -> None:
     base, faces = make_base(), make_faces(6)
@@ -126,3 +136,63 @@ def test_what_a_tree_sends_and_what_it_keeps_back_belongs_to_several_faces(least
         kept_back = len(np.unique(face_of_sample[~sent]))
         assert kept_back == 0 or kept_back >= min(least, faces.face_count)
     assert fitted.counts.any() == (least <= faces.face_count)
+
+
+def test_a_base_that_moves_landmarks_away_is_refused() -> None:
+    base = make_base()
+    away = replace(base, leaves=base.leaves + np.float32(0.5))
+    with pytest.raises(InconsistentModelError, match=r"level \d of the base moves landmarks"):
+        contribute(away, make_faces(6), SETTINGS)
+
+
+def test_starting_shapes_are_drawn_as_in_training() -> None:
+    base, faces = make_base(), make_faces(8)
+    samples = draw_samples(faces, base.initial_shape, starts=6, jitter=0.0, seed=1)
+    starts = samples.starts.reshape(faces.face_count, 6, PARTS, 2)
+    np.testing.assert_array_equal(starts[:, 0], np.tile(base.initial_shape, (12, 1, 1)))
+    # Every other one lies between two faces of the site.
+    low, high = faces.shapes.min(axis=0), faces.shapes.max(axis=0)
+    assert (starts[:, 1:] >= low - 1e-6).all()
+    assert (starts[:, 1:] <= high + 1e-6).all()
+    assert len(np.unique(starts[:, 1:].reshape(60, -1), axis=0)) == 60
+    np.testing.assert_array_equal(samples.boxes, np.repeat(faces.boxes, 6, axis=0))
+
+
+def test_jitter_shifts_boxes_and_keeps_landmarks_in_the_image() -> None:
+    base, faces = make_base(), make_faces(9)
+    samples = draw_samples(faces, base.initial_shape, starts=8, jitter=0.1, seed=1)
+    sides = np.repeat(faces.boxes[:, 2:] - faces.boxes[:, :2], 8, axis=0)
+    shifts = (samples.boxes[:, :2] - np.repeat(faces.boxes[:, :2], 8, axis=0)) / sides
+    assert (shifts[::8] == 0).all()
+    assert 0.05 < np.abs(shifts).max() <= 0.1
+    np.testing.assert_allclose(samples.boxes[:, 2:] - samples.boxes[:, :2], sides)
+    pixels = samples.targets * sides[:, None] + samples.boxes[:, None, :2]
+    true = np.repeat(faces.shapes, 8, axis=0) * sides[:, None]
+    np.testing.assert_allclose(
+        pixels, true + np.repeat(faces.boxes[:, None, :2], 8, axis=0), atol=1e-4
+    )
+
+
+def test_nu_has_a_default() -> None:
+    sizes = {3000: 0.0167, 1000: 0.05, 500: 0.1, 10: 0.3}
+    for trees, nu in sizes.items():
+        forest = replace(make_base(), trees_per_level=np.array([1, trees]))
+        assert RefitSettings().resolved(forest).nu == nu
+        assert RefitSettings(nu=0.7).resolved(forest).nu == 0.7
+
+
+def test_thinning_keeps_trees_of_the_whole_level() -> None:
+    base = make_base()
+    assert thin_base(base, None) is base
+    assert thin_base(base, 4) is base
+    thinned = thin_base(base, 2)
+    assert thinned.trees_per_level.tolist() == [2, 2, 2]
+    made = contribute(base, make_faces(1), SETTINGS.model_copy(update={"thin": 2}))
+    assert made.changes.shape == thinned.leaves.shape
+
+
+def test_faces_of_another_scheme_are_refused() -> None:
+    with pytest.raises(
+        IncompatibleModelsError, match=r"parts 10 against 7 .*the model's landmarks"
+    ):
+        contribute(make_base(), make_faces(1, parts=7))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
+from pool_server.http.audit import escape_unshown
 from tests.pool_server.lineage.withdrawals.families import three_merges
-from tests.pool_server.pool_driver import PoolDriver
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
 
 def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
@@ -34,6 +36,45 @@ def test_the_story_of_a_withdrawal(pool: PoolDriver) -> None:
     assert life == ["version.flag", "version.publish"]
 
 
+def test_a_site_reads_of_itself_and_no_more(pool: PoolDriver) -> None:
+    family = three_merges(pool, "mine")
+    family.withdraw("a/bad", "quality")
+    site_b, site_c = family.site("b"), family.site("c")
+    found = read(family.member("c", "admin"), limit=200)
+    assert {entry["actor"].split("/")[0] for entry in found} <= {site_c, family.site("a"), "admin"}
+    assert all(
+        entry["actor"].startswith(f"{site_c}/") or entry["subject"].startswith(site_c)
+        for entry in found
+    )
+    again = f"{family.address('c/again')}@1"
+    flags = [entry for entry in found if entry["action"] == "version.flag"]
+    [flag] = [entry for entry in flags if entry["subject"] == again]
+    assert (flag["token_id"], flag["address"]) == ("", ""), "that of another site's people"
+    own = next(entry for entry in found if entry["actor"].startswith(f"{site_c}/"))
+    assert own["token_id"]
+    refused = family.member("c", "admin").get("/api/v1/audit", params={"site": site_b})
+    assert error_of(refused) == (403, "not_allowed")
+    for role in ("viewer", "contributor", "curator"):
+        refused = family.member("c", role).get("/api/v1/audit")
+        assert error_of(refused) == (403, "not_allowed")
+
+
+def test_what_a_withdrawal_reaches_is_not_told_by_the_audit(pool: PoolDriver) -> None:
+    """Its family leads to models that the withdrawing site may not see."""
+    family = three_merges(pool, "reach")
+    family.add("c/secret", "a/bad", visibility="private")
+    family.withdraw("a/bad", "quality")
+    owner = family.member("a", "admin")
+    assert family.site("c") not in owner.get("/api/v1/audit", params={"limit": 200}).text
+    [act] = read(owner, action="version.withdraw")
+    assert act["details"]["flagged"] == [f"{family.address('a/first')}@1"]
+    assert act["details"]["flagged_total"] == 5
+    [flag] = read(family.member("c", "admin"), subject=f"{family.address('c/secret')}@1",
+                  action="version.flag")  # fmt: skip
+    assert flag["details"]["reason"] == "quality"
+
+
+@pytest.mark.both_databases
 def test_filters_and_pages(pool: PoolDriver) -> None:
     family = three_merges(pool, "pages")
     family.withdraw("a/bad", "quality")
@@ -59,6 +100,19 @@ def test_filters_and_pages(pool: PoolDriver) -> None:
     assert collected == read(pool.admin, site=site, limit=200)
 
 
+def test_a_site_does_not_read_what_its_people_did_for_the_whole_pool(pool: PoolDriver) -> None:
+    """Who curates the whole pool sees private models; the admin of their site does not."""
+    admin = pool.member("audit-home", "admin")
+    request = {"site": "audit-home", "name": "wide", "role": "curator", "pool_wide": True}
+    curator = pool.client(pool.admin.post("/api/v1/tokens", json=request).json()["secret"])
+    upload(pool.member("audit-owner"), "audit-owner/secret", visibility="private")
+    path = "/api/v1/models/audit-owner/secret/versions/1/quarantine"
+    assert curator.post(path, json={"reason": "doubt"}).status_code == 200
+    assert "secret" not in str(read(admin, limit=200))
+    [entry] = read(pool.member("audit-owner", "admin"), action="version.quarantine")
+    assert (entry["subject"], entry["actor"]) == ("audit-owner/secret@1", "audit-home/wide")
+
+
 def test_no_words_of_a_refused_request_get_into_the_audit(pool: PoolDriver) -> None:
     site, text = "audit-words", "x%1b%5b31m%e2%80%ae"
     member = pool.member(site)
@@ -70,3 +124,7 @@ def test_no_words_of_a_refused_request_get_into_the_audit(pool: PoolDriver) -> N
     assert member.delete(f"/api/v1/tokens/{'a' * 16}").status_code == 403
     [entry] = read(pool.member(site, "admin"), action="request.refuse")
     assert entry["subject"] == f"/api/v1/tokens/{'a' * 16}"
+
+
+def test_a_refusal_is_escaped_in_the_audit() -> None:
+    assert escape_unshown("a\x1b[31m\u202eb") == r"a\u001b[31m\u202eb"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
-from tests.pool_server.pool_driver import PoolDriver
+from tests.pool_server.pool_driver import PoolDriver, error_of
 
 
 def read(client: httpx.Client, **parameters: Any) -> dict[str, Any]:
@@ -43,6 +43,16 @@ def test_reading_on_from_the_last_one(pool: PoolDriver) -> None:
     assert read(client, limit=1)["more"]
 
 
+def test_only_ones_own_events(pool: PoolDriver) -> None:
+    family = three_merges(pool, "own")
+    family.withdraw("a/bad", "quality")
+    assert read(family.member("d"))["items"] == []
+    other = family.member("d", "admin").get("/api/v1/events", params={"site": family.site("c")})
+    assert error_of(other) == (403, "not_allowed")
+    flagged = {"site": family.site("c"), "kind": "version.flagged"}
+    assert len(read(pool.admin, **flagged)["items"]) == 1
+
+
 def test_waiting_for_an_event(pool: PoolDriver) -> None:
     family = Family(pool, "wait")
     family.add("a/model")
@@ -56,7 +66,7 @@ def test_waiting_for_an_event(pool: PoolDriver) -> None:
 @pytest.mark.both_shapes
 def test_events_of_many_processes_come_in_order_and_none_is_missed(pool: PoolDriver) -> None:
     family = Family(pool, "order")
-    names = [f"a/model-{number}" for number in range(3)]
+    names = [f"a/model-{number}" for number in range(6)]
     for name in names:
         family.add(name)
     seen: list[dict[str, Any]] = []

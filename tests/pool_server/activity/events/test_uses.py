@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, upload
+from tests.pool_server.rounds.round_driver import start_round, upload_base
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 
@@ -16,6 +20,7 @@ def heard(client: httpx.Client, kind: str, **parameters: Any) -> list[tuple[str,
     return [(each["subject"], each["details"]) for each in answer.json()["items"]]
 
 
+@pytest.mark.both_databases
 def test_an_owner_hears_who_downloads_merges_and_hands_on(pool: PoolDriver) -> None:
     owner, user = pool.member("uses"), pool.member("uses-b")
     content = network_bytes()
@@ -43,3 +48,22 @@ def test_an_owner_hears_who_downloads_merges_and_hands_on(pool: PoolDriver) -> N
         (of_it, {"as": "pool://uses-b/copy@1", "by": "uses-b"})
     ]
     assert heard(user, "version.merged") + heard(user, "version.downloaded") == []
+
+
+def test_sites_hear_that_they_are_asked_for_a_round(pool: PoolDriver) -> None:
+    _, address = upload_base(pool, "asked", seed=907)
+    sites = ("round-a", "round-b", "round-c")
+    started = start_round(pool, address, sites)
+    asked = dict(heard(pool.member("round-b"), "round.asked"))[started["round_id"]]
+    assert (asked["base"], asked["by"]) == (address, "round-a")
+    assert started["round_id"] not in dict(heard(pool.member("round-a"), "round.asked"))
+
+
+def test_curators_hear_of_drafts_that_wait(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path, curated=True) as pool:
+        version = upload(pool.member("drafting"), "drafting/face")
+        assert version["state"] == "draft"
+        [(subject, details)] = heard(pool.admin, "version.waiting")
+        assert subject == f"sha256:{version['digest']}", "whoever reads this may not see drafts"
+        assert details["see"] == "poolctl models queue"
+        assert heard(pool.member("drafting"), "version.waiting") == []

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
+from pool_server.database.engine import Database
+from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
+from pool_server.lineage.family import trace_lineage
+from pool_server.registry.service import resolve_version
+from pool_server.settings import PoolSettings
+from pool_server.wire.models import LineageResponse
+from pool_server.wire.names import ModelAddress
+from tests.benchmarks.large_pool import fill_pool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
@@ -67,3 +77,31 @@ def test_a_family(pool: PoolDriver) -> None:
     }
     below = {node["digest"]: node["depth"] for node in lineage_of(pool, "a")["nodes"]}
     assert below == {digests["a"]: 0, digests["merged"]: 1, digests["again"]: 1}
+
+
+def test_recipes_that_contradict_each_other_end_too(pool: PoolDriver) -> None:
+    client, first, second = pool.member("kin"), network_bytes(), network_bytes()
+    upload(client, "kin/hen", first, recipe=recipe_for(first, sha256(second)))
+    upload(client, "kin/egg", second, recipe=recipe_for(second, sha256(first)))
+    tree = lineage_of(pool, "hen")
+    assert {node["digest"] for node in tree["nodes"]} == {sha256(first), sha256(second)}
+
+
+def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path)
+    upgrade_database(settings)
+    database = Database.open(settings)
+    with database.writing_engine.begin() as connection:
+        youngest = ModelAddress.parse(fill_pool(connection, 1001).youngest)
+    statements: list[str] = []
+    event.listen(
+        database.engine, "before_cursor_execute", lambda *given: statements.append(given[2])
+    )
+    with database.read() as session:
+        version = resolve_version(session, ADMIN, youngest.site, youngest.name, youngest.reference)
+        statements.clear()
+        tree = trace_lineage(session, ADMIN, version.digest)
+    database.close()
+    assert LineageResponse.model_validate(tree).model_dump() == tree
+    assert len(tree["nodes"]) == 1001
+    assert len(statements) <= 4

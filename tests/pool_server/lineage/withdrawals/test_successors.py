@@ -8,7 +8,7 @@ import pytest
 
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, let_hand_on, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 
@@ -59,6 +59,7 @@ def test_a_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
         assert family.version(name)["successors"] == []
 
 
+@pytest.mark.both_databases
 def test_a_site_links_its_own(pool: PoolDriver) -> None:
     family = three_merges(pool, "own-heir")
     family.withdraw("a/bad", "quality")
@@ -67,6 +68,21 @@ def test_a_site_links_its_own(pool: PoolDriver) -> None:
     assert family.events("c", kind="version.successor-offered") == []
     again = claim(family, "c/third", "c/other")
     assert family.version("c/third")["successors"] == [again["address"], own["address"]]
+
+
+def test_the_copy_of_another_site_is_for_that_site(pool: PoolDriver) -> None:
+    family = three_merges(pool, "copied-heir")
+    let_hand_on(family.member("c"), family.address("c/third"))
+    copy = upload(family.member("d"), family.address("d/copy"), family.files["c/third"])
+    family.files["d/copy"] = family.files["c/third"]
+    family.withdraw("a/bad", "quality")
+    own = claim(family, "c/third", "d/heir")
+    assert family.version("d/copy")["successors"] == [own["address"]]
+    assert family.version("c/third")["successors"] == []
+    assert [each["subject"] for each in family.events("c", kind="version.successor-offered")] == [
+        family.version("c/third")["address"]
+    ]
+    assert copy["digest"] == family.digest("c/third")
 
 
 def test_the_owner_confirms_what_was_offered(pool: PoolDriver) -> None:
@@ -96,3 +112,34 @@ def test_what_cannot_replace_it(pool: PoolDriver, unfit: str) -> None:
     answer = name_successor(family, "c/third", f"{family.address(unfit)}@1", by="c")
     assert error_of(answer) == (422, "withdrawal_refused")
     assert family.version("c/third")["successors"] == []
+
+
+def test_nothing_replaces_what_replaces_it(pool: PoolDriver) -> None:
+    family = Family(pool, "circle")
+    old, new = family.add("a/old"), family.add("a/new")
+    assert name_successor(family, "a/old", new["address"], by="a").status_code == 200
+    round_about = name_successor(family, "a/new", old["address"], by="a")
+    assert error_of(round_about) == (422, "withdrawal_refused")
+    missing = name_successor(family, "a/old", f"{family.address('a/none')}@1", by="a")
+    assert error_of(missing) == (404, "model_not_found")
+
+
+def test_a_claim_tells_nothing_of_what_is_not_shared(pool: PoolDriver) -> None:
+    family = Family(pool, "quiet")
+    for name in ("a/bad", "b/good"):
+        family.add(name)
+    family.add("c/secret", "b/good", "a/bad", visibility="private")
+    family.withdraw("a/bad", "quality")
+    assert claim(family, "c/secret", "d/other")["has_recipe"]
+    assert family.events("c", kind="version.successor-offered") == []
+    assert family.version("c/secret")["successors"] == []
+
+
+def test_who_fetched_it_is_not_told_the_name_of_a_private_successor(pool: PoolDriver) -> None:
+    family = three_merges(pool, "private-heir")
+    family.download("c/third", by="b")
+    family.withdraw("a/bad", "quality")
+    heir = claim(family, "c/third", "c/heir", visibility="private")
+    [own], [told] = (family.events(site, kind="version.replaced") for site in "cb")
+    assert own["details"]["successor"] == heir["address"]
+    assert told["details"]["successor"] == f"sha256:{heir['digest']}"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 from sqlalchemy import select, update
 
+from aggregators.formats import encode_model
 from pool_server.database.engine import Database
 from pool_server.database.records import ModelRecord, SiteRecord
+from tests.aggregators.small_models import make_predictor
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
-from tests.pool_server.pool_driver import PoolDriver, error_of
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, let_hand_on, upload
+from tests.pool_server.transfers.test_recipes import recipe_for
 
 FLAGGED = ("a/first", "b/second", "c/third", "c/again")
 UNTOUCHED = ("b/good", "c/fine", "b/clean")
@@ -79,6 +84,82 @@ def test_downloads_are_refused_or_warned_of(pool: PoolDriver) -> None:
     assert family.version("b/other")["successors"] == [family.version("b/good")["address"]]
 
 
+def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
+    family = Family(pool, "twin")
+    family.add("a/bad")
+    family.add("a/poor")
+    let_hand_on(family.member("a"), family.address("a/bad"))
+    copy = upload(family.member("b"), family.address("b/copy"), family.files["a/bad"])
+    done = family.withdraw("a/bad", "security").json()
+    assert [(each["address"], each["same_bytes"]) for each in done["versions"]] == [
+        (copy["address"], True)
+    ]
+    family.files["b/copy"] = family.files["a/bad"]
+    assert family.version("b/copy")["state"] == "available"
+    assert error_of(family.download("b/copy", by="a")) == (410, "version_withdrawn")
+    again = announce(family.member("c"), family.address("c/new"), family.files["a/bad"])
+    assert error_of(again) == (409, "bytes_withdrawn")
+
+    family.withdraw("a/poor", "quality")
+    let_hand_on(family.member("a"), family.address("a/poor"))
+    late = upload(family.member("c"), family.address("c/late"), family.files["a/poor"])
+    assert [flag["reason"] for flag in late["flags"]] == ["quality"]
+    assert late["flags"][0]["digest"] == late["digest"]
+
+
+def test_a_copy_takes_nothing_from_whose_file_it_is(pool: PoolDriver) -> None:
+    """Whoever may fetch a file may copy it under a name of its own."""
+    family = three_merges(pool, "copier")
+    let_hand_on(family.member("a"), family.address("a/bad"))
+    family.files["d/copy"] = family.files["a/bad"]
+    copy = announce(family.member("d"), family.address("d/copy"), family.files["a/bad"])
+    assert copy.json()["state"] == "complete", "nothing was sent"
+    for role in ("contributor", "admin"):
+        member = family.member("d", role)
+        taken = family.withdraw("d/copy", "security", client=member)
+        assert error_of(taken) == (403, "not_allowed")
+        path = f"/api/v1/models/{family.address('d/copy')}/versions/1"
+        assert error_of(member.get(f"{path}/withdrawal-preview")) == (403, "not_allowed")
+    assert family.download("a/bad", by="c").status_code == 200
+    assert family.version("c/again")["flags"] == []
+    gone = member.delete(path, params={"force": True})
+    assert gone.status_code == 200, "its own copy it can delete"
+    assert family.withdraw("a/bad", "security").status_code == 200
+
+
+def test_what_is_merged_later_is_flagged_at_once(pool: PoolDriver) -> None:
+    family = Family(pool, "later")
+    family.add("a/bad")
+    family.add("b/good")
+    # The middle of this family comes last: until then nothing connects its ends.
+    family.files["b/middle"] = bytes(family.files["b/good"])[:-4] + b"\0\0\0\1"
+    family.add("c/end", "b/middle")
+    family.withdraw("a/bad", "data-error")
+    assert family.version("c/end")["flags"] == []
+    family.add("b/direct", "a/bad", "b/good")
+    assert len(family.version("b/direct")["flags"]) == 1
+    family.add("b/middle", "a/bad")
+    assert len(family.version("b/middle")["flags"]) == 1
+    assert len(family.version("c/end")["flags"]) == 1
+    told = family.events("c")
+    assert [event["kind"] for event in told] == ["version.flagged"]
+    assert told[0]["details"]["versions"] == [family.version("c/end")["address"]]
+
+
+def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
+    family = three_merges(pool, "once")
+    weak = family.withdraw("a/bad", "consent-withdrawn", effect="warn")
+    assert error_of(weak) == (422, "withdrawal_refused")
+    assert family.withdraw("a/bad", "quality").status_code == 200
+    again = family.withdraw("a/bad", "data-error")
+    assert error_of(again) == (409, "already_withdrawn")
+    stricter = family.withdraw("a/bad", "security", explanation="It holds a back door.")
+    assert stricter.json()["withdrawal"]["effect"] == "refuse"
+    assert error_of(family.download("a/bad", by="c")) == (410, "version_withdrawn")
+    assert [flag["reason"] for flag in family.version("c/again")["flags"]] == ["security"]
+    assert error_of(family.withdraw("a/bad", "other", effect="warn"))[0] == 409
+
+
 def test_owners_and_those_who_fetched_hear_of_it(pool: PoolDriver) -> None:
     family = three_merges(pool, "told")
     family.download("a/bad", by="d")
@@ -100,6 +181,35 @@ def test_owners_and_those_who_fetched_hear_of_it(pool: PoolDriver) -> None:
         family.version("c/again")["address"],
     ]
     assert family.events("d")[1]["details"]["downloaded"] == [family.version("c/again")["address"]]
+
+
+def test_the_list_of_withdrawals(pool: PoolDriver) -> None:
+    family = three_merges(pool, "list")
+    family.withdraw("b/good", "quality")
+    family.withdraw("a/bad", "consent-withdrawn")
+    client = family.member("c")
+    found = client.get("/api/v1/withdrawals", params={"site": family.site("a")}).json()
+    assert [each["reason"] for each in found["items"]] == ["consent-withdrawn"]
+    first = client.get("/api/v1/withdrawals", params={"limit": 1}).json()
+    second = client.get(
+        "/api/v1/withdrawals", params={"limit": 1, "cursor": first["next_cursor"]}
+    ).json()
+    assert [each["items"][0]["address"] for each in (first, second)] == [
+        family.version("a/bad")["address"],
+        family.version("b/good")["address"],
+    ]
+
+
+def test_a_private_family_is_flagged_and_stays_private(pool: PoolDriver) -> None:
+    family = Family(pool, "hidden")
+    family.add("a/bad")
+    family.add("b/secret", "a/bad")
+    make_private(pool, family.site("b"))
+    done = family.withdraw("a/bad", "consent-withdrawn").json()
+    assert (done["versions"], done["versions_total"]) == ([], 1)
+    assert len(family.version("b/secret")["flags"]) == 1
+    tree = family.member("a").get(f"/api/v1/lineage/{family.digest('a/bad')}").json()
+    assert [node["digest"] for node in tree["nodes"]] == [family.digest("a/bad")]
 
 
 def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
@@ -126,6 +236,62 @@ def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> N
     assert family.address("a/secret") not in answer.text
 
 
+def test_events_and_audit_do_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
+    family = Family(pool, "unnamed")
+    family.add("a/secret", visibility="private")
+    family.add("a/shown", visibility="private")
+    family.add("b/any")
+    listed = {"visibility": "sites", "sites": [{"site": family.site("b")}]}
+    path = f"/api/v1/models/{family.address('a/shown')}/sharing"
+    assert family.member("a").put(path, json=listed).status_code == 200
+    family.add("b/merged", "a/secret", "a/shown")
+    for name in ("a/secret", "a/shown"):
+        family.withdraw(name, "quality", explanation="Swapped eyes.")
+    family.add("b/late", "a/secret")
+    secret, shown = family.digest("a/secret"), family.version("a/shown")["address"]
+    told = [event for event in family.events("b") if event["kind"] == "version.flagged"]
+    assert [event["subject"] for event in told] == [
+        f"sha256:{secret}", shown, f"sha256:{secret}",
+    ]  # fmt: skip
+    assert [event["details"]["by"] for event in told] == [
+        "", f"{family.site('a')}/test-contributor", "",
+    ]  # fmt: skip
+    assert [event["details"]["explanation"] for event in told] == ["", "Swapped eyes.", ""]
+    own = family.events("a")
+    assert [event["subject"] for event in own] == [family.version("a/secret")["address"], shown]
+    audit = family.member("b", "admin").get("/api/v1/audit", params={"action": "version.flag"})
+    assert family.address("a/secret") not in audit.text
+    assert f"sha256:{secret}" in audit.text
+
+
+def test_lineage_says_what_was_withdrawn_and_has_the_recipes(pool: PoolDriver) -> None:
+    family = three_merges(pool, "marked")
+    family.withdraw("a/bad", "licence")
+    client = family.member("d")
+    tree = client.get(
+        f"/api/v1/lineage/{family.digest('c/again')}", params={"recipes": "true"}
+    ).json()
+    nodes = {node["digest"]: node for node in tree["nodes"]}
+    marks = {
+        name: (node["withdrawn"], node["flagged"])
+        for name in ("a/bad", "b/good", "c/third", "c/again")
+        for node in [nodes[family.digest(name)]]
+    }
+    assert marks == {
+        "a/bad": ("licence", False),
+        "b/good": (None, False),
+        "c/third": (None, True),
+        "c/again": (None, True),
+    }
+    third = recipe_for(
+        family.files["c/third"], *(family.digest(each) for each in ("b/good", "a/bad", "c/fine"))
+    )
+    assert nodes[family.digest("c/third")]["recipe"] == third
+    assert nodes[family.digest("b/good")]["recipe"] is None
+    assert tree["recipe"] == nodes[family.digest("c/again")]["recipe"]
+    assert client.get(f"/api/v1/lineage/{'12' * 32}").status_code == 404
+
+
 def warning_of(response: httpx.Response) -> str | None:
     """Return the warning of a download: in the pool's own answer, wherever it leads."""
     first = response.history[0] if response.history else response
@@ -133,6 +299,35 @@ def warning_of(response: httpx.Response) -> str | None:
     return warning
 
 
+def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
+    family = Family(pool, "begun")
+    family.files["a/base"] = bytes(encode_model(make_predictor(71)))
+    family.add("a/base")
+    base = f"{family.address('a/base')}@1"
+    deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    client, _ = family.member("b"), family.member("c")
+    request = {"base": base, "sites": [family.site("b"), family.site("c")], "deadline": deadline}
+    assert client.post("/api/v1/rounds", json=request).status_code == 201
+    family.withdraw("a/base", "data-error")
+    assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")
+
+
+def test_what_holds_something_withdrawn_is_taken_only_when_asked_for(pool: PoolDriver) -> None:
+    family = Family(pool, "asked")
+    for name, parents in (("a/root", ()), ("b/middle", ("a/root",)), ("b/other", ())):
+        family.add(name, *parents)
+    family.withdraw("a/root", "data-error")
+    for parent in ("a/root", "b/middle"):
+        content = network_bytes()
+        recipe = recipe_for(content, family.digest(parent), family.digest("b/other"))
+        said = announce(family.member("c"), family.address("c/merged"), content, recipe=recipe)
+        assert error_of(said) == (409, "inputs_withdrawn")
+        assert family.digest("a/root")[:12] in said.json()["error"]["hint"]
+    family.add("c/merged", "b/middle", "b/other")
+    assert family.version("c/merged")["flags"]
+
+
+@pytest.mark.both_databases
 def test_the_newest_is_one_that_holds_nothing_withdrawn(pool: PoolDriver) -> None:
     family = Family(pool, "newest")
     family.add("a/root")

@@ -40,6 +40,14 @@ def test_names_that_no_alias_can_have(pool: PoolDriver, alias: str) -> None:
     assert error_of(refused) == (422, "alias_refused")
 
 
+def test_a_draft_has_no_alias(pool: PoolDriver) -> None:
+    home = pool.member("alias-a")
+    upload(home, "alias-a/draft", draft=True)
+    assert error_of(home.put(f"{MODEL}/draft/aliases/x", json={})) == (409, "wrong_state")
+    unknown = home.put(f"{MODEL}/draft/aliases/x", json={"version": "7"})
+    assert error_of(unknown) == (404, "version_not_found")
+
+
 def test_of_many_at_once_one_wins_and_none_fails(pool: PoolDriver) -> None:
     home = pool.member("alias-a")
     for _ in range(4):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.model_files import detector_bytes, network_bytes
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 WRITTEN = "---\nlicense: cc-by-4.0\ntags: [faces]\n---\n\n# Infants, hose in view\n"
@@ -68,6 +69,14 @@ def test_a_card_of_the_record(pool: PoolDriver) -> None:
     assert yaml.safe_load(card["text"].split("---\n")[1]) == front
 
 
+def test_kinds_are_named_as_the_hub_names_them(pool: PoolDriver) -> None:
+    upload(pool.member("cards"), "cards/detector", detector_bytes())
+    front = card_of(pool, "detector")["front_matter"]
+    assert (front["library_name"], front["pipeline_tag"]) == ("dlib", "object-detection")
+    assert front["license"] == "unknown"
+
+
+@pytest.mark.both_databases
 def test_a_card_is_written_and_taken_back(pool: PoolDriver) -> None:
     home = pool.member("cards")
     upload(home, "cards/edited")
@@ -83,3 +92,19 @@ def test_a_card_is_written_and_taken_back(pool: PoolDriver) -> None:
     assert not emptied["written"]
     for client in (pool.member("cards-other"), pool.member("cards", "viewer")):
         assert error_of(client.put(address, json={"text": "x"})) == (403, "not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("---\na: &x [1]\nb: *x\n---\n", (422, "card_refused")),
+        ("x" * 200_001, (422, "invalid_request")),
+    ],
+    ids=["anchor", "long"],
+)
+def test_cards_that_are_refused(pool: PoolDriver, text: str, refusal: tuple[int, str]) -> None:
+    home = pool.member("cards")
+    upload(home, "cards/refused")
+    address = "/api/v1/models/cards/refused/versions/latest/card"
+    assert error_of(home.put(address, json={"text": text})) == refusal
+    assert error_of(announce(home, "cards/new", network_bytes(), card=text)) == refusal

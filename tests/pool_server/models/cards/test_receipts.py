@@ -69,6 +69,16 @@ def test_what_is_no_receipt_of_the_version_is_refused(
     assert home.get(f"{path_of('refused')}/receipts").json() == {"items": []}
 
 
+def test_words_of_a_site_are_words_on_the_card(pool: PoolDriver) -> None:
+    home = pool.member("receipts")
+    upload(home, "receipts/escaped")
+    odd = RECEIPT | {"attacks": [ATTACK | {"name": "<b>|*no*"}], "what_left": "# not a title"}
+    assert home.put(f"{path_of('escaped')}/receipts", json=odd).status_code == 200
+    text = home.get(f"{path_of('escaped')}/card").json()["text"]
+    assert r"\<b\>\|\*no\*" in text
+    assert r"\# not a title" in text
+
+
 @pytest.mark.parametrize(
     ("found", "control", "level", "words"),
     [

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.transfers.test_recipes import recipe_for
+
+REASON = {"reason": "Landmarks of the left eye are swapped."}
 
 
 def address(name: str, reference: str | int = 1, site: str = "cur-a") -> str:
@@ -43,6 +47,7 @@ def test_a_draft_is_seen_at_home_and_by_curators_of_the_pool(pool: PoolDriver) -
     assert error_of(home.post(address("draft", 2) + "/publish")) == (409, "wrong_state")
 
 
+@pytest.mark.both_databases
 def test_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
     with open_pool(tmp_path, curated=True) as pool:
         contributor, curator = pool.member("lab"), pool.member("lab", "curator")
@@ -59,6 +64,47 @@ def test_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
         assert error_of(contributor.get("/api/v1/queue")) == (403, "not_allowed")
         assert pool.admin.post(address("face", 1, "lab") + "/publish").status_code == 200
         assert len(curator.get("/api/v1/queue").json()["items"]) == 2
+
+
+def test_quarantine(pool: PoolDriver) -> None:
+    home, foreign = pool.member("cur-a"), pool.member("cur-b")
+    curator = pool.member("cur-a", "curator")
+    upload(home, "cur-a/doubted")
+    assert error_of(home.post(address("doubted") + "/quarantine", json=REASON)) == (
+        403, "not_allowed",
+    )  # fmt: skip
+    empty = curator.post(address("doubted") + "/quarantine", json={"reason": " "})
+    assert error_of(empty) == (422, "invalid_request")
+    hidden = pool.admin.post(address("doubted") + "/quarantine", json=REASON).json()
+    assert (hidden["state"], hidden["state_reason"]) == ("quarantined", REASON["reason"])
+    assert listed(home, "doubted") == ["1 quarantined"]
+    assert foreign.get(address("doubted")).status_code == 404
+    release = address("doubted") + "/release"
+    assert error_of(curator.post(release)) == (403, "not_allowed"), "the pool quarantined it"
+    assert pool.admin.post(release).json()["state"] == "available"
+    assert foreign.get(address("doubted")).status_code == 200
+    assert curator.post(address("doubted") + "/quarantine", json=REASON).status_code == 200
+    assert curator.post(release).json()["state_reason"] == ""
+
+
+def test_a_site_hears_what_others_do_with_its_models(pool: PoolDriver) -> None:
+    home = pool.member("cur-told")
+    upload(home, "cur-told/face")
+    scores = {
+        "model": "cur-told/face", "dataset": "ward", "dataset_digest": "0" * 64,
+        "scores": {"recall": {"value": 0.5}},
+    }  # fmt: skip
+    assert pool.member("cur-b").post("/api/v1/evaluations", json=scores).status_code == 201
+    assert home.post("/api/v1/evaluations", json=scores).status_code == 201
+    at = address("face", site="cur-told")
+    assert pool.admin.post(f"{at}/quarantine", json=REASON).status_code == 200
+    assert pool.admin.post(f"{at}/release").status_code == 200
+    assert pool.admin.delete(at).status_code == 200
+    items = home.get("/api/v1/events").json()["items"]
+    assert sorted(each["kind"] for each in items) == [
+        "evaluation.posted", "version.deleted", "version.quarantined", "version.released",
+    ]  # fmt: skip
+    assert {each["subject"] for each in items} == {"pool://cur-told/face@1"}
 
 
 def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
@@ -82,3 +128,50 @@ def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
     assert error_of(again) == (409, "wrong_state")
     assert upload(home, "cur-a/gone")["version"] == 3
     assert upload(foreign, "cur-b/gone", content)["state"] == "available", "its own bytes"
+
+
+def test_deleting_what_others_were_made_from(pool: PoolDriver) -> None:
+    home = pool.member("cur-a")
+    parent, content = upload(home, "cur-a/parent"), network_bytes()
+    upload(home, "cur-a/child", content, recipe=recipe_for(content, parent["digest"]))
+    refused = home.delete(address("parent"))
+    assert error_of(refused) == (409, "has_descendants")
+    assert refused.json()["error"]["details"] == {"descendants": 1}
+    forced = home.delete(address("parent"), params={"force": "true"}).json()
+    assert len(forced["descendants"]) == 1
+    tree = home.get(address("child") + "/lineage").json()
+    assert {each["digest"]: each["addresses"] for each in tree["nodes"]} == {
+        parent["digest"]: [],
+        forced["descendants"][0]: ["pool://cur-a/child@1"],
+    }
+
+
+def test_a_deleted_model_never_comes_back(pool: PoolDriver) -> None:
+    home = pool.member("cur-a")
+    first = upload(home, "cur-a/line")
+    content = network_bytes()
+    upload(home, "cur-a/line", content, recipe=recipe_for(content, first["digest"]))
+    deleted = home.delete("/api/v1/models/cur-a/line")
+    assert deleted.json()["deleted"] == ["pool://cur-a/line@1", "pool://cur-a/line@2"]
+    assert error_of(home.get("/api/v1/models/cur-a/line")) == (404, "model_not_found")
+    assert error_of(home.delete("/api/v1/models/cur-a/line")) == (404, "model_not_found")
+    assert error_of(announce(home, "cur-a/line", network_bytes())) == (409, "model_deleted")
+
+
+def test_each_act_is_in_the_audit(pool: PoolDriver) -> None:
+    home, curator = pool.member("cur-a"), pool.member("cur-a", "curator")
+    upload(home, "cur-a/audited", draft=True)
+    home.post(address("audited") + "/publish")
+    curator.post(address("audited") + "/quarantine", json=REASON)
+    curator.post(address("audited") + "/release")
+    home.put("/api/v1/models/cur-a/audited/aliases/best", json={"version": "1"})
+    home.put(address("audited") + "/card", json={"text": "# Mine"})
+    home.delete("/api/v1/models/cur-a/audited/aliases/best")
+    home.delete(address("audited"))
+    query = {"subject": "cur-a/audited"}
+    entries = pool.admin.get("/api/v1/audit", params=query).json()["items"]
+    acts = [each["action"] for each in reversed(entries)]
+    assert acts == [
+        "version.add", "version.publish", "version.quarantine", "version.release", "alias.set",
+        "card.write", "alias.remove", "version.delete",
+    ]  # fmt: skip

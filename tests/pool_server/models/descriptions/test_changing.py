@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import httpx
+import pytest
 
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from pool_server.wire.signatures.statements import open_statement
@@ -33,6 +35,7 @@ def found_by(pool: PoolDriver, **query: str) -> list[str]:
     return [each["name"] for each in items]
 
 
+@pytest.mark.both_databases
 def test_an_owner_corrects_a_version(pool: PoolDriver) -> None:
     owner, reader = pool.member("changes"), pool.member("changes-reader")
     labels = {"popluation": "infant", "parts": "68"}
@@ -82,3 +85,38 @@ def test_what_is_signed_is_signed_again(pool: PoolDriver) -> None:
     found = owner.get(path_of(version, "statement")).json()
     statement = open_statement(Envelope.model_validate(found["envelope"]), KEY.public)
     assert statement.predicate.description == "Infants"
+
+
+def test_a_signed_card_is_signed_again(pool: PoolDriver) -> None:
+    owner = pool.member("changes-cards")
+    assert register(owner, "changes-cards", KEY).status_code == 201
+    content = network_bytes()
+    version = upload_signed(owner, "changes-cards/face", KEY, content)
+    text = "# Infants\n"
+    refused = owner.put(path_of(version, "card"), json={"text": text})
+    assert error_of(refused) == (422, "signature_required")
+    old = signed(statement_of("changes-cards/face", content), KEY)
+    refused = owner.put(path_of(version, "card"), json={"text": text, "statement": old})
+    assert error_of(refused) == (422, "statement_refused")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    new = signed(statement_of("changes-cards/face", content, card_digest=digest), KEY)
+    card = {"text": text, "statement": new}
+    assert owner.put(path_of(version, "card"), json=card).json()["source"] == text
+    assert owner.put(path_of(version, "card"), json=card).status_code == 200, "nothing changes"
+
+
+def test_a_withdrawn_version_stays_as_it_is(pool: PoolDriver) -> None:
+    owner = pool.member("changes")
+    version = upload(owner, "changes/gone")
+    owner.post(path_of(version, "withdraw"), json={"reason": "quality"})
+    assert error_of(change(owner, version, description="Better")) == (409, "wrong_state")
+
+
+def test_the_vocabulary_names_the_keys_that_one_may_see(pool: PoolDriver) -> None:
+    owner = pool.member("changes")
+    upload(owner, "changes/keyed", labels={"lens_mm": "12"})
+    upload(owner, "changes/secret", labels={"secret_key": "1"}, visibility="private")
+    known = pool.member("changes-reader").get("/api/v1/vocabulary").json()["keys_in_use"]
+    assert "lens_mm" in known
+    assert "secret_key" not in known
+    assert "secret_key" in owner.get("/api/v1/vocabulary").json()["keys_in_use"]

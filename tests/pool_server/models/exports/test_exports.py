@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
 from pool_server.wire.bundles import PortableVersion
+from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
-from tests.pool_server.signatures.signers import register, signed, statement_of
+from tests.pool_server.signatures.signers import (
+    register,
+    revoke,
+    signed,
+    statement_of,
+    upload_signed,
+)
 
 
 def ask(client: httpx.Client, *addresses: str, **fields: Any) -> httpx.Response:
@@ -119,6 +127,15 @@ def test_others_models_need_the_right_to_be_handed_on(pool: PoolDriver) -> None:
     ] == [("taker/test-contributor", version["digest"])]
 
 
+def test_a_model_that_is_not_shared_is_not_there(pool: PoolDriver) -> None:
+    owner, other = pool.member("hidden"), pool.member("taker")
+    version = upload(owner, "hidden/face", visibility="private")
+    assert error_of(ask(other, version["address"])) == (404, "version_not_found")
+    assert error_of(ask(other, "hidden/nothing@1")) == (404, "version_not_found")
+    assert error_of(other.get(record_path(version["address"])))[0] == 404
+
+
+@pytest.mark.both_databases
 def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolDriver) -> None:
     a, b = pool.member("family-a"), pool.member("family-b")
     grandparent = upload(a, "family-a/z-oldest")
@@ -143,3 +160,96 @@ def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolD
     granted = ask(a, child["address"], with_parents=True).json()["items"]
     assert private["address"] not in [each["address"] for each in granted]
     assert len(granted) == 3
+
+
+def named_recipe(content: bytes, *parents: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe that names its inputs, and what was left out of another merge."""
+    entries = [
+        {"digest": each["digest"], "address": each["address"], "file_name": each["file_name"]}
+        for each in parents
+    ]
+    recipe = recipe_of(content)
+    claim = {"digest": "12" * 32, "without": entries}
+    return {**recipe, "inputs": entries, "successor_of": claim}
+
+
+def test_a_record_does_not_name_inputs_that_are_not_shared(pool: PoolDriver) -> None:
+    owner, other = pool.member("maker"), pool.member("taker")
+    secret = upload(owner, "maker/secret", visibility="private", file_name="patient-7.bin")
+    open_one = upload(owner, "maker/open")
+    content = network_bytes()
+    recipe = named_recipe(content, secret, open_one)
+    merged_one = upload(owner, "maker/merged", content, recipe=recipe, visibility="consortium")
+    share(owner, "maker/merged", "download", "redistribute")
+    path = record_path(merged_one["address"])
+    for client, knows in ((owner, True), (pool.admin, True), (other, False)):
+        answer = client.get(path)
+        record = PortableVersion.model_validate(answer.json())
+        assert record.parents == [secret["digest"], open_one["digest"]]
+        assert record.recipe is not None
+        for entries in (record.recipe["inputs"], record.recipe["successor_of"]["without"]):
+            assert [each["digest"] for each in entries] == record.parents
+            assert entries[1]["address"] == open_one["address"]
+            assert entries[0]["address"] == (secret["address"] if knows else None)
+        assert ("maker/secret" in answer.text) is knows
+        assert ("patient-7" in answer.text) is knows
+
+
+def test_nor_does_the_record_of_a_signed_version(pool: PoolDriver) -> None:
+    """What is signed of a recipe has no names, so that they can be left out."""
+    owner, key = pool.member("signer"), PrivateKey.generate()
+    register(owner, "signer", key)
+    secret = upload(owner, "signer/secret", visibility="private", file_name="patient-7.bin")
+    content = network_bytes()
+    recipe = named_recipe(content, secret)
+    version = upload(owner, "signer/merged", content, recipe=recipe, visibility="consortium")
+    tree = owner.get("/api/v1/models/signer/merged/versions/1/lineage").json()
+    digest = recipe_digest(tree["recipe"])
+    statement = statement_of(
+        "signer/merged", content, recipe_digest=digest, parents=version["parent_digests"]
+    )
+    path = "/api/v1/models/signer/merged/versions/1/statement"
+    assert owner.put(path, json=signed(statement, key)).status_code == 200
+    share(owner, "signer/merged", "download", "redistribute")
+    answer = pool.member("taker").get(record_path(version["address"]))
+    assert "signer/secret" not in answer.text
+    assert "patient-7" not in answer.text
+    record = PortableVersion.model_validate(answer.json())
+    assert record.recipe is not None
+    assert recipe_digest(record.recipe) == digest
+
+
+def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
+    client, key = pool.member("bound"), PrivateKey.generate()
+    register(client, "bound", key)
+    term = {"code": "DUO:0000028", "detail": "bound"}
+    for_one = upload(client, "bound/for-one", terms=[term])
+    withdrawn = upload(client, "bound/withdrawn")
+    child = merged(client, "bound/child", withdrawn)
+    draft = upload(client, "bound/draft", draft=True)
+    stolen = upload_signed(client, "bound/stolen", key)
+    client.post(
+        "/api/v1/models/bound/withdrawn/versions/1/withdraw", json={"reason": "consent-withdrawn"}
+    ).raise_for_status()
+    revoke(client, "bound", key, "compromised")
+    asked = [each["address"] for each in (for_one, child, draft, stolen)]
+    why = reasons(ask(client, *asked))
+    assert list(why) == asked
+    assert "DUO:0000028" in why[asked[0]][0] or "institution" in why[asked[0]][0]
+    assert why[asked[1]] == ["it holds something that was withdrawn"]
+    assert why[asked[2]] == ["it is draft"]
+    assert why[asked[3]] == ["it is signed with a key that was declared compromised"]
+    assert reasons(ask(client, withdrawn["address"])) == {withdrawn["address"]: ["it is withdrawn"]}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (["site-a/face@best"], (422, "invalid_query")),
+        (["site-a/face@1"] * 501, (422, "invalid_request")),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    pool: PoolDriver, addresses: list[str], expected: tuple[int, str]
+) -> None:
+    assert error_of(ask(pool.member("exporter"), *addresses)) == expected

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from aggregators.formats import encode_model
+from tests.aggregators.small_models import make_predictor
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -18,6 +21,13 @@ from tests.pool_server.pool_driver import (
     pool_in_thread,
     send_parts,
     upload,
+)
+from tests.pool_server.rounds.round_driver import (
+    base_model,
+    contribute,
+    contribution_bytes,
+    finish,
+    start_round,
 )
 from tests.pool_server.transfers.test_recipes import recipe_for
 
@@ -85,6 +95,7 @@ def told(answer: httpx.Response) -> str:
     return str([error["message"], error["hint"], error["details"]])
 
 
+@pytest.mark.both_databases
 def test_listed_sites_see_it_and_only_they(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     upload(owner, f"{OWNER}/for-friends", visibility="sites")
@@ -106,6 +117,24 @@ def test_listed_sites_see_it_and_only_they(pool: PoolDriver) -> None:
     assert listed(friend, name="for-friends") == []
 
 
+def test_who_sees_but_may_not_fetch_is_told_whom_to_ask(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    pool.admin.patch(f"/api/v1/sites/{OWNER}", json={"contact": "ask@a.example"})
+    upload(owner, f"{OWNER}/seen")
+    share(owner, "seen", "consortium", rights=[])
+    assert listed(friend, name="seen") == [f"pool://{OWNER}/seen@1"]
+    address = f"/api/v1/models/{OWNER}/seen/versions/1"
+    assert friend.get(address).status_code == 200
+    refused = friend.get(f"{address}/content")
+    assert error_of(refused) == (403, "right_missing")
+    error = refused.json()["error"]
+    assert error["details"] == {"model": f"{OWNER}/seen", "right": "download", "ask": OWNER}
+    assert "ask@a.example" in error["hint"]
+    assert owner.get(f"{address}/content").status_code == 200
+    share(owner, "seen", "consortium", rights=["download"])
+    assert friend.get(f"{address}/content").status_code == 200
+
+
 def test_a_digest_proves_no_possession(pool: PoolDriver) -> None:
     secret_file, unknown_file = network_bytes(), network_bytes()
     upload(pool.member(OWNER), f"{OWNER}/kept", secret_file, visibility="private")
@@ -121,6 +150,30 @@ def test_a_digest_proves_no_possession(pool: PoolDriver) -> None:
     assert error_of(complete(thief, known.json())) == (409, "upload_incomplete")
     send_parts(thief, known.json(), secret_file)
     assert complete(thief, known.json()).status_code == 201, "who has the file may share it"
+
+
+def test_a_copy_needs_the_right_to_hand_it_on(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    content = network_bytes()
+    upload(owner, f"{OWNER}/lent", content, visibility="sites")
+    share(owner, "lent", "sites", sites=[{"site": FRIEND, "rights": ["download", "merge"]}])
+    refused = announce(friend, f"{FRIEND}/copy", content)
+    assert error_of(refused) == (403, "right_missing")
+    assert refused.json()["error"]["details"]["right"] == "redistribute"
+    listing = [{"site": FRIEND, "rights": ["download", "redistribute"]}]
+    share(owner, "lent", "sites", sites=listing)
+    copied = announce(friend, f"{FRIEND}/copy", content).json()
+    assert copied["state"] == "complete"
+    assert copied["version"]["visibility"] == "private", "not for all unless one says so"
+
+
+def test_seeing_without_fetching_hands_no_copy_out(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    content = network_bytes()
+    upload(owner, f"{OWNER}/shown", content)
+    share(owner, "shown", "consortium", rights=["redistribute"])
+    opened = announce(friend, f"{FRIEND}/shown", content).json()
+    assert opened["state"] == "receiving"
 
 
 def test_a_merge_needs_the_right_to_its_inputs(pool: PoolDriver) -> None:
@@ -144,6 +197,37 @@ def test_a_merge_needs_the_right_to_its_inputs(pool: PoolDriver) -> None:
     unknown = merge_of(allowed, network_bytes())
     assert unknown.status_code == 201
     assert merge_of(allowed, hidden).status_code == unknown.status_code - 1, "joined"
+
+
+def test_a_merge_of_what_is_not_for_all_is_not_for_all(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    parent, merged, public = (network_bytes() for _ in range(3))
+    upload(owner, f"{OWNER}/narrow", parent, visibility="sites")
+    share(owner, "narrow", "sites", sites=[{"site": FRIEND}])
+    recipe = recipe_for(merged, sha256(parent))
+    assert upload(friend, f"{FRIEND}/m", merged, recipe=recipe)["visibility"] == "private"
+    recipe = recipe_for(public, sha256(parent))
+    said = upload(friend, f"{FRIEND}/n", public, recipe=recipe, visibility="consortium")
+    assert said["visibility"] == "consortium"
+    changed = announce(friend, f"{FRIEND}/n", network_bytes(), visibility="private")
+    assert error_of(changed) == (422, "sharing_refused")
+
+
+def test_a_recipe_that_is_said_later_counts_as_much(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    narrow, closed, merged = (network_bytes() for _ in range(3))
+    for name, content, rights in (("late", narrow, ["merge"]), ("never", closed, ["download"])):
+        upload(owner, f"{OWNER}/{name}", content, visibility="sites")
+        share(owner, name, "sites", sites=[{"site": FRIEND, "rights": rights}])
+    opened = announce(friend, f"{FRIEND}/late", merged)
+    assert opened.status_code == 201
+    refused = announce(friend, f"{FRIEND}/late", merged, recipe=recipe_for(merged, sha256(closed)))
+    assert error_of(refused) == (403, "right_missing")
+    joined = announce(friend, f"{FRIEND}/late", merged, recipe=recipe_for(merged, sha256(narrow)))
+    assert joined.json()["upload_id"] == opened.json()["upload_id"]
+    send_parts(friend, joined.json(), merged)
+    version = complete(friend, joined.json()).json()["version"]
+    assert (version["parent_digests"], version["visibility"]) == ([sha256(narrow)], "private")
 
 
 def test_family_trees_show_strangers_digests_only(pool: PoolDriver) -> None:
@@ -175,6 +259,45 @@ def test_family_trees_show_strangers_digests_only(pool: PoolDriver) -> None:
     assert "tree-child" not in everything
 
 
+def test_a_round_needs_a_base_that_all_its_sites_may_use(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    content = bytes(encode_model(make_predictor(23)))
+    upload(owner, f"{OWNER}/base", content, visibility="sites")
+    request = {
+        "base": f"{OWNER}/base@1",
+        "sites": [OWNER, FRIEND],
+        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
+    }
+
+    def start(client: httpx.Client) -> httpx.Response:
+        return client.post("/api/v1/rounds", json=request)
+
+    assert error_of(start(friend)) == (404, "model_not_found")
+    unusable = start(owner)
+    assert error_of(unusable) == (422, "round_refused")
+    assert unusable.json()["error"]["details"]["sites"] == [FRIEND]
+    share(owner, "base", "sites", sites=[{"site": FRIEND, "rights": ["download"]}])
+    assert error_of(start(friend)) == (403, "right_missing")
+    share(owner, "base", "sites", sites=[{"site": FRIEND}])
+    assert start(friend).status_code == 201
+
+
+def test_what_comes_out_of_a_round_is_shared_as_its_base(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    base = base_model(29)
+    upload(owner, f"{OWNER}/base-of-two", bytes(encode_model(base)), visibility="sites")
+    share(owner, "base-of-two", "sites", sites=[{"site": FRIEND}])
+    started = start_round(pool, f"{OWNER}/base-of-two@1", (OWNER, FRIEND))
+    for seed, site in enumerate((OWNER, FRIEND)):
+        content = contribution_bytes(base, seed)
+        assert contribute(pool.member(site), started["round_id"], site, content).is_success
+    finished = finish(friend, started["round_id"], f"{FRIEND}/of-two")
+    assert finished.json()["result"] == f"pool://{FRIEND}/of-two@1"
+    address = f"/api/v1/models/{FRIEND}/of-two"
+    assert owner.get(f"{address}/versions/1/content").status_code == 200
+    assert error_of(pool.member(STRANGER).get(address)) == (404, "model_not_found")
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
@@ -195,7 +318,25 @@ def test_ways_of_sharing_that_cannot_be(
     assert sharing_of(owner, "shared")["visibility"] == "consortium"
 
 
+def test_sites_that_gain_a_right_are_told(pool: PoolDriver) -> None:
+    owner = pool.member(OWNER)
+    upload(owner, f"{OWNER}/news", visibility="sites")
+    share(owner, "news", "sites", sites=[{"site": FRIEND, "rights": ["download"]}])
+    events = pool.member(FRIEND).get("/api/v1/events").json()["items"]
+    (told,) = (each for each in events if each["subject"] == f"pool://{OWNER}/news")
+    assert told["kind"] == "model.shared"
+    assert told["details"]["rights"] == ["see", "download"]
+
+
 @pytest.fixture
 def reserved_pool(tmp_path: Path) -> Iterator[PoolDriver]:
     with pool_in_thread(tmp_path, default_visibility="private", default_rights="") as pool:
         yield pool
+
+
+def test_a_pool_that_shares_nothing_by_itself(reserved_pool: PoolDriver) -> None:
+    owner, other = reserved_pool.member(OWNER), reserved_pool.member(FRIEND)
+    assert upload(owner, f"{OWNER}/gaze")["visibility"] == "private"
+    assert listed(other) == []
+    share(owner, "gaze", "consortium")
+    assert sharing_of(other, "gaze")["your_rights"] == ["see"]

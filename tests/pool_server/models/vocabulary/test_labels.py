@@ -5,10 +5,25 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from pool_server.wire.labels import CORE_LABELS
+from pool_server.wire.labels import CORE_LABELS, VOCABULARY, VocabularyResponse
 from pool_server.wire.names import LabelKey, LabelValue
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, announce, error_of
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+
+
+def test_a_client_judges_labels_by_what_the_pool_sent(pool: PoolDriver) -> None:
+    answer = pool.member("words", "viewer").get("/api/v1/vocabulary")
+    assert answer.status_code == 200
+    received = VocabularyResponse.model_validate(answer.json())
+    assert (received.labels, received.terms) == (VOCABULARY.labels, VOCABULARY.terms)
+    assert received.problems_of({"population": "infant", "anything": "else"}) == []
+
+
+def test_keys_near_known_ones_are_questioned() -> None:
+    known = VOCABULARY.model_copy(update={"keys_in_use": ["lens_mm", "popluation"]})
+    near = {"popluation": "population", "image": "images", "lens_mn": "lens_mm"}
+    assert {key: known.near_key(key) for key in near} == near
+    assert [known.near_key(key) for key in ("population", "lens_mm", "hospital")] == [""] * 3
 
 
 @pytest.mark.parametrize("label", CORE_LABELS, ids=lambda each: each.key)
@@ -37,3 +52,8 @@ def test_wrong_values_of_core_keys_are_refused(
     refused = announce(pool.member("words"), "words/refused", network_bytes(), labels=labels)
     assert error_of(refused) == (422, "labels_refused")
     assert expected in refused.json()["error"]["message"]
+
+
+def test_free_keys_take_anything(pool: PoolDriver) -> None:
+    labels = {"study": "2026", "camera": "100%_dark", "images": "7"}
+    assert upload(pool.member("words"), "words/free", labels=labels)["labels"] == labels

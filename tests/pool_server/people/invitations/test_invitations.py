@@ -57,6 +57,17 @@ def test_who_accepts_becomes_a_user_with_a_token(pool: PoolDriver) -> None:
     assert "used" in again.json()["error"]["message"]
 
 
+def test_a_name_that_is_taken_uses_nothing_up(pool: PoolDriver) -> None:
+    pool.secret("inv-2", "viewer")
+    for _ in range(2):
+        made = invite(pool.admin, "inv-2")
+        answer = accept(pool, made["secret"], "ada")
+    assert error_of(answer) == (409, "user_exists")
+    taken = accept(pool, made["secret"], "bea", token_name="test-viewer")
+    assert error_of(taken) == (409, "token_exists")
+    assert accept(pool, made["secret"], "bea").status_code == 201
+
+
 def test_invitations_that_are_over(pool: PoolDriver) -> None:
     admin = pool.member("inv-3", "admin")
     revoked, expired, suspended = (invite(admin, "inv-3") for _ in range(3))
@@ -79,6 +90,35 @@ def test_invitations_that_are_over(pool: PoolDriver) -> None:
         assert reason in refused.json()["error"]["message"]
     unknown = accept(pool, "invite_unknown", "ada")
     assert error_of(unknown) == (403, "invitation_refused")
+
+
+def test_nobody_invites_to_more_than_they_look_after(pool: PoolDriver) -> None:
+    admin = pool.member("inv-4", "admin")
+    pool.secret("inv-5", "viewer")
+
+    def refused(site: str, **fields: Any) -> tuple[int, str]:
+        return error_of(admin.post("/api/v1/invitations", json={"site": site, **fields}))
+
+    assert refused("inv-5") == (403, "not_allowed")
+    assert refused("inv-4", pool_wide=True) == (403, "not_allowed")
+    foreign = invite(pool.admin, "inv-5")
+    gone = admin.delete(f"/api/v1/invitations/{foreign['invitation_id']}")
+    assert error_of(gone) == (404, "invitation_not_found")
+    of_pool = invite(pool.admin, "inv-4", role="curator", pool_wide=True)
+    kept = admin.delete(f"/api/v1/invitations/{of_pool['invitation_id']}")
+    assert error_of(kept) == (403, "not_allowed")
+    token = accept(pool, of_pool["secret"], "cora").json()
+    assert (token["role"], token["pool_wide"]) == ("curator", True)
+
+
+def test_a_narrowed_token_gives_no_wider_one(pool: PoolDriver) -> None:
+    admin = pool.member("inv-8", "admin")
+    request = {"site": "inv-8", "name": "narrow", "role": "admin", "scopes": ["admin"]}
+    narrow = pool.client(admin.post("/api/v1/tokens", json=request).json()["secret"])
+    invited = narrow.post("/api/v1/invitations", json={"site": "inv-8", "role": "admin"})
+    assert error_of(invited) == (403, "not_allowed")
+    assert invited.json()["error"]["details"] == {"scopes": ["admin"]}
+    assert narrow.get("/api/v1/invitations").json()["items"] == []
 
 
 def test_of_many_who_accept_at_once_one_gets_in(pool: PoolDriver) -> None:

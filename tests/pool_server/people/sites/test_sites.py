@@ -10,6 +10,7 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
+    let_hand_on,
     send_parts,
     upload,
 )
@@ -31,6 +32,20 @@ def test_a_site_is_created_once_and_listed(pool: PoolDriver) -> None:
 def test_names_that_are_none(pool: PoolDriver, name: str) -> None:
     answer = pool.admin.post("/api/v1/sites", json={"name": name})
     assert error_of(answer) == (422, "invalid_request")
+
+
+def test_a_site_changes_what_it_is_called(pool: PoolDriver) -> None:
+    admin = pool.member("lab-7", "admin")
+    changed = admin.patch("/api/v1/sites/lab-7", json={"contact": "room 4"})
+    assert changed.json()["contact"] == "room 4"
+    again = admin.patch("/api/v1/sites/lab-7", json={"display_name": "Seventh"}).json()
+    assert (again["display_name"], again["contact"]) == ("Seventh", "room 4")
+    elsewhere = admin.patch("/api/v1/sites/admin", json={"contact": "me"})
+    assert error_of(elsewhere) == (403, "not_allowed")
+    for mighty in ({"quota_bytes": None}, {"suspended": True}):
+        assert error_of(admin.patch("/api/v1/sites/lab-7", json=mighty)) == (403, "not_allowed")
+    nowhere = pool.admin.patch("/api/v1/sites/nowhere", json={"contact": "x"})
+    assert error_of(nowhere) == (404, "site_not_found")
 
 
 def test_a_suspended_site_is_refused_until_it_is_let_in_again(pool: PoolDriver) -> None:
@@ -70,3 +85,12 @@ def test_a_quota_holds_from_the_announcement_on(pool: PoolDriver) -> None:
     assert (usage["models"], usage["versions"], usage["uploading_bytes"]) == (2, 2, 0)
     pool.admin.patch("/api/v1/sites/lab-9", json={"quota_bytes": None})
     assert announce(client, "lab-9/gaze", other).status_code == 201
+
+
+def test_copies_of_what_other_sites_have_count_too(pool: PoolDriver) -> None:
+    content = network_bytes()
+    upload(pool.member("lab-10"), "lab-10/gaze", content)
+    let_hand_on(pool.member("lab-10"), "lab-10/gaze")
+    client = pool.member("lab-11")
+    pool.admin.patch("/api/v1/sites/lab-11", json={"quota_bytes": 1})
+    assert error_of(announce(client, "lab-11/copy", content)) == (409, "quota_exceeded")

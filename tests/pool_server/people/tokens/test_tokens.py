@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
 
 
 def create(client: httpx.Client, site: str, name: str, **fields: Any) -> httpx.Response:
@@ -44,6 +44,21 @@ def test_a_secret_is_shown_once_and_kept_nowhere(embedded_pool: PoolDriver) -> N
     )
 
 
+@pytest.mark.both_databases
+def test_a_revoked_token_frees_its_name(pool: PoolDriver) -> None:
+    pool.admin.post("/api/v1/sites", json={"name": "lab-4"})
+    request = {"site": "lab-4", "name": "laptop"}
+    first = pool.admin.post("/api/v1/tokens", json=request).json()
+    assert error_of(pool.admin.post("/api/v1/tokens", json=request)) == (409, "token_exists")
+    for _ in range(2):
+        assert pool.admin.delete(f"/api/v1/tokens/{first['token_id']}").status_code == 204
+    refused = pool.client(first["secret"]).get("/api/v1/whoami")
+    assert error_of(refused) == (401, "not_authenticated")
+    assert "revoked" in refused.json()["error"]["message"]
+    second = pool.admin.post("/api/v1/tokens", json=request)
+    assert second.status_code == 201
+
+
 def test_a_pool_keeps_an_admin(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path) as pool:
         (first,) = pool.admin.get("/api/v1/tokens").json()["items"]
@@ -74,6 +89,31 @@ def test_an_admin_of_a_site_looks_after_its_tokens_only(pool: PoolDriver) -> Non
     of_pool = create(pool.admin, "lab-20", "boss", role="viewer", pool_wide=True).json()
     refused = admin.delete(f"/api/v1/tokens/{of_pool['token_id']}")
     assert error_of(refused) == (403, "not_allowed")
+
+
+def test_roles_of_the_whole_pool(pool: PoolDriver) -> None:
+    secret = create(pool.admin, "lab-21", "n", role="contributor", pool_wide=True)
+    assert error_of(secret) == (404, "site_not_found")
+    pool.secret("lab-21", "viewer")
+    token = create(pool.admin, "lab-21", "anywhere", role="contributor", pool_wide=True).json()
+    client = pool.client(token["secret"])
+    assert upload(client, "lab-4/by-another-site")["created_by"] == "lab-21/anywhere"
+    assert error_of(client.get("/api/v1/tokens")) == (403, "not_allowed")
+
+
+def test_a_narrowed_token_does_what_its_scopes_name(pool: PoolDriver) -> None:
+    pool.secret("lab-22", "viewer")
+    token = create(pool.admin, "lab-22", "reader", scopes=["models:read", "models:read"]).json()
+    assert token["scopes"] == ["models:read"]
+    client = pool.client(token["secret"])
+    assert client.get("/api/v1/models").status_code == 200
+    assert client.get("/api/v1/whoami").json()["scopes"] == ["models:read"]
+    refused = client.get("/api/v1/rounds")
+    assert error_of(refused) == (403, "not_allowed")
+    assert refused.json()["error"]["details"]["scopes"] == ["rounds"]
+    assert "models:read" in refused.json()["error"]["message"]
+    unknown = create(pool.admin, "lab-22", "x", scopes=["everything"])
+    assert error_of(unknown) == (422, "invalid_request")
 
 
 def test_a_narrowed_admin_gives_no_more_than_it_has(pool: PoolDriver) -> None:

@@ -18,6 +18,39 @@ def make(client: httpx.Client, site: str, name: str, **fields: Any) -> dict[str,
     return made
 
 
+def listed_token(client: httpx.Client, token_id: str) -> dict[str, Any]:
+    items = client.get("/api/v1/tokens").json()["items"]
+    return dict(next(each for each in items if each["token_id"] == token_id))
+
+
+def test_a_token_that_a_user_makes_is_that_users(pool: PoolDriver) -> None:
+    ada = join(pool, "out-1", "ada", role="admin")
+    laptop = make(ada, "out-1", "laptop", role="admin")
+    assert (laptop["user"], laptop["made_by"]) == ("ada", "out-1/ada")
+    secret = laptop.pop("secret")
+    assert listed_token(ada, laptop["token_id"]) == laptop
+    change(pool.admin, "out-1", "ada", disabled=True)
+    assert error_of(pool.client(secret).get("/api/v1/models")) == (403, "suspended")
+
+
+def test_what_is_made_for_machines_and_others_says_who_made_it(pool: PoolDriver) -> None:
+    ada = join(pool, "out-2", "ada", role="admin")
+    join(pool, "out-2", "bea")
+    machine = make(ada, "out-2", "nightly", role="admin", for_machine=True)
+    assert (machine["user"], machine["made_by"]) == (None, "out-2/ada")
+    nightly = pool.client(machine["secret"])
+    # A machine has no user, and so makes tokens of nobody.
+    further = make(nightly, "out-2", "further")
+    assert (further["user"], further["made_by"]) == (None, "out-2/ada")
+    of_bea = make(ada, "out-2", "of-bea", user="bea")
+    assert (of_bea["user"], of_bea["made_by"]) == ("bea", "out-2/ada")
+    assert make(pool.admin, "out-2", "by-the-first")["made_by"] is None
+    change(pool.admin, "out-2", "ada", disabled=True)
+    for made in (machine, further, of_bea):
+        assert pool.client(made["secret"]).get("/api/v1/models").status_code == 200
+        assert listed_token(pool.admin, made["token_id"])["made_by"] == "out-2/ada"
+
+
 def test_nobody_comes_in_by_an_invitation_of_who_is_shut_out(pool: PoolDriver) -> None:
     ada = join(pool, "out-6", "ada", role="admin")
     machine = pool.client(make(ada, "out-6", "m", role="admin", for_machine=True)["secret"])

@@ -26,6 +26,22 @@ def change(client: httpx.Client, site: str, name: str, **changes: Any) -> httpx.
     return client.patch(f"/api/v1/users/{site}/{name}", json=changes)
 
 
+def role_of(client: httpx.Client) -> tuple[str, bool]:
+    identity = client.get("/api/v1/whoami").json()
+    return identity["role"], identity["pool_wide"]
+
+
+def test_a_token_is_held_to_its_user(pool: PoolDriver) -> None:
+    ada = join(pool, "people-1", "ada", role="curator", pool_wide=True)
+    assert role_of(ada) == ("curator", True)
+    assert change(pool.admin, "people-1", "ada", pool_wide=False).status_code == 200
+    assert role_of(ada) == ("curator", False)
+    change(pool.admin, "people-1", "ada", role="viewer")
+    assert role_of(ada) == ("viewer", False)
+    change(pool.admin, "people-1", "ada", role="admin", pool_wide=True)
+    assert role_of(ada) == ("curator", True), "nor does a token ever become more than it was"
+
+
 @pytest.mark.both_databases
 def test_a_disabled_user_is_refused_with_all_tokens(pool: PoolDriver) -> None:
     ada = join(pool, "people-2", "ada")

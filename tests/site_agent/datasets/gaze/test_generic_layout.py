@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets.gaze import gaze_digest, open_gaze
+from site_agent.datasets.gaze import check_gaze, gaze_digest, gaze_statistics, open_gaze
 from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
@@ -73,3 +75,59 @@ def test_pictures_that_cannot_be(tmp_path: Path) -> None:
     first.write_bytes(b"no picture")
     with pytest.raises(AnnotationFileError, match="is not a picture"):
         open_gaze(table).read()
+
+
+def test_a_check_finds_everything_at_once(tmp_path: Path) -> None:
+    table = folder_of(tmp_path / "eyes", samples_of("a"), samples_of("b", seed=1))
+    assert check_gaze([table.parent]) == []
+    lines = table.read_text().splitlines()
+    folder = table.parent / "images" / "a"
+    (folder / "s0-00000-left.png").unlink()
+    (folder / "s0-00000-right.png").write_bytes(b"")
+    shutil.copy(folder / "s1-00001-left.png", folder / "s1-00003-left.png")
+    fields = lines[5].split(",")
+    lines[5] = ",".join([*fields[:5], "17.5", *fields[6:]])
+    fields = lines[7].split(",")
+    lines[7] = ",".join([*fields[:5], str(float(fields[5]) - 0.5), *fields[6:]])
+    lines.append(lines[9])
+    table.write_text("\n".join(lines) + "\n")
+    found = check_gaze([table])
+    assert {(finding.code, finding.line) for finding in found} >= {
+        ("missing-image", 2),
+        ("broken-image", 3),
+        ("duplicate-image", 8),
+        ("gaze-range", 6),
+        ("eyes-apart", 9),
+        ("duplicate-sample", len(lines)),
+    }
+    assert all(finding.file == table for finding in found)
+    other = folder_of(tmp_path / "test", samples_of("c", 6), samples_of("b", seed=1)[:1])
+    codes = {finding.code for finding in check_gaze([table.parent, other.parent])}
+    assert {"shared-image", "few-samples", "one-session"} <= codes
+
+
+def test_numbers_of_persons(tmp_path: Path) -> None:
+    table = folder_of(tmp_path, samples_of("a"), samples_of("b", 40)[::2])
+    first, second = gaze_statistics(open_gaze(table))
+    assert (first.samples, first.sessions, first.both_eyes) == (24, 2, 12)
+    assert (second.left, second.right, second.both_eyes) == (20, 0, 0)
+    assert first.yaw.p5 < first.yaw.mean < first.yaw.p95
+    assert 5 < first.constant_error_deg < 15
+
+
+def test_pipes_are_not_waited_for_and_huge_pictures_not_read(tmp_path: Path) -> None:
+    table = folder_of(tmp_path)
+    picture = next(tmp_path.rglob("s0-00000-left.png"))
+    Image.new("1", (9000, 9000)).save(picture)
+    with pytest.raises(AnnotationFileError, match="9000 x 9000 pixels, expected 60 x 36"):
+        open_gaze(table.parent).read()
+    head = bytearray(picture.read_bytes())
+    head[16:24] = (60_000).to_bytes(4, "big") * 2
+    head[29:33] = zlib.crc32(head[12:29]).to_bytes(4, "big")
+    picture.write_bytes(head)
+    with pytest.raises(AnnotationFileError, match="is huge"):
+        open_gaze(table.parent).read()
+    picture.unlink()
+    os.mkfifo(picture)
+    with pytest.raises(AnnotationFileError, match="is not a file"):
+        open_gaze(table.parent).read()

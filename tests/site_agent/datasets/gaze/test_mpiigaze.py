@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from scipy.io import savemat
 
-from site_agent.datasets.gaze import gaze_digest, is_gaze_data, open_gaze
+from site_agent.datasets.gaze import check_gaze, gaze_digest, is_gaze_data, matlab_file, open_gaze
 from site_agent.datasets.gaze.matlab_file import read_matlab
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.gaze.made import ramp, write_day
@@ -47,6 +49,15 @@ def test_angles_are_those_of_the_published_conversion(tmp_path: Path) -> None:
     np.testing.assert_allclose(samples.head[3:], samples.head[:3] * (-1, 1))
     assert (samples.patches[:3] == ramp(3)).all()
     assert (samples.patches[3:] == ramp(3)[:, :, ::-1]).all()
+
+
+def test_any_pose_is_turned_as_opencv_does(tmp_path: Path) -> None:
+    poses = np.random.default_rng(0).normal(0, 0.4, (3, 3))
+    day(tmp_path, pose=poses)
+    samples = open_gaze(tmp_path).read()
+    for pose, (yaw, pitch) in zip(poses, samples.head[:3], strict=True):
+        x, y, z = cv2.Rodrigues(pose)[0][:, 2]
+        assert (yaw, pitch) == pytest.approx((np.arctan2(x, z), np.arcsin(y)))
 
 
 def test_the_evaluation_subset_is_what_its_lists_name(tmp_path: Path) -> None:
@@ -90,6 +101,28 @@ def test_values_that_cannot_be(tmp_path: Path, changed: dict[str, object], words
     assert caught.value.path == file
 
 
+def test_damaged_files(tmp_path: Path) -> None:
+    file = day(tmp_path)
+    whole = file.read_bytes()
+    for content in (whole[:200], whole[:-30], b"", b"no matlab file at all" * 20):
+        file.write_bytes(content)
+        with pytest.raises(AnnotationFileError, match=r"day01\.mat: .*(whole|lacks)"):
+            open_gaze(tmp_path).read()
+    file.write_bytes(whole)
+    shutil.copytree(file.parent, file.parents[1] / "p01")
+    file.write_bytes(whole[:-30])
+    found = check_gaze([tmp_path])
+    assert [(each.code, each.file) for each in found if each.severity == "error"] == [
+        ("damaged-file", file)
+    ]
+    assert {each.code for each in found} >= {"few-samples", "one-session"}
+    write_day(file, {"left": {"gaze": GAZES, "image": ramp(3), "pose": POSES}}, NAMES)
+    with pytest.raises(AnnotationFileError, match=r"lacks data\.right\.image"):
+        open_gaze(tmp_path).read(["p00"])
+    with pytest.raises(AnnotationFileError, match="is not gaze data; expected"):
+        open_gaze(tmp_path / "Data")
+
+
 def test_damaged_files_are_refused_and_never_crash(tmp_path: Path) -> None:
     """A general reader crashes the whole program for some of these."""
     whole = day(tmp_path).read_bytes()
@@ -106,3 +139,13 @@ def test_damaged_files_are_refused_and_never_crash(tmp_path: Path) -> None:
                 damaged[place] = random.integers(0, 256)
             with suppress(ValueError):
                 read_matlab(bytes(damaged[: random.integers(100, len(damaged) + 1)]))
+
+
+def test_a_file_that_grows_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matlab_file, "MOST_BYTES", 1 << 16)
+    file = tmp_path / "zeros.mat"
+    savemat(file, {"zeros": np.zeros(1 << 20)}, do_compression=True)
+    with pytest.raises(ValueError, match="holds more than 65,536 bytes"):
+        read_matlab(file.read_bytes())

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets.gaze import held_out_sessions, join_samples
+from site_agent.datasets.gaze import held_out_sessions, join_samples, select_sessions
+from site_agent.errors import InvalidInputError
 from tests.site_agent.datasets.gaze.made import samples_of
 
 
@@ -29,3 +31,14 @@ def test_whole_sessions_are_held_out_of_each_person(counts: list[int], share: fl
     order = np.random.default_rng(0).permutation(len(samples))
     np.testing.assert_array_equal(held_out_sessions(samples[order], share), held[order])
     assert not held_out_sessions(samples, 0).any()
+
+
+def test_sessions_are_selected_by_name() -> None:
+    samples = samples_of()
+    assert set(select_sessions(samples, ["s1"]).session.tolist()) == {"s1"}
+    held = select_sessions(samples, ["held-out"])
+    assert 0 < len(held) < len(samples)
+    with pytest.raises(InvalidInputError, match="no session s7; expected s0, s1"):
+        select_sessions(samples, ["s7"])
+    with pytest.raises(InvalidInputError, match="no person has two sessions"):
+        select_sessions(held, ["held-out"])

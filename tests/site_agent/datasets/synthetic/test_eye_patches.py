@@ -15,6 +15,8 @@ from site_agent.datasets.synthetic.eye_patches import (
     render_person,
     write_eye_dataset,
 )
+from site_agent.datasets.synthetic.eye_patches.dataset import rendered_count
+from site_agent.errors import InvalidInputError
 
 SETTINGS = RenderSettings(persons=6, frames_per_person=60, skews=Skews(amount=1))
 
@@ -73,3 +75,39 @@ def test_both_eyes_of_a_frame_look_at_the_same_point() -> None:
         )
     assert eyes["left"].shape == (30, 2)
     assert np.abs(eyes["left"] - eyes["right"]).max() < np.deg2rad(5)
+
+
+def test_the_lids_and_the_iris_follow_the_gaze(persons: list[GazeSamples]) -> None:
+    samples = join_samples(persons)
+    middle = samples.patches[:, 8:30, 8:52].astype(np.float64)
+    dark = np.maximum(middle.mean(axis=(1, 2), keepdims=True) - middle, 0)
+    weight = dark.sum(axis=(1, 2))
+    x = (dark.sum(axis=1) @ np.arange(44)) / weight
+    y = (dark.sum(axis=2) @ np.arange(22)) / weight
+    # Yaw is positive to the left of the picture, pitch upwards.
+    assert np.corrcoef(x, samples.gaze[:, 0])[0, 1] < -0.5
+    assert np.corrcoef(y, samples.gaze[:, 1])[0, 1] < -0.5
+
+
+def test_webcams_see_heads_turned_further(persons: list[GazeSamples]) -> None:
+    webcam = replace(SETTINGS, camera="webcam")
+    first, again = render_person(webcam, 1), render_person(webcam, 1)
+    assert (first.patches == again.patches).all()
+    assert not (first.patches == persons[1].patches).all()
+    np.testing.assert_array_equal(first.session, persons[1].session)
+    assert (first.head.std(axis=0) > persons[1].head.std(axis=0)).all()
+
+
+def test_knobs_of_the_differences_between_persons() -> None:
+    uneven = [rendered_count(replace(SETTINGS, skews=Skews()), number) for number in range(300)]
+    assert max(uneven) <= 20.5 * min(uneven)
+    assert max(uneven) > 15 * min(uneven)
+    assert np.mean(uneven) == pytest.approx(SETTINGS.frames_per_person, rel=0.15)
+    even = RenderSettings(frames_per_person=6, skews=Skews(0, 0, 0, 1), glasses=0)
+    first, second = render_person(even, 0), render_person(even, 1)
+    spread = render_person(replace(even, skews=Skews(1, 0, 0, 1)), 1)
+    assert abs(first.patches.mean() - second.patches.mean()) < 5
+    np.testing.assert_array_equal(second.gaze, spread.gaze)
+    for wrong in ({"persons": 0}, {"sessions": (5, 3)}, {"skews": Skews(amount=0.5)}):
+        with pytest.raises(InvalidInputError, match="expected"):
+            RenderSettings(**wrong)

@@ -16,9 +16,11 @@ from site_agent.datasets.synthetic.portraits import (
     Portrait,
     background,
     draw_portrait,
+    eye_aspect_ratios,
     face_box,
 )
 from site_agent.datasets.synthetic.rendering import Light
+from site_agent.errors import SyntheticFaceError
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,17 @@ def test_persons_are_different_and_repeatable() -> None:
     assert person(3, "infant").chin_y < 1.4 < person(3, "adult").chin_y
 
 
+def test_same_arguments_same_pixels() -> None:
+    pictures = [
+        render_face(person(5), Pose(10, -5, 3), 0.4, 0.2, rng=np.random.default_rng(3))
+        for _ in range(2)
+    ]
+    assert np.array_equal(pictures[0].image, pictures[1].image)
+    assert np.array_equal(pictures[0].landmarks, pictures[1].landmarks)
+    other = render_face(person(6), Pose(10, -5, 3), 0.4, 0.2, rng=np.random.default_rng(3))
+    assert np.abs(other.image.astype(int) - pictures[0].image).mean() > 5
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_landmarks_have_the_order_of_ibug(seed: int) -> None:
     points = render_face(person(seed)).landmarks
@@ -90,6 +103,71 @@ def test_landmarks_have_the_order_of_ibug(seed: int) -> None:
     assert np.all(np.diff(points[60:65, 0]) > 0)  # inner lips
     assert points[36:42, 1].mean() < points[31:36, 1].mean() < points[48:60, 1].mean()
     assert points[36:42, 0].mean() < points[27, 0] < points[42:48, 0].mean()
+
+
+def test_lids_follow_closure_and_each_eye_its_own() -> None:
+    for seed in range(6):
+        someone = person(seed)
+        steps = np.linspace(0, 1, 4)
+        ratios = np.array(
+            [eye_aspect_ratios(render_face(someone, Pose(), 0.0, c).landmarks) for c in steps]
+        )
+        right, left = ratios.T
+        assert np.ptp(left) < 1e-9
+        assert np.all(np.diff(right) < 0)
+        assert 0.2 < right[0] < 0.42
+        assert 0.03 < right[-1] < 0.12
+        # Fraction of closure from the aspect ratio is the closure that was asked for.
+        assert np.allclose((right[0] - right) / (right[0] - right[-1]), steps, atol=0.06)
+
+
+def test_pose_moves_landmarks_as_a_turning_head() -> None:
+    someone = person(1)
+
+    def at(**angles: float) -> np.ndarray:
+        return render_face(someone, Pose(**angles)).landmarks
+
+    front = at()
+    middle = (front[0] + front[16]) / 2
+    for angle in (15.0, -15.0):
+        turned = at(yaw_deg=angle)
+        nose = turned[30, 0] - (turned[0, 0] + turned[16, 0]) / 2
+        assert nose * angle > 0  # positive yaw: the nose goes to the right
+        assert (at(pitch_deg=angle)[30, 1] - front[30, 1]) * angle < 0  # positive pitch: up
+        rolled = at(roll_deg=angle)
+        slope = np.degrees(np.arctan2(*(rolled[45] - rolled[36])[::-1]))
+        level = np.degrees(np.arctan2(*(front[45] - front[36])[::-1]))
+        assert slope - level == pytest.approx(angle, abs=0.01)
+    assert abs(front[30, 0] - middle[0]) < 6
+
+
+def test_pixels_agree_with_landmarks() -> None:
+    """The darkest place above and below the middle of a closed eye is its line of lashes."""
+    for seed in (1, 4, 9, 13):
+        face = render_face(person(seed), Pose(8, -4, 6), 1.0, 1.0, light=Light(0, 20))
+        grey = face.image.mean(axis=2)
+        for first in (36, 42):
+            x, y = face.landmarks[[first + 1, first + 2, first + 4, first + 5]].mean(axis=0)
+            rows = np.arange(round(y) - 9, round(y) + 10)
+            column = grey[rows, round(x) - 1 : round(x) + 2].mean(axis=1)
+            assert abs(rows[column.argmin()] - y) <= 2
+
+
+def test_mouth_opens() -> None:
+    plain = render_face(person(2))
+    talking = render_face(person(2), expression=Expression(mouth_open=1.0))
+    gap = np.linalg.norm(talking.landmarks[62] - talking.landmarks[66])
+    assert gap > 4 * np.linalg.norm(plain.landmarks[62] - plain.landmarks[66])
+    assert talking.landmarks[8, 1] > plain.landmarks[8, 1] + 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"closure_left": 1.2}, "closure_left is 1.2"), ({"pose": Pose(yaw_deg=40)}, "yaw_deg is 40")],
+)
+def test_refuses_what_cannot_be_drawn(arguments: dict, words: str) -> None:
+    with pytest.raises(SyntheticFaceError, match=words):
+        render_face(person(0), **arguments)
 
 
 def test_stock_detector_finds_most_and_boxes_agree() -> None:

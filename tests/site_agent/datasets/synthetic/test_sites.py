@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from site_agent.datasets import check_datasets, dataset_digest, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.synthetic import SITE_STYLES, write_face_dataset
 from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
+from site_agent.errors import SyntheticFaceError
 
 
 def truth_of(xml: Path) -> list[dict[str, str]]:
@@ -48,3 +51,25 @@ def test_same_seed_same_files_other_seed_others(tmp_path: Path) -> None:
     assert truth_of(first) == truth_of(again)
     digests = [dataset_digest(read_imglab_xml(xml)) for xml in (first, again, other)]
     assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("style", SITE_STYLES)
+def test_sites_differ(tmp_path: Path, style: str) -> None:
+    xml = write_face_dataset(tmp_path, 12, 12, style=style, name=style, image_size=(96, 96))
+    rows = truth_of(xml)
+    ages = [row["age_group"] for row in rows]
+    with Image.open(xml.parent / rows[0]["file"]) as picture:
+        grey = (np.ptp(np.asarray(picture), axis=2) == 0).all()
+    assert grey == (style == "air-puff")
+    assert (ages.count("infant") >= 8) == (style == "infant-lab")
+    assert (ages.count("elder") >= 5) == (style == "ward")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"images": 0}, "0 images"), ({"style": "moon"}, "no site style 'moon'; there are: mixed")],
+)
+def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
+    with pytest.raises(SyntheticFaceError, match=words):
+        write_face_dataset(tmp_path, **({"images": 1} | arguments))
+    assert not list(tmp_path.iterdir())

@@ -9,9 +9,22 @@ from pathlib import Path
 
 import av
 import numpy as np
+import pytest
 
 from site_agent.datasets.synthetic import write_blink_video
+from site_agent.datasets.synthetic.canvas import Camera, expose
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import person
+from site_agent.datasets.synthetic.portraits import (
+    Portrait,
+    background,
+    draw_portrait,
+    eye_aspect_ratios,
+)
+from site_agent.datasets.synthetic.rendering import paint_head
+from site_agent.datasets.synthetic.videos import Film, VideoScene
+from site_agent.errors import SyntheticFaceError
 
 
 def rows_of(truth: Path) -> list[dict[str, str]]:
@@ -59,6 +72,46 @@ def test_variable_frame_rate_and_lost_frames_are_real(tmp_path: Path) -> None:
     assert np.diff(times).std() > 0.005
 
 
+def test_same_seed_same_video(tmp_path: Path) -> None:
+    made = [
+        write_blink_video(tmp_path / name / "v.mp4", 0.5, 20, 3, size=(128, 96)) for name in "ab"
+    ]
+    assert made[0].read_bytes() == made[1].read_bytes()
+    first, second = (decoded(truth.with_name("v.mp4"))[1] for truth in made)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_film_shows_each_moment_as_a_portrait_does() -> None:
+    """What is kept between frames must not be seen: neither old lids nor traces of the head."""
+    scene = VideoScene(camera=Camera(blur_px=0.6, noise=0.0))
+    someone, size = person(3), (160, 120)
+    room = background(np.random.default_rng(1), size, "room")
+    film = Film(room, scene.camera, np.random.default_rng(2))
+    kept = paint_head(someone, Expression(), 24.0)
+    for closure, yaw_deg, x, gaze in (
+        (0.0, 0.0, 80.0, (0.0, 0.0)),
+        (1.0, 0.0, 80.0, (0.0, 0.0)),
+        (0.5, 8.0, 60.0, (0.5, 0.0)),
+        (0.0, 0.1, 90.0, (0.0, 0.0)),
+        (0.0, 0.0, -200.0, (0.0, 0.0)),
+    ):
+        moment = Portrait(
+            someone,
+            (x, 55.0),
+            24.0,
+            Pose(yaw_deg),
+            closure_left=closure,
+            closure_right=closure,
+            gaze=gaze,
+        )
+        taken, ears = film.take(moment, kept, scene.light)
+        alone = room.copy()
+        landmarks = draw_portrait(alone, moment, scene.light, with_body=False)
+        expected = expose(alone, scene.camera, np.random.default_rng(0))
+        assert np.abs(taken.astype(int) - expected).max() <= 1, (closure, yaw_deg, x)
+        assert ears == eye_aspect_ratios(landmarks)
+
+
 def test_blinks_are_those_of_people() -> None:
     rng = np.random.default_rng(0)
     blinks = random_blinks(600, rng)
@@ -79,3 +132,18 @@ def test_blinks_are_those_of_people() -> None:
     assert closure.max() <= 1.0
     assert np.abs(np.diff(closure)).max() < 0.03  # no jumps
     assert closure_curve(blinks, np.array([blinks[0].peak_s]))[0] == blinks[0].amplitude
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"seconds": 0}, "0 s"),
+        ({"frame_rate_hz": 5000}, "frame rate 5000"),
+        ({"lost_frames": 0.9}, "lost_frames is 0.9"),
+        ({"size": (321, 240)}, "321 x 240; expected even numbers"),
+    ],
+)
+def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
+    with pytest.raises(SyntheticFaceError, match=words):
+        write_blink_video(tmp_path / "v.mp4", **arguments)
+    assert not list(tmp_path.iterdir())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import fcntl
 import os
 import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +18,16 @@ import pytest
 
 from site_agent.errors import BusyError, StudyFolderError
 from site_agent.eyeblink.batch.batch import run_batch
-from site_agent.eyeblink.batch.record import SessionOutcome
+from site_agent.eyeblink.batch.record import SessionOutcome, read_record
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.study.study import write_study
-from tests.site_agent.eyeblink.drawn_studies import write_study_files
+from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -29,6 +37,15 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def states_of(study: Path) -> dict[str, str]:
     return {row["session"]: row["state"] for row in rows_of(study / "batch.csv")}
+
+
+def content_of(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file of a folder, and when it was written."""
+    return {
+        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +89,18 @@ def test_the_tables_of_a_study(table: Path, finished: Path) -> None:
     assert not list(finished.rglob("*.partial"))
 
 
+def test_a_session_is_what_a_single_analysis_makes(
+    table: Path, finished: Path, tmp_path: Path
+) -> None:
+    run_blink_analysis(
+        TraceFile(table.with_name("p0s2.csv")),
+        out_dir=tmp_path / "single",
+        trials=table.with_name("p0s2_trials.csv"),
+    )
+    for name in ("frames.csv", "blinks.csv", "trials.csv"):
+        assert (tmp_path / "single" / name).read_bytes() == (finished / "p0s2" / name).read_bytes()
+
+
 def test_the_own_criterion_counts_what_the_batch_counted(finished: Path) -> None:
     study = read_study([finished])
     assert len(study) == 4
@@ -79,6 +108,32 @@ def test_the_own_criterion_counts_what_the_batch_counted(finished: Path) -> None
     rows = rows_of(finished / "sessions.csv")
     assert compared.rows[0].n_cr == sum(int(row["n_cr"]) for row in rows)
     assert compared.rows[0].n_valid == sum(int(row["n_cs_valid"]) for row in rows)
+
+
+def test_single_folders_make_a_study_too(table: Path, tmp_path: Path) -> None:
+    for name in ("p0s1", "p0s2"):
+        run_blink_analysis(
+            TraceFile(table.with_name(f"{name}.csv")),
+            out_dir=tmp_path / name,
+            trials=table.with_name(f"{name}_trials.csv"),
+            settings=BlinkAnalysisSettings(conditioning=ConditioningSettings(cr_threshold=0.2)),
+        )
+    study = read_study([tmp_path / "p0s1", tmp_path / "p0s2"])
+    assert [item.number for item in study.sessions] == [1, 2]
+    assert study.settings.cr_threshold == 0.2
+    with pytest.raises(StudyFolderError, match="no session to compare"):
+        read_study([tmp_path])
+
+
+def test_finished_sessions_are_left_as_they_are(table: Path, study: Path) -> None:
+    before = content_of(study / "p1s1")
+    (study / ".batch" / "replaced").mkdir(parents=True, exist_ok=True)
+    # As if a batch had been killed between the two steps of a move.
+    (study / "p0s1").rename(study / ".batch" / "replaced" / "p0s1")
+    result = run_batch(read_session_table(table).sessions, study)
+    assert result.count("skipped") == 4
+    assert content_of(study / "p1s1") == before
+    assert {row["blinks"] for row in rows_of(study / "batch.csv")} != {""}
 
 
 def test_only_changed_sessions_are_analysed_again(table: Path, study: Path, tmp_path: Path) -> None:
@@ -94,6 +149,35 @@ def test_only_changed_sessions_are_analysed_again(table: Path, study: Path, tmp_
     sessions[2] = replace(sessions[2], overrides={"cr_threshold": "0.3"})
     (study / "p1s2" / RECORD_NAME).write_text("{")
     assert states() == ["skipped", "done", "done", "done"]
+    (study / "p0s1" / "blinks.csv").unlink()
+    assert states() == ["done", *["skipped"] * 3]
+    assert run_batch(sessions[:1], study, redo=True).count("done") == 1
+
+
+def test_a_new_label_needs_no_new_analysis(table: Path, study: Path) -> None:
+    sessions = list(read_session_table(table).sessions)
+    frames = content_of(study / "p0s1")["frames.csv"]
+    sessions[0] = replace(sessions[0], participant="other", group="old")
+    assert run_batch(sessions, study).count("skipped") == 4
+    record = read_record(study / "p0s1")
+    assert (record.participant, record.group) == ("other", "old")
+    assert content_of(study / "p0s1")["frames.csv"] == frames
+
+
+def test_foreign_files_and_folders_are_kept(table: Path, study: Path) -> None:
+    review = study / "p0s1" / "review"
+    review.mkdir()
+    (review / "corrections.jsonl").write_text("{}\n")
+    sessions = read_session_table(table).sessions[:1]
+    assert run_batch(sessions, study, redo=True).count("done") == 1
+    assert (review / "corrections.jsonl").read_text() == "{}\n"
+    foreign = study / "mine"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    (outcome,) = run_batch([replace(sessions[0], name="mine")], study).outcomes
+    assert outcome.state == "failed"
+    assert "was not made by a batch" in outcome.reason
+    assert (foreign / "thesis.txt").read_text() == "years of work"
 
 
 def test_a_bad_session_fails_alone(table: Path, tmp_path: Path) -> None:
@@ -129,3 +213,33 @@ def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
             run_batch(sessions, tmp_path / "study")
     with pytest.raises(StudyFolderError, match="two sessions have the name 'p0s1'"):
         run_batch([*sessions, sessions[0]], tmp_path / "other")
+
+
+def workers_of(parent: int) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == parent and b"runs.worker" in (folder / "cmdline").read_bytes():
+                yield int(folder.name)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_worker_that_is_killed_fails_its_session_only(table: Path, tmp_path: Path) -> None:
+    write_long_trace(tmp_path / "long.csv", 40_000)
+    sessions = [
+        BatchSession("long", tmp_path / "long.csv", False, frame_rate_hz=100.0),
+        *read_session_table(table).sessions[:2],
+    ]
+    begun: list[float] = []
+
+    def kill(_share: float, text: str) -> None:
+        # The long session is given out first, and has its worker until it ends.
+        if "long: " in text and not begun:
+            begun.append(time.monotonic())
+            os.kill(next(workers_of(os.getpid())), signal.SIGKILL)
+
+    result = run_batch(sessions, tmp_path / "study", workers=1, progress=kill)
+    assert [outcome.state for outcome in result.outcomes] == ["failed", "done", "done"]
+    assert "its process was killed" in result.outcomes[0].reason
+    assert run_batch(sessions, tmp_path / "study").count("done") == 1
+    assert list(workers_of(os.getpid())) == []

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import TableFileError
-from site_agent.eyeblink.batch.sessions import read_session_table, with_overrides
+from site_agent.eyeblink.batch.sessions import (
+    find_sessions,
+    name_problem,
+    plain_settings,
+    read_session_table,
+    session_number,
+    settings_from_plain,
+    with_overrides,
+)
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 
 
@@ -69,3 +78,55 @@ def test_every_wrong_line_of_a_table_is_named(tmp_path: Path) -> None:
         ("on line 2 too", "both given", "neither", "-3", "../f", "fec, ur-share", "second")
     ):
         assert words in told[number]
+
+
+def test_a_folder_is_looked_through(tmp_path: Path) -> None:
+    files = {
+        "sub-01_ses-2_task-x.mp4": "",
+        "sub-01_ses-2_task-x_trials.csv": "trial,cs_onset_s\n1,3\n",
+        "sub-01_ses-2_task-x_truth.csv": "timestamp_s,ear\n0,0.3\n",
+        "deep/ear.csv": "timestamp_s,ear\n0,0.3\n",
+        "deep/notes.txt": "the baby slept\n",
+        "images/timestamps.csv": "file,timestamp_s\n1.png,0\n",
+        "images/1.png": "",
+        ".hidden/a.mp4": "",
+        "study/old/frames.csv": "timestamp_s,ear\n0,0.3\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    traces = find_sessions(tmp_path, videos=False, leave_out=tmp_path / "study")
+    assert [item.name for item in traces.sessions] == ["ear"]
+    assert any("notes.txt" in remark for remark in traces.remarks)
+    video, images = find_sessions(tmp_path, videos=True).sessions
+    assert images.name == "images"
+    assert (video.name, video.participant, video.number) == ("sub-01_ses-2_task-x", "01", 2)
+    assert video.trials == tmp_path / "sub-01_ses-2_task-x_trials.csv"
+
+
+def test_names_of_folders_and_numbers_of_labels() -> None:
+    assert name_problem("p1 day 2_ä") == ""
+    for name in ("", ".x", "a/b", "a\\b", "a:b", "x" * 200, "ends."):
+        assert name_problem(name)
+    assert [session_number(text) for text in ("2", "ses-03", "day 4", "2.5")] == [2, 3, 4, 2.5]
+    assert math.isnan(session_number("first"))
+
+
+def test_settings_come_back_from_their_plain_form() -> None:
+    own = ConditioningSettings(
+        baseline_ms=(-300.0, -10.0),
+        reject_rules=(Rejection.MISSING_SAMPLES,),
+        cr_rule=CrRule.UR_SHARE,
+        cr_needs_onset=True,
+    )
+    assert settings_from_plain(ConditioningSettings(), plain_settings(own)) == own
+    words = {"region": "1 2 30 40", "face_track": "yes", "us_latency_ms": "3", "starts": "5"}
+    found = with_overrides(BlinkAnalysisSettings(), words)
+    assert (found.faces.region, found.faces.face_track, found.faces.starts) == (
+        (1, 2, 30, 40),
+        True,
+        5,
+    )
+    assert found.trial_timing.us_latency_ms == 3.0
+    with pytest.raises(ValueError, match="starts is 'many', expected a whole number"):
+        with_overrides(BlinkAnalysisSettings(), {"starts": "many"})

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from site_agent.eyeblink.blinks.finding import doubts_of, find_blinks, judge_blinks
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.blinks.finding import BlinkSettings, doubts_of, find_blinks, judge_blinks
+from site_agent.eyeblink.blinks.statistics import blink_statistics
+from site_agent.eyeblink.openness.signal import calibrate, fraction_eyelid_closure
 from tests.site_agent.eyeblink.drawn_lids import DrawnLids, LidDrawing, draw_lids
+from tests.site_agent.eyeblink.drawn_traces import Float64, trace_of
 from tests.site_agent.eyeblink.matching import match_blinks
 
 
@@ -35,6 +42,118 @@ def test_looks_down_and_turns_of_the_head_are_no_events(rate_hz: float, blinks: 
     assert match_blinks(spans, drawn.blinks).f1 == 1.0 if blinks else spans == []
 
 
+def test_closures_at_both_ends_of_a_recording_are_cut() -> None:
+    drawing = LidDrawing(closures=0, begins_closed=True, ends_closed=True)
+    drawn = draw_lids(1, drawing)
+    closures = [each for each in find_blinks(drawn.trace) if each.kind == "closure"]
+    assert [each.cut for each in closures] == ["begin", "end"]
+    assert closures[0].onset_s == 0.0
+    assert closures[1].offset_s == pytest.approx(drawn.trace.timestamps_s[-1], abs=0.05)
+    assert closures[1].onset_s == pytest.approx(drawn.closures[-1][0], abs=0.15)
+
+
+def shaped(times_s: Float64, points: list[tuple[float, float]]) -> Float64:
+    """Draw EAR for closures that change straight between (time, FEC), and five blinks before."""
+    rng = np.random.default_rng(0)
+    fec = np.interp(times_s, [time_s for time_s, _ in points], [value for _, value in points])
+    for blink_s in range(2, 12, 2):
+        fec += np.interp(times_s, [blink_s, blink_s + 0.1, blink_s + 0.3], [0, 1, 0], 0, 0)
+    return 0.3 - 0.23 * fec + rng.normal(0.0, 0.004, len(times_s))
+
+
+def test_lids_that_part_a_little_within_a_closure_leave_it_one_event() -> None:
+    times_s = np.arange(900) / 30.0
+    points = [(15.0, 0), (15.4, 1), (17.0, 1), (17.2, 0.55), (17.4, 1), (19.0, 1), (19.4, 0)]
+    found = find_blinks(trace_of(times_s, shaped(times_s, points)))
+    assert [each.kind for each in found] == ["blink"] * 5 + ["closure"]
+    closure = found[-1]
+    assert closure.shut_from_s == pytest.approx(15.33, abs=0.1)
+    assert closure.shut_until_s == pytest.approx(19.07, abs=0.1)
+    assert closure.half_closed_ms == pytest.approx(3900, abs=150)
+
+
+def test_a_face_lost_for_a_moment_leaves_a_closure_one_event() -> None:
+    times_s = np.arange(900) / 30.0
+    ear = shaped(times_s, [(15.0, 0), (15.4, 1), (19.0, 1), (19.4, 0)])
+    ear[510:520] = np.nan
+    found = find_blinks(trace_of(times_s, ear))
+    assert [each.kind for each in found] == ["blink"] * 5 + ["closure"]
+
+
+def test_eyes_that_narrow_by_two_thirds_are_left_out_and_named() -> None:
+    times_s = np.arange(900) / 30.0
+    ear = shaped(times_s, [(15.0, 0), (15.5, 0.68), (19.0, 0.68), (19.5, 0)])
+    trace = trace_of(times_s, ear)
+    result = judge_blinks(trace)
+    assert [each.kind for each in result.blinks] == ["blink"] * 5
+    assert [each.kind for each in result.left_out] == ["closure"]
+    assert result.left_out[0].confidence < BlinkSettings().least_confidence
+    assert any("narrowed" in doubt for doubt in doubts_of(trace, True, result.left_out))
+    bold = judge_blinks(trace, BlinkSettings(least_confidence=0.05))
+    assert [each.kind for each in bold.blinks] == ["blink"] * 5 + ["closure"]
+
+
+def test_a_blink_during_a_look_down_is_a_blink() -> None:
+    times_s = np.arange(900) / 30.0
+    look = [(15.0, 0), (15.3, 0.4), (16.9, 0.4), (17.0, 1), (17.2, 0.4), (19.0, 0.4), (19.4, 0)]
+    found = find_blinks(trace_of(times_s, shaped(times_s, look)))
+    assert [each.kind for each in found] == ["blink"] * 6
+    assert found[-1].peak_s == pytest.approx(17.0, abs=0.1)
+
+
+def test_neither_the_scale_of_ear_nor_the_frame_rate_changes_closures() -> None:
+    drawn = draw_lids(2, LidDrawing(120.0, closures=5, blinks=8))
+    trace = drawn.trace
+    scaled = replace(
+        trace, ear=trace.ear * 1.3, ear_left=trace.ear * 1.3, ear_right=trace.ear * 1.3
+    )
+    slower = trace_of(trace.timestamps_s[::4], trace.ear[::4])
+    events = found_of(drawn)
+    assert [kind for kind, _, _ in events].count("closure") == 5
+    for other in (scaled, slower):
+        again = [(each.kind, each.onset_s, each.offset_s) for each in find_blinks(other)]
+        assert [kind for kind, _, _ in again] == [kind for kind, _, _ in events]
+        for (_, onset_s, offset_s), (_, onset2_s, offset2_s) in zip(events, again, strict=True):
+            assert (onset2_s, offset2_s) == pytest.approx((onset_s, offset_s), abs=0.15)
+
+
+def test_the_eyes_of_a_slow_closure_are_known() -> None:
+    drawn = draw_lids(4, LidDrawing(closures=3, blinks=8))
+    right = drawn.trace.ear + np.random.default_rng(0).normal(0.01, 0.004, len(drawn.trace.ear))
+    trace = replace(drawn.trace, ear_right=right)
+    assert {each.eyes for each in find_blinks(trace)} == {"both"}
+
+
+def test_perclos_is_the_share_of_the_time_with_shut_lids() -> None:
+    times_s = np.arange(1800) / 30.0
+    ear = shaped(times_s, [(20.0, 0), (20.1, 1), (38.0, 1), (38.1, 0)])
+    ear[1500:] = np.nan
+    trace = trace_of(times_s, ear)
+    fec = fraction_eyelid_closure(trace.ear, calibrate(trace.ear))
+    statistics = blink_statistics(trace, find_blinks(trace), fec)
+    # 18 of 50 s, and a tenth of a second in each of five blinks.
+    assert statistics.perclos_pct == pytest.approx(100 * 18.3 / 50, abs=1.0)
+    assert statistics.closures_s == pytest.approx(18.1, abs=0.3)
+    assert statistics.rate[0].perclos_pct == pytest.approx(statistics.perclos_pct)
+
+
+def test_stretches_without_eyes_are_named() -> None:
+    times_s = np.arange(900) / 30.0
+    ear = shaped(times_s, [(0.0, 0.0)])
+    ear[400:520] = np.nan
+    doubts = doubts_of(trace_of(times_s, ear), True)
+    assert doubts == [
+        "not judged: 4 s in 1 stretch without the eyes, the longest 4.0 s from 13.3 s on; blinks "
+        "and closures there are not counted"
+    ]
+
+
+@pytest.mark.parametrize("value", [0.0, 40.0, float("nan")])
+def test_a_confidence_that_is_no_probability_is_refused(value: float) -> None:
+    with pytest.raises(BlinkAnalysisError, match="expected a number above 0"):
+        BlinkSettings(least_confidence=value)
+
+
 @pytest.mark.parametrize("rate_hz", [30.0, 60.0])
 @pytest.mark.parametrize("blinks", [10, 20])
 def test_who_squints_all_the_time_does_not_blink_all_the_time(rate_hz: float, blinks: int) -> None:
@@ -49,3 +168,10 @@ def test_who_squints_all_the_time_does_not_blink_all_the_time(rate_hz: float, bl
         assert any("came half way down" in doubt for doubt in doubts)
     assert right == true
     assert found - right <= 0.1 * true
+
+
+def test_incomplete_blinks_are_no_squints() -> None:
+    drawn = draw_lids(3, LidDrawing(blinks=30, closures=0, blink_fec=(0.5, 1.0)))
+    result = judge_blinks(drawn.trace)
+    match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
+    assert (len(match.pairs), result.half_closings) == (30, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.records import EyeTrace, mean_of_valid_eyes
-from tests.site_agent.eyeblink.drawn_traces import trace_of
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 
 
 def two_eyes(lag_s: float, right_share: float = 1.0, rate_hz: float = 100.0) -> EyeTrace:
@@ -42,3 +42,10 @@ def test_a_wink(share: float, eyes: str) -> None:
     blinks = find_blinks(two_eyes(0.0, share))
     assert {blink.eyes for blink in blinks} == {eyes}
     assert np.isnan(blinks[0].lag_ms) == (eyes != "both")
+
+
+def test_eyes_that_are_not_known_apart() -> None:
+    trace, _ = draw_trace(0, Drawing(seconds=30.0))
+    assert {blink.eyes for blink in find_blinks(trace)} == {"unknown"}
+    unseen = replace(trace, ear_right=np.full_like(trace.ear, np.nan))
+    assert {blink.eyes for blink in find_blinks(unseen)} == {"unknown"}

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
-from site_agent.eyeblink.blinks.finding import find_blinks
+from site_agent.eyeblink.blinks.finding import blink_of_frame, find_blinks
 from site_agent.eyeblink.openness.traces import read_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 from tests.site_agent.eyeblink.matching import match_blinks
@@ -47,6 +49,12 @@ def test_next_to_nothing_is_found_in_ten_minutes_of_noise() -> None:
     found = find_blinks(trace_of(times_s, 0.3 + rng.normal(0, 0.01, len(times_s))))
     assert len(found) <= 1
     assert all(blink.confidence < 0.6 for blink in found)
+
+
+@pytest.mark.parametrize("ear", [[], [0.3], [0.3, 0.1], [np.nan] * 50, [0.3] * 50, [0.0] * 50])
+def test_traces_with_nothing_in_them(ear: list[float]) -> None:
+    times_s = np.arange(len(ear)) / 30.0
+    assert find_blinks(trace_of(times_s, np.array(ear, dtype=np.float64))) == []
 
 
 def test_what_is_measured_of_a_blink() -> None:
@@ -98,6 +106,79 @@ def test_a_long_closure_is_one_event_and_no_blink() -> None:
     ear[600:606] = [0.2, 0.08, 0.06, 0.1, 0.18, 0.25]
     kinds = [(blink.kind, round(blink.peak_s)) for blink in find_blinks(trace_of(times_s, ear))]
     assert [kind for kind, _ in kinds] == ["closure", "blink"]
+
+
+def test_two_blinks_in_quick_succession_are_two() -> None:
+    rng = np.random.default_rng(0)
+    times_s = np.arange(1800) / 60.0
+    ear = 0.3 + rng.normal(0, 0.004, len(times_s))
+    shape = np.interp(times_s, [10.0, 10.08, 10.25], [0.0, 0.24, 0.0], left=0, right=0)
+    again = np.interp(times_s, [10.35, 10.43, 10.6], [0.0, 0.24, 0.0], left=0, right=0)
+    blinks = find_blinks(trace_of(times_s, ear - shape - again))
+    assert len(blinks) == 2
+    assert blinks[0].offset_s <= blinks[1].onset_s
+
+
+def test_frames_know_their_blink() -> None:
+    trace, _ = draw_trace(0, Drawing())
+    blinks = find_blinks(trace)
+    numbers = blink_of_frame(trace, blinks)
+    assert set(numbers) == {0, *(blink.number for blink in blinks)}
+    for blink in blinks:
+        assert numbers[blink.peak_frame] == blink.number
+
+
+@settings(max_examples=15, deadline=None)
+@given(scale=st.floats(0.8, 1.2), shift=st.floats(-0.02, 0.05), seed=st.integers(0, 50))
+def test_another_scale_of_ear_changes_nothing(scale: float, shift: float, seed: int) -> None:
+    trace, _ = draw_trace(seed, Drawing(seconds=40.0))
+    before = [blink.peak_frame for blink in find_blinks(trace)]
+    after = find_blinks(trace_of(trace.timestamps_s, trace.ear * scale + shift))
+    assert [blink.peak_frame for blink in after] == before
+
+
+@settings(max_examples=15, deadline=None)
+@given(start_s=st.floats(-100.0, 1e6), seed=st.integers(0, 50))
+@example(start_s=254.0, seed=10)
+def test_the_clock_does_not_matter(start_s: float, seed: int) -> None:
+    trace, _ = draw_trace(seed, Drawing(seconds=40.0))
+    before = [blink.peak_frame for blink in find_blinks(trace)]
+    after = find_blinks(trace_of(trace.timestamps_s + start_s, trace.ear))
+    assert [blink.peak_frame for blink in after] == before
+
+
+@settings(max_examples=15, deadline=None)
+@given(gap_s=st.floats(0.5, 1e5), seed=st.integers(0, 50))
+def test_a_pause_between_blinks_changes_nothing(gap_s: float, seed: int) -> None:
+    trace, intervals = draw_trace(seed, Drawing(seconds=40.0, glances=0, drift_ear=0.0))
+    quiet_s = [
+        (before + after) / 2
+        for (_, before), (after, _) in pairwise(intervals)
+        if after - before > 2.5
+    ]
+    if not quiet_s:
+        return
+    times_s = trace.timestamps_s + gap_s * (trace.timestamps_s > quiet_s[0])
+    paused = trace_of(times_s, trace.ear)
+    assert len(find_blinks(paused)) == len(find_blinks(trace))
+
+
+@pytest.mark.parametrize("trend_ear", [-0.02, 0.02])
+@pytest.mark.parametrize("held_s", [0.0, 0.6])
+def test_lids_that_stay_down_make_one_blink_of_the_right_length(
+    held_s: float, trend_ear: float
+) -> None:
+    rng = np.random.default_rng(0)
+    times_s = np.arange(1800) / 30.0
+    ear = 0.3 + rng.normal(0, 0.002, len(times_s))
+    intervals = [(start, start + 0.3 + held_s) for start in (10.0, 22.0, 35.0, 50.0)]
+    for onset_s, offset_s in intervals:
+        edges = [onset_s, onset_s + 0.1, offset_s - 0.2, offset_s]
+        levels = [0.0, 0.26 + min(trend_ear, 0), 0.26 - max(trend_ear, 0), 0.0]
+        ear -= np.interp(times_s, edges, levels)
+    found = [(blink.onset_s, blink.offset_s) for blink in find_blinks(trace_of(times_s, ear))]
+    assert len(found) == len(intervals)
+    assert len(match_blinks(found, intervals, smallest_overlap=0.6).pairs) == len(intervals)
 
 
 @pytest.mark.parametrize("frame_rate_hz", [30.0, 120.0])

@@ -26,8 +26,9 @@ from site_agent.eyeblink.conditioning.analysis import (
     judge_trials,
     measure_trials,
 )
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, TrialResult, trial_rows
+from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 from site_agent.eyeblink.outputs.report_figures import align_trials
 
 Pair = tuple[TrialResult, TrialTruth]
@@ -113,6 +114,44 @@ def test_onsets_lie_within_one_frame_at_30_frames_a_second(form: str) -> None:
     assert abs(errors_ms.mean()) < 1000 / 60
 
 
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+def test_unconditioned_responses(rate_hz: float) -> None:
+    with_us = [
+        found.measures
+        for found, _ in clean_pairs(rate_hz, ConditioningDesign())
+        if found.measures.trial_type is not TrialType.CS_ONLY
+    ]
+    heights = np.array([measures.ur_amplitude for measures in with_us])
+    times_ms = np.array([measures.ur_peak_ms for measures in with_us])
+    assert abs(np.median(heights) - 0.95) < 0.06
+    assert abs(np.median(times_ms) - 95) < max(12, 600 / rate_hz)
+
+
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+def test_peaks_of_conditioned_responses(rate_hz: float) -> None:
+    errors_ms = [
+        found.measures.cr_peak_ms - truth.peak_ms
+        for found, truth in clean_pairs(rate_hz, ConditioningDesign(share_cs_only=0.5))
+        if truth.cr and found.cr and found.measures.trial_type is TrialType.CS_ONLY
+    ]
+    assert len(errors_ms) > 15
+    assert abs(np.median(errors_ms)) < max(15, 500 / rate_hz)
+
+
+def test_a_startle_is_flagged_and_is_no_cr_onset() -> None:
+    design = ConditioningDesign(startle_share=0.5, blinks_per_min=0.0)
+    pairs = [pair for pair in clean_pairs(200, design) if pair[0].has_cs]
+    assert np.mean([found.measures.startle == truth.startle for found, truth in pairs]) >= 0.97
+    errors_ms = np.array(
+        [
+            found.measures.cr_onset_ms - truth.onset_ms
+            for found, truth in pairs
+            if truth.startle and truth.cr
+        ]
+    )
+    assert np.mean(np.abs(errors_ms) < 25) > 0.85
+
+
 def test_the_summary_counts_what_was_drawn() -> None:
     session, result = analysed(3, 200, ConditioningDesign(blinks_per_min=0.0))
     summary = result.summary
@@ -134,6 +173,95 @@ def test_the_summary_counts_what_was_drawn() -> None:
 
 
 # --- what makes a trial missing ---------------------------------------------------------------
+
+
+def flat_session(rate_hz: float = 100.0, n_trials: int = 8) -> tuple[np.ndarray, np.ndarray, list]:
+    times_s = np.arange(0, 10.0 * n_trials + 5, 1 / rate_hz)
+    fec = 0.01 * np.random.default_rng(0).standard_normal(len(times_s))
+    trials = [
+        Trial(str(number), TrialType.PAIRED, 5.0 + 10 * number, 5.45 + 10 * number)
+        for number in range(n_trials)
+    ]
+    return times_s, fec, trials
+
+
+def reasons(times_s: np.ndarray, fec: np.ndarray, trials: list, **changes: object) -> list:
+    result = analyse_conditioning(times_s, fec, trials, replace(ConditioningSettings(), **changes))
+    return [trial.rejections for trial in result.trials]
+
+
+def between(times_s: np.ndarray, from_s: float, to_s: float) -> np.ndarray:
+    return (times_s >= from_s) & (times_s < to_s)
+
+
+def test_missing_samples() -> None:
+    times_s, fec, trials = flat_session()
+    hidden = between(times_s, 14.7, 15.0)  # 300 of 1100 ms
+    few = between(times_s, 24.8, 25.0)  # 200 of 1100 ms
+    kept = ~(hidden | few)
+    found = reasons(times_s[kept], fec[kept], trials)
+    assert found[1] == (Rejection.MISSING_SAMPLES,)
+    fec[~kept] = np.nan
+    assert reasons(times_s, fec, trials) == found
+    assert found[0] == found[2] == ()
+
+
+def test_a_gap_over_the_cr_window() -> None:
+    times_s, fec, trials = flat_session()
+    fec[between(times_s, 15.40, 15.46)] = np.nan
+    found = reasons(times_s, fec, trials)
+    assert found[1] == (Rejection.NO_CR_WINDOW,)
+    result = analyse_conditioning(times_s, fec, trials)
+    assert result.trials[1].cr is None
+    assert result.summary.n_cs_valid == 7
+
+
+def test_an_unstable_baseline_and_a_closed_eye() -> None:
+    times_s, fec, trials = flat_session()
+    fec[between(times_s, 14.55, 14.75)] += 0.8
+    fec[between(times_s, 24.93, 25.1)] += 0.2
+    fec[between(times_s, 34.0, 36.0)] += 0.7
+    found = reasons(times_s, fec, trials)
+    assert found[1] == (Rejection.UNSTABLE_BASELINE,)
+    assert Rejection.CLOSED_BEFORE_CS in found[2]
+    assert found[3] == (Rejection.CLOSED_BEFORE_CS,)
+    assert reasons(times_s, fec, trials, reject_rules=()) == [()] * 8
+    assert reasons(times_s, 0 * fec + 0.2, trials) == [()] * 8
+
+
+def test_trials_outside_the_recording_are_missing_with_a_remark() -> None:
+    times_s, fec, trials = flat_session()
+    trials += [
+        Trial("late", TrialType.PAIRED, 200.0, 200.45),
+        Trial("cut", TrialType.CS_ONLY, float(times_s[-1]) - 0.1),
+        Trial("early", TrialType.CS_ONLY, -3.0),
+    ]
+    result = analyse_conditioning(times_s, fec, trials)
+    by_name = {found.measures.trial: found for found in result.trials}
+    assert by_name["late"].rejections == by_name["cut"].rejections == (Rejection.AFTER_RECORDING,)
+    assert by_name["early"].rejections == (Rejection.BEFORE_RECORDING,)
+    assert by_name["late"].cr is None
+    assert result.summary.n_valid == 8
+    text = " ".join(result.remarks)
+    assert "2 of 11 trials lie after the end of the recording (84.990 s)" in text
+    assert "late" in text
+
+
+def test_only_cs_trials_take_the_usual_interval_and_say_so() -> None:
+    session = draw_conditioning_session(
+        0, 100, ConditioningDesign(share_cs_only=1.0, share_us_only=0)
+    )
+    result = analyse_conditioning(
+        session.timestamps_s,
+        session.fec,
+        session.trials,
+        ConditioningSettings(cr_rule=CrRule.UR_SHARE),
+    )
+    assert result.summary.cs_us_ms == 450.0
+    assert any("450 ms are assumed" in remark for remark in result.remarks)
+    assert any("no UR was measured" in remark for remark in result.remarks)
+    assert result.summary.n_cs_valid == 0
+    assert result.summary.n_valid > 40
 
 
 # --- the edges of windows at low frame rates --------------------------------------------------
@@ -163,6 +291,51 @@ def test_a_ramp_has_its_mean_in_the_cr_window_at_every_rate(rate_hz: float, phas
 # --- laws -------------------------------------------------------------------------------------
 
 LAW_SESSION = draw_conditioning_session(11, 60, ConditioningDesign(n_trials=8))
+LAW_RESULT = analyse_conditioning(LAW_SESSION.timestamps_s, LAW_SESSION.fec, LAW_SESSION.trials)
+
+
+def same_measures(one: TrialMeasures, other: TrialMeasures, names: tuple[str, ...]) -> None:
+    for name in names:
+        np.testing.assert_allclose(
+            getattr(one, name), getattr(other, name), atol=2e-4, rtol=1e-4, err_msg=name
+        )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(-3000, 3000))
+def test_shifting_all_times_changes_nothing(shift_s: float) -> None:
+    trials = [
+        replace(t, cs_onset_s=t.cs_onset_s + shift_s, us_onset_s=t.us_onset_s + shift_s)
+        for t in LAW_SESSION.trials
+    ]
+    moved = analyse_conditioning(LAW_SESSION.timestamps_s + shift_s, LAW_SESSION.fec, trials)
+    assert [t.cr for t in moved.trials] == [t.cr for t in LAW_RESULT.trials]
+    for ours, theirs in zip(moved.trials, LAW_RESULT.trials, strict=True):
+        assert ours.rejections == theirs.rejections
+        names = ("cr_amplitude", "ur_amplitude", "ur_peak_ms", "baseline_sd", "missing_share")
+        same_measures(ours.measures, theirs.measures, names)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(-0.3, 0.3))
+def test_a_constant_level_changes_no_amplitude(level: float) -> None:
+    moved = analyse_conditioning(
+        LAW_SESSION.timestamps_s, LAW_SESSION.fec + level, LAW_SESSION.trials
+    )
+    for ours, theirs in zip(moved.trials, LAW_RESULT.trials, strict=True):
+        assert ours.rejections == theirs.rejections
+        assert ours.cr == theirs.cr
+        names = ("cr_amplitude", "cr_onset_ms", "cr_peak_ms", "ur_amplitude", "ur_peak_ms")
+        same_measures(ours.measures, theirs.measures, names)
+        assert ours.measures.baseline == pytest.approx(theirs.measures.baseline + level)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.permutations(range(8)))
+def test_the_order_of_the_list_does_not_matter(order: list[int]) -> None:
+    shuffled = [LAW_SESSION.trials[index] for index in order]
+    found = analyse_conditioning(LAW_SESSION.timestamps_s, LAW_SESSION.fec, shuffled)
+    assert trial_rows(found.trials) == trial_rows(LAW_RESULT.trials)
 
 
 @settings(max_examples=25, deadline=None)
@@ -206,6 +379,16 @@ def test_any_trace_gives_a_result(data: st.DataObject) -> None:
 # --- tables, pictures, errors -----------------------------------------------------------------
 
 
+def test_aligned_trials_show_the_response() -> None:
+    session, result = analysed(3, 200, ConditioningDesign(blinks_per_min=0.0))
+    aligned = align_trials(session.timestamps_s, session.fec, result.trials)
+    mean, error, count = aligned.mean_and_error(TrialType.PAIRED)
+    assert count == 45
+    assert abs(mean[aligned.time_ms < 0]).max() < 0.02
+    assert mean[np.argmin(abs(aligned.time_ms - 545))] == pytest.approx(0.95, abs=0.04)
+    assert np.isfinite(error).all()
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -218,3 +401,13 @@ def test_any_trace_gives_a_result(data: st.DataObject) -> None:
 def test_unusable_settings_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConditioningError, match=next(iter(changes))):
         ConditioningSettings(**changes)
+
+
+def test_unusable_input_is_refused() -> None:
+    trial = Trial("1", TrialType.CS_ONLY, 1.0)
+    with pytest.raises(ConditioningError, match="there are no trials"):
+        analyse_conditioning([0.0, 1.0], [0.0, 0.0], [])
+    with pytest.raises(ConditioningError, match="do not increase"):
+        analyse_conditioning([0.0, 0.5, 0.5], [0.0] * 3, [trial])
+    with pytest.raises(ConditioningError, match="one value for each frame"):
+        analyse_conditioning([0.0, 0.5], [0.0] * 3, [trial])

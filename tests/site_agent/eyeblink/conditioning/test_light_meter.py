@@ -9,8 +9,11 @@ import av
 import numpy as np
 import pytest
 
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
-from site_agent.eyeblink.conditioning.trials import TrialTiming, read_trials
+from site_agent.eyeblink.conditioning.trials import TrialTiming, TtlSettings, read_trials
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.frames import VideoReader
 
 RATE_HZ = 60
@@ -60,6 +63,14 @@ def test_the_lights_alone_tell_the_trials(video: Path) -> None:
     np.testing.assert_allclose([t.us_onset_s for t in found.trials[:2]], US_AT_S, atol=FRAME_S)
 
 
+def test_the_pairing_window_holds_for_lights_too(video: Path) -> None:
+    window = TtlSettings(pairing_window_ms=300.0)
+    short = TrialTiming(detect_led=CS_LIGHT, detect_us_led=US_LIGHT, ttl=window)
+    found = trials_by_lights(watched(video, short), None, short)
+    kinds = [str(trial.trial_type) for trial in found.trials]
+    assert kinds == ["cs_only", "us_only", "cs_only", "us_only", "cs_only"]
+
+
 def test_a_list_of_trials_takes_its_clock_from_the_light(video: Path, tmp_path: Path) -> None:
     # The stimulus program started 100 s before the camera.
     table = tmp_path / "trials.csv"
@@ -69,3 +80,21 @@ def test_a_list_of_trials_takes_its_clock_from_the_light(video: Path, tmp_path: 
     placed = trials_by_lights(watched(video, timing), read_trials(table, timing), timing)
     expected_s = np.array(CS_AT_S) + 0.020
     np.testing.assert_allclose([t.cs_onset_s for t in placed.trials], expected_s, atol=FRAME_S)
+
+
+def test_a_place_outside_the_picture_is_refused(video: Path) -> None:
+    with pytest.raises(BlinkAnalysisError, match="expected X,Y,WIDTH,HEIGHT"):
+        light_regions(TrialTiming(detect_led=(1, 2, 3)))
+    meter = LightMeter(VideoReader(video), {"CS": (120, 90, 20, 20)})
+    with pytest.raises(BlinkAnalysisError, match="not within the picture of 128 x 96"):
+        next(iter(meter.frames()))
+    meter.close()
+
+
+def test_a_trace_has_no_light(tmp_path: Path) -> None:
+    trace = tmp_path / "ear.txt"
+    trace.write_text("0.3\n" * 100)
+    settings = BlinkAnalysisSettings(trial_timing=TrialTiming(detect_led=CS_LIGHT))
+    with pytest.raises(BlinkAnalysisError, match="no picture"):
+        run_blink_analysis(TraceFile(trace, 30.0), out_dir=tmp_path / "out", settings=settings)
+    assert not (tmp_path / "out").exists()

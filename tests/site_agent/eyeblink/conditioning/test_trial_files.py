@@ -17,7 +17,9 @@ from site_agent.datasets.synthetic.conditioning import (
 )
 from site_agent.datasets.trials import Trial
 from site_agent.errors import TableFileError
+from site_agent.eyeblink.blinks.finding import BlinkSettings
 from site_agent.eyeblink.conditioning.trials import TrialTiming, TtlSettings
+from site_agent.eyeblink.openness.signal import CalibrationSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 
@@ -91,9 +93,49 @@ def test_a_list_and_a_log_give_the_same_trials(
     assert len(provenance["sources"][1]["sha256"]) == 64
 
 
+def test_latency(drawn: SyntheticConditioning, trace_file: Path, tmp_path: Path) -> None:
+    listed = write_list(tmp_path / "trials.csv", drawn.trials, late_s=0.030)
+    settings = BlinkAnalysisSettings(trial_timing=TrialTiming(latency_ms=-30.0))
+    summary = run_blink_analysis(
+        TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed, settings=settings
+    )
+    expected = [trial.cs_onset_s for trial in drawn.trials]
+    assert onsets_of(summary.files["trials"]) == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_a_puff_that_never_came_says_nothing_of_the_closed_eye(tmp_path: Path) -> None:
+    # Two puffs close the eye to 0.10; at five probes of the CS alone it stays open.
+    puffs_s, probes_s = (5.0, 10.0), (15.0, 20.0, 25.0, 30.0, 35.0)
+    ear = [0.10 if any(at < n / 50 < at + 0.2 for at in puffs_s) else 0.30 for n in range(2000)]
+    rows = "\n".join(f"{n / 50},{value}" for n, value in enumerate(ear))
+    (tmp_path / "ear.csv").write_text(f"timestamp_s,ear\n{rows}\n")
+    lines = [f"paired,{at - 0.45},{at}" for at in puffs_s]
+    lines += [f"cs_only,{at - 0.45},{at}" for at in probes_s]
+    (tmp_path / "trials.csv").write_text("\n".join(["trial_type,cs_onset_s,us_onset_s", *lines]))
+    by_puffs = BlinkSettings(calibration=CalibrationSettings(closed_from="air-puffs"))
+    summary = run_blink_analysis(
+        TraceFile(tmp_path / "ear.csv"),
+        out_dir=tmp_path / "out",
+        trials=tmp_path / "trials.csv",
+        settings=BlinkAnalysisSettings(blinks=by_puffs),
+    )
+    assert summary.closed_ear == pytest.approx(0.10, abs=0.02)
+    assert summary.calibrated
+
+
 def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Path) -> None:
     listed = tmp_path / "trials.csv"
     listed.write_text("trial,trial_type,cs_onset_s\n1,paired,\n")
     with pytest.raises(TableFileError, match="line 2"):
         run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_recording_too_short_for_trials(tmp_path: Path) -> None:
+    (tmp_path / "ear.csv").write_text("timestamp_s,ear\n0,0.3\n")
+    (tmp_path / "trials.csv").write_text("trial,cs_onset_s\n1,0.5\n")
+    summary = run_blink_analysis(
+        TraceFile(tmp_path / "ear.csv"), out_dir=tmp_path / "out", trials=tmp_path / "trials.csv"
+    )
+    assert any("could not be measured" in warning for warning in summary.warnings)
+    assert "trials" not in summary.files

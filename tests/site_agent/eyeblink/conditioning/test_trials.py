@@ -10,17 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets.trials import TrialType
-from site_agent.errors import TableFileError
-from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets
+from site_agent.datasets.trials import Trial, TrialType
+from site_agent.errors import ConditioningError, TableFileError
+from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets, place_on_video_clock
 from site_agent.eyeblink.conditioning.trials import (
     TrialList,
     TtlSettings,
     read_trials_csv,
+    session_cs_us_interval_ms,
     trials_from_onsets,
+    trials_of,
     trials_of_pulses,
 )
-from site_agent.eyeblink.text_tables import read_table
+from site_agent.eyeblink.text_tables import Decimal, read_table
 
 GOOD = """trial,trial_type,cs_onset_s,us_onset_s
 1,paired,3.0,3.45
@@ -51,6 +53,35 @@ def test_a_list_of_trials_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "decimal"),
+    [
+        ("\ufeff" + GOOD.replace("\n", "\r\n"), "."),
+        (GOOD.replace(",", "\t"), "."),
+        (GOOD.replace(",", ";").replace(".", ","), ","),
+        (GOOD.replace("12.5,", "12.5,n/a") + "\n,,,\n", "."),
+        (GOOD.replace("trial_type", "Trial Type").replace("us_only", "US-only"), "."),
+        (GOOD.replace("_onset_s", "_onset_ms").replace(".", "").replace("30,345", "3000,3450")
+         .replace("125", "12500").replace("2025", "20250"), "."),
+    ],
+    ids=["windows", "tabs", "decimal commas", "empty", "spelling", "ms"],
+)  # fmt: skip
+def test_lists_as_other_programs_write_them(tmp_path: Path, text: str, decimal: Decimal) -> None:
+    expected = read_trials_csv(written(tmp_path, GOOD, "expected.csv")).trials
+    found = trials_of(read_table(written(tmp_path, text), decimal)).trials
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours.trial, ours.trial_type) == (theirs.trial, theirs.trial_type)
+        np.testing.assert_allclose(
+            [ours.cs_onset_s, ours.us_onset_s], [theirs.cs_onset_s, theirs.us_onset_s]
+        )
+
+
+def test_types_follow_from_the_onsets_and_trials_are_sorted(tmp_path: Path) -> None:
+    found = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n9,9.5\n3,\n,1\n"))
+    assert [str(trial.trial_type) for trial in found.trials] == ["us_only", "cs_only", "paired"]
+    assert [trial.trial for trial in found.trials] == ["3", "2", "1"]
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("4,paired,30,", "a paired trial needs us_onset_s"),
@@ -69,6 +100,37 @@ def test_errors_name_the_line(tmp_path: Path, line: str, expected: str) -> None:
         read_trials_csv(path)
     assert expected in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "is empty"),
+        (b"trial,trial_type,cs_onset_s,us_onset_s\n", "has a header but no trial"),
+        (b"a,b\n1,2\n", "the columns are a, b; expected trial, trial_type"),
+        (b"cs_onset_s,cs_onset_s\n1,2\n", "is there twice"),
+    ],
+)
+def test_files_that_are_not_lists(tmp_path: Path, data: bytes, expected: str) -> None:
+    path = tmp_path / "trials.csv"
+    path.write_bytes(data)
+    with pytest.raises(TableFileError, match=expected):
+        read_trials_csv(path)
+    with pytest.raises(TableFileError, match="No such file"):
+        read_trials_csv(tmp_path / "absent.csv")
+
+
+def test_a_us_long_after_its_cs_is_remarked_on(tmp_path: Path) -> None:
+    found = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n3000,3450\n"))
+    assert "are the onsets in seconds?" in " ".join(found.remarks)
+
+
+def test_the_interval_comes_from_the_paired_trials() -> None:
+    trials = trials_from_onsets([1.0, 11.0, 21.0], [1.4, 11.4]).trials
+    assert session_cs_us_interval_ms(trials, 450.0) == (pytest.approx(400.0), True)
+    probes = [Trial("1", TrialType.CS_ONLY, 1.0, 1.3), Trial("2", TrialType.CS_ONLY, 9.0)]
+    assert session_cs_us_interval_ms(probes, 450.0) == (pytest.approx(300.0), True)
+    assert session_cs_us_interval_ms(probes[1:], 450.0) == (450.0, False)
 
 
 LOGS = {
@@ -92,6 +154,36 @@ def test_pulses_become_trials(tmp_path: Path, kind: str) -> None:
         ("us_only", 9.0),
     ]
     assert found.trials[0].us_onset_s == pytest.approx(1.45)
+
+
+def test_numbered_channels_bounces_and_trains(tmp_path: Path) -> None:
+    text = "time_s,channel,state\n" + "".join(
+        f"{time},{channel},{state}\n"
+        for time, channel, state in [
+            (1.0, 3, 1), (1.001, 3, 0), (1.002, 3, 1), (1.4, 3, 0),
+            (1.45, 4, 1), (1.5, 4, 0), (1.6, 4, 1), (1.65, 4, 0),
+        ]
+    )  # fmt: skip
+    found = read_log(tmp_path, text, TtlSettings("3", "4"))
+    assert len(found.trials) == 1
+    assert found.trials[0].us_onset_s == 1.45
+    assert any("CS onsets within 50 ms" in remark for remark in found.remarks)
+    assert any("followed another US" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("time_s,channel,state\n1,A,1\n2,B,0\n", "no pulse on the channels .* found A, B"),
+        ("channel,state\nCS,1\n", "expected timestamp_s, time_s"),
+        ("time_s,channel,state\n1,CS,maybe\n", "line 2: state is 'maybe'"),
+        ("time_s,channel,state\n1,CS,1\n9,CS,1\n", "never low; expected .* edge instead"),
+        ("time_s,event\n,CS\n", "line 2: has no time"),
+    ],
+)
+def test_errors_of_logs(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(TableFileError, match=expected):
+        read_log(tmp_path, text)
 
 
 @given(
@@ -127,3 +219,55 @@ def test_a_light_is_found_to_a_part_of_a_frame(rate_hz: float) -> None:
     assert len(found.onsets_s) == 25
     errors_ms = (found.onsets_s - onsets_s) * 1000
     assert np.abs(errors_ms).max() < 0.3 * 1000 / rate_hz
+
+
+def test_lost_frames_shift_no_onset() -> None:
+    onsets_s = np.array([5.0, 15.0, 25.0])
+    brightness, times_s = lit_trace(100, onsets_s, noise=0.5, seed=1)
+    kept = np.ones(len(times_s), dtype=bool)
+    kept[(times_s > 14.965) & (times_s < 15.035)] = False
+    kept[::17] = False
+    found = detect_led_onsets(brightness[kept], times_s[kept])
+    assert np.abs(found.onsets_s - onsets_s)[[0, 2]].max() < 0.006
+    assert abs(found.onsets_s[1] - 15.0) < 0.045
+
+
+def test_a_light_that_is_on_from_the_start() -> None:
+    brightness = np.repeat([100.0, 20.0, 100.0, 20.0], 30)
+    found = detect_led_onsets(brightness, np.arange(120) / 30)
+    assert len(found.onsets_s) == 1
+    assert "on when the recording began" in found.remarks[0]
+
+
+@pytest.mark.parametrize("kind", ["noise", "still", "motion"])
+def test_where_no_light_is_none_is_found(kind: str) -> None:
+    random = np.random.default_rng(2)
+    brightness = {
+        "noise": 80 + 3 * random.standard_normal(3000),
+        "still": np.full(3000, 80.0),
+        "motion": 80 + np.cumsum(random.standard_normal(3000)) * 0.3,
+    }[kind]
+    with pytest.raises(ConditioningError, match="no light goes on in that region"):
+        detect_led_onsets(brightness, np.arange(3000) / 30)
+
+
+def test_a_list_on_another_clock_is_placed_by_the_light() -> None:
+    random = np.random.default_rng(7)
+    listed_s = np.cumsum(random.uniform(6, 12, 40))
+    trials = [
+        Trial("u", TrialType.US_ONLY, us_onset_s=1.0),
+        *(
+            Trial(str(i), TrialType.PAIRED, float(s), float(s) + 0.45)
+            for i, s in enumerate(listed_s)
+        ),
+    ]
+    seen_s = listed_s * (1 + 80e-6) + 1234.5 + random.normal(0, 0.005, 40)
+    seen_s = np.delete(seen_s, [3, 17])
+    found = place_on_video_clock(trials, np.append(seen_s, [1200.0, 1800.0]))
+    cs_s = [trial.cs_onset_s for trial in found.trials[1:]]
+    np.testing.assert_allclose(cs_s, listed_s * (1 + 80e-6) + 1234.5, atol=0.02)
+    assert found.trials[0].us_onset_s == pytest.approx(1235.5, abs=0.02)
+    assert found.trials[1].us_onset_s - found.trials[1].cs_onset_s == pytest.approx(0.45, abs=1e-4)
+    assert "38 of 40 trials" in found.remarks[0]
+    with pytest.raises(ConditioningError, match="belongs to this video"):
+        place_on_video_clock(trials, np.sort(random.uniform(0, 400, 12)))

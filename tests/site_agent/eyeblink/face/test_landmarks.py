@@ -8,10 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aggregators.predictors import LandmarkPredictor
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.face.finding import FoundFace
-from site_agent.eyeblink.face.landmarks import estimate_pose, eye_sample
+from site_agent.eyeblink.face.landmarks import (
+    check_eyes,
+    estimate_pose,
+    eye_sample,
+    pose_confidence,
+)
 from site_agent.eyeblink.records import FaceBox, FaceSource, Gap
 from site_agent.eyeblink.video.frames import Frame
+from tests.site_agent.faces.test_detector import small_predictor
 
 FRAME = Frame(7, 0.25, np.zeros((200, 200), dtype=np.uint8))
 
@@ -49,10 +57,48 @@ def test_both_eyes() -> None:
     assert sample.gap is Gap.NONE
 
 
+def test_an_eye_out_of_the_picture_is_left_out() -> None:
+    one = eye_sample(FRAME, face_at(20, 100))
+    assert math.isnan(one.ear_right)
+    assert one.ear_left > 0
+    assert one.gap is Gap.NONE
+    none = eye_sample(FRAME, face_at(-60, 100))
+    assert none.gap is Gap.EYES_OUTSIDE
+    assert none.confidence == 0.0
+
+
 @pytest.mark.parametrize("yaw_deg", [-60, 0, 30])
 def test_yaw_is_estimated(yaw_deg: float) -> None:
     pose = estimate_pose(face_at(100, 100, yaw_deg=yaw_deg).landmarks)
     assert pose.yaw_deg == pytest.approx(yaw_deg, abs=12)
+
+
+@pytest.mark.parametrize("pitch_deg", [-25, 0, 25])
+def test_pitch_is_estimated(pitch_deg: float) -> None:
+    pose = estimate_pose(face_at(100, 100, pitch_deg=pitch_deg).landmarks)
+    assert pose.pitch_deg == pytest.approx(pitch_deg, abs=12)
+
+
+def test_confidence_falls_as_the_face_turns_away() -> None:
+    turned = [pose_confidence(face_at(0, 0, yaw_deg=yaw).landmarks) for yaw in (0, 30, 60, 80)]
+    assert turned[0] == turned[1] == 1.0
+    assert turned[1] > turned[2] > turned[3]
+    nodded = [pose_confidence(face_at(0, 0, pitch_deg=pitch).landmarks) for pitch in (0, 30, 40)]
+    assert nodded[0] > nodded[1] > nodded[2]
+
+
+def test_other_landmark_schemes_are_refused() -> None:
+    with pytest.raises(BlinkAnalysisError, match=r"a\.dat: found a model of 194 landmarks"):
+        check_eyes(LandmarkPredictor(small_predictor(194)), "a.dat")
+
+
+def test_a_model_trained_in_the_order_of_text_is_refused() -> None:
+    model = small_predictor(68)
+    check_eyes(LandmarkPredictor(model), "a.dat")
+    as_text = sorted(range(68), key=lambda number: str(number + 1))
+    sorted_model = replace(model, initial_shape=model.initial_shape[as_text])
+    with pytest.raises(BlinkAnalysisError, match=r"a\.dat: .*as text .* are not the eyes"):
+        check_eyes(LandmarkPredictor(sorted_model), "a.dat")
 
 
 def test_confidence_falls_where_the_starts_disagree() -> None:

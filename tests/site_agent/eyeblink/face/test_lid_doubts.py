@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from aggregators import merge
-from site_agent.eyeblink.session import model_doubts
+from site_agent.eyeblink.openness.signal import Calibration
+from site_agent.eyeblink.session import model_doubts, range_doubts
 
 
 def test_an_unrefined_merge_is_doubted(eyes_file: Path, tmp_path: Path) -> None:
@@ -17,3 +18,9 @@ def test_an_unrefined_merge_is_doubted(eyes_file: Path, tmp_path: Path) -> None:
     (doubt,) = model_doubts(merged, None, 12)
     assert "merge (wba-cascade) that was not refined" in doubt
     assert "poolctl train ert --for blinks" in doubt
+
+
+def test_a_small_range_is_doubted() -> None:
+    assert range_doubts(Calibration(0.30, 0.07, reliable=True)) == []
+    (doubt,) = range_doubts(Calibration(0.27, 0.17, reliable=True))
+    assert "from 0.27 to 0.17 only" in doubt

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from site_agent.datasets.landmark_schemes import eye_aspect_ratio, eyes_of
-from site_agent.eyeblink.openness.signal import calibrate, fraction_eyelid_closure
+from site_agent.eyeblink.openness.signal import (
+    calibrate,
+    closed_ear_at_puffs,
+    closure_paper_pct,
+    fraction_eyelid_closure,
+)
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 
 EYE = np.array([[0, 0], [10, 4], [20, 4], [30, 0], [20, -5], [10, -5]], dtype=np.float64)
@@ -23,6 +28,10 @@ def test_ear_does_not_depend_on_place_size_and_tilt() -> None:
     assert eye_aspect_ratio(3.0 * EYE @ turn + 50.0) == pytest.approx(float(eye_aspect_ratio(EYE)))
 
 
+def test_an_eye_of_no_width_has_no_ear() -> None:
+    assert np.isnan(eye_aspect_ratio(np.zeros((6, 2))))
+
+
 def test_left_is_43_to_48_and_right_37_to_42() -> None:
     landmarks = np.zeros((2, 68, 2))
     landmarks[:, 42:48] = EYE
@@ -30,6 +39,13 @@ def test_left_is_43_to_48_and_right_37_to_42() -> None:
     left, right = map(eye_aspect_ratio, eyes_of(landmarks))
     assert left == pytest.approx([0.3, 0.3])
     assert right == pytest.approx([0.15, 0.15])
+
+
+def test_the_papers_closure_leaves_an_open_eye_at_27_percent() -> None:
+    closure = closure_paper_pct(np.array([0.08, 0.30, np.nan]))
+    assert closure[0] == pytest.approx(100.0)
+    assert closure[1] == pytest.approx(100.0 * 0.08 / 0.30)
+    assert np.isnan(closure[2])
 
 
 def test_calibration_finds_open_and_closed() -> None:
@@ -40,6 +56,32 @@ def test_calibration_finds_open_and_closed() -> None:
     assert calibration.reliable
     fec = fraction_eyelid_closure(np.array([0.30, 0.06, 0.18]), calibration)
     assert fec == pytest.approx([0.0, 1.0, 0.5], abs=0.05)
+
+
+def test_a_session_without_blinks_is_flagged() -> None:
+    rng = np.random.default_rng(0)
+    assert not calibrate(0.3 + rng.normal(0, 0.005, 3000)).reliable
+
+
+@pytest.mark.parametrize("ear", [[], [np.nan], [0.3, 0.3]])
+def test_calibration_of_nothing(ear: list[float]) -> None:
+    values = np.array(ear, dtype=np.float64)
+    calibration = calibrate(values)
+    assert not calibration.reliable
+    assert np.isnan(fraction_eyelid_closure(values, calibration)).all()
+
+
+def test_the_closed_eye_by_air_puffs() -> None:
+    times_s = np.arange(3000) / 100.0
+    puffs_s = [5.0, 12.0, 20.0, 28.0, 99.0]
+    ear = np.full(3000, 0.30)
+    for puff_s, depth in zip(puffs_s, (0.20, 0.21, 0.22, 0.10, 0.0), strict=True):
+        ear -= depth * np.interp(times_s - puff_s, [0.03, 0.08, 0.15, 0.4], [0, 1, 1, 0])
+    assert closed_ear_at_puffs(times_s, ear, puffs_s) == pytest.approx(0.095, abs=0.002)
+    assert closed_ear_at_puffs(times_s, ear, [99.0]) is None
+    calibration = calibrate(ear, closed_ear=0.095)
+    assert calibration.open_ear == pytest.approx(0.30)
+    assert calibration.closed_ear == 0.095
 
 
 DRAWINGS = {

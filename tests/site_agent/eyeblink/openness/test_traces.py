@@ -10,6 +10,7 @@ import pytest
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.openness.traces import looks_like_trace, read_trace
 from site_agent.eyeblink.records import Gap
+from site_agent.eyeblink.text_tables import Decimal
 from tests.benchmarks.blinks_on_traces import Counts, found_events, load_annotated_traces
 
 
@@ -43,12 +44,48 @@ def test_table_with_times(tmp_path: Path, delimiter: str) -> None:
     assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
 
 
+def test_a_blank_line_of_plain_values_is_a_frame_without_a_value(tmp_path: Path) -> None:
+    plain = read_trace(write(tmp_path, "0.3\n\nx\n0.1\n0.2\n\n"), frame_rate_hz=10.0)
+    assert plain.ear == pytest.approx([0.3, np.nan, np.nan, 0.1, 0.2], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "decimal"),
+    [
+        ('"timestamp_s","ear"\n0.0,0.3\n0.05,NA\n0.2,0.1\n', "."),
+        ("Time ms,EAR\r\n0,0.3\r\n50,\r\n200,0.1\r\n", "."),
+        ("\ufefftimestamp_s;ear\n0,0;0,3\n0,05;x\n0,2;0,1\n", ","),
+    ],
+)
+def test_tables_as_other_programs_write_them(tmp_path: Path, text: str, decimal: Decimal) -> None:
+    path = write(tmp_path, text)
+    assert looks_like_trace(path)
+    trace = read_trace(path, decimal=decimal)
+    assert trace.timestamps_s == pytest.approx([0.0, 0.05, 0.2])
+    assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
+
+
+@pytest.mark.parametrize("first", ["nan", "x", "n/a", "", "3.0e-01", "* 0.3"])
+def test_a_trace_without_a_header_may_begin_with_any_value(tmp_path: Path, first: str) -> None:
+    path = write(tmp_path, f"{first}\n0.25\n")
+    assert looks_like_trace(path) == bool(first)
+    trace = read_trace(path, frame_rate_hz=30.0)
+    assert trace.ear == pytest.approx([0.3 if "3" in first else np.nan, 0.25], nan_ok=True)
+
+
 def test_what_looks_like_a_trace(tmp_path: Path) -> None:
     assert looks_like_trace(write(tmp_path, "x\n" + "0.3\n" * 50_000))
     assert not looks_like_trace(write(tmp_path, "trial,cs_onset_s\n1,3.0\n"))
     assert not looks_like_trace(write(tmp_path, "2026 log of the rig\n"))
     assert not looks_like_trace(write(tmp_path, "\0\1"))
     assert not looks_like_trace(tmp_path / "none.csv")
+
+
+def test_missing_frames_keep_their_time(tmp_path: Path) -> None:
+    text = "frame,ear\n10,0.3\n11,0.3\n20,0.2\n"
+    trace = read_trace(write(tmp_path, text), frame_rate_hz=10.0)
+    assert trace.timestamps_s == pytest.approx([0.0, 0.1, 1.0])
+    assert list(trace.frames) == [10, 11, 20]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +107,29 @@ def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> N
         read_trace(path, frame_rate_hz=30.0)
     assert str(error.value).startswith(str(path))
     assert message in str(error.value)
+
+
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    for content in (b"0.3\n0.\xf3\n" + b"0.2\n" * 9000, b"0.2\n" * 9000 + b"\xf3"):
+        (tmp_path / "trace.txt").write_bytes(content)
+        with pytest.raises(TableFileError, match="is not UTF-8 text"):
+            read_trace(tmp_path / "trace.txt", frame_rate_hz=30.0)
+
+
+def test_a_frame_rate_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(TableFileError, match="--frame-rate-hz"):
+        read_trace(write(tmp_path, "0.3\n0.3\n"))
+    with pytest.raises(TableFileError, match="more than 0"):
+        read_trace(write(tmp_path, "0.3\n0.3\n"), frame_rate_hz=0.0)
+
+
+def test_real_traces(shared_data: Path) -> None:
+    folder = shared_data / "ear_traces"
+    plain = read_trace(folder / "laiyt" / "both_9m.txt", frame_rate_hz=30.0)
+    assert len(plain.ear) == 5469
+    assert int(np.isnan(plain.ear).sum()) == 664
+    table = read_trace(folder / "jefapato" / "test_1min.csv", frame_rate_hz=30.0)
+    assert table.valid.all()
 
 
 def test_annotated_blinks_are_found_in_real_traces(shared_data: Path) -> None:

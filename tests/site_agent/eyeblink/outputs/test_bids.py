@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.outputs.registry import OUTPUTS, write_outputs
 from site_agent.eyeblink.review.actions import Delete
 from site_agent.eyeblink.review.review_session import open_review
@@ -21,6 +22,27 @@ from site_agent.eyeblink.session_folder import SessionLabels
 
 ESSENTIAL = [output for output in OUTPUTS if output.essential]
 """Pictures take most of the time, and nothing here is about them."""
+
+
+def test_labels() -> None:
+    names = SessionLabels("sub-01", "ses-2", "task-rest").names(has_trials=True)
+    assert names.entities == "sub-01_ses-2_task-rest"
+    assert str(names.path("report.html")) == (
+        "sub-01/ses-2/beh/sub-01_ses-2_task-rest_desc-blink_report.html"
+    )
+    assert SessionLabels("01").names(has_trials=False).entities == "sub-01_task-blink"
+    plain = SessionLabels().names(has_trials=True)
+    assert str(plain.path("report.html")) == "report.html"
+    assert not plain.is_bids
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [({"subject": "a_b"}, "letters and digits"), ({"subject": "1", "age": "21"}, "P21Y")],
+)
+def test_invalid_labels_are_refused(labels: dict[str, str], problem: str) -> None:
+    with pytest.raises(BlinkAnalysisError, match=problem):
+        SessionLabels(**labels)
 
 
 def test_events(labelled: AnalysedSession, tmp_path: Path) -> None:
@@ -41,6 +63,20 @@ def test_events(labelled: AnalysedSession, tmp_path: Path) -> None:
     assert [float(event["duration"]) * 1000 for event in blinks] == pytest.approx(
         [blink.duration_ms for blink in labelled.blinks], abs=0.01
     )
+
+
+def test_a_dataset_keeps_what_it_has(labelled: AnalysedSession, tmp_path: Path) -> None:
+    (tmp_path / "dataset_description.json").write_text('{"Name": "mine"}')
+    (tmp_path / ".bidsignore").write_text("notes/\n")
+    (tmp_path / "README").write_text("mine")
+    write_outputs(labelled, tmp_path, outputs=ESSENTIAL)
+    other = replace(labelled, settings=replace(labelled.settings, labels=SessionLabels("02")))
+    write_outputs(other, tmp_path, outputs=ESSENTIAL)
+    write_outputs(labelled, tmp_path, outputs=ESSENTIAL)
+    assert json.loads((tmp_path / "dataset_description.json").read_text()) == {"Name": "mine"}
+    assert (tmp_path / ".bidsignore").read_text() == "notes/\n*_desc-blink_*\n"
+    assert not (tmp_path / "README.md").exists()
+    assert sorted(path.name for path in tmp_path.glob("sub-*")) == ["sub-01", "sub-02"]
 
 
 def test_the_bids_validator_accepts_the_folder(labelled: AnalysedSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.eyeblink.outputs.registry import OUTPUTS, write_outputs
+from site_agent.errors import BlinkAnalysisError, MissingExtraError
+from site_agent.eyeblink.outputs.registry import OUTPUTS, check_requested, write_outputs
 from site_agent.eyeblink.session import AnalysedSession
 
 pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed (extra nwb)")
@@ -51,3 +53,37 @@ def test_the_file_is_valid_and_holds_the_results(labelled: AnalysedSession, nwb_
         trials = labelled.conditioning.trials
         words = {True: "yes", False: "no", None: "n/a"}
         assert list(read.trials["cr"][:]) == [words[trial.cr] for trial in trials]
+
+
+def test_the_inspector_finds_no_violation(nwb_path: Path) -> None:
+    inspector = pytest.importorskip("nwbinspector", reason="nwbinspector is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        messages = list(inspector.inspect_nwbfile(nwbfile_path=str(nwb_path)))
+    worse = [
+        message for message in messages if message.importance.name != "BEST_PRACTICE_SUGGESTION"
+    ]
+    assert worse == []
+    # Who did the experiment is not for this program to say.
+    assert {message.check_function_name for message in messages} <= {
+        "check_experimenter_exists",
+        "check_institution",
+    }
+
+
+def test_without_a_start_it_cannot_be_written(labelled: AnalysedSession, tmp_path: Path) -> None:
+    settings = replace(labelled.settings, outputs=frozenset({"nwb"}))
+    written = write_outputs(
+        replace(labelled, start=None, settings=settings), tmp_path / "out", outputs=TABLES_AND_NWB
+    )
+    assert "nwb" not in written.files
+    assert "the time at which the session began" in written.warnings[-1]
+
+
+def test_requested_outputs_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_requested(["overlay", "nwb"])
+    with pytest.raises(BlinkAnalysisError, match="no output 'pdf' on request; expected overlay"):
+        check_requested(["pdf"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"poolctl\[nwb\]"):
+        check_requested(["nwb"])

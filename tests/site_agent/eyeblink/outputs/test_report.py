@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from site_agent.eyeblink.outputs.registry import OUTPUTS, BlinkOutput, write_outputs
 from site_agent.eyeblink.outputs.report import report_page
 from site_agent.eyeblink.session import AnalysedSession
 
@@ -87,3 +90,42 @@ def test_the_page_shows_the_results(conditioned: AnalysedSession, page: str) -> 
     assert "a &lt;warning&gt; &amp; more" in page
     assert "name &lt;of&gt; a &amp; b.csv" in page
     assert "<warning>" not in page
+
+
+def test_a_page_without_trials_and_calibration(conditioned: AnalysedSession, page: str) -> None:
+    assert "FEC (not calibrated)" not in page
+    doubtful = replace(conditioned.calibration, reliable=False)
+    other = report_page(replace(conditioned, calibration=doubtful, conditioning=None, warnings=()))
+    assert "FEC (not calibrated)" in other
+    assert "FEC IS NOT CALIBRATED" in other
+    assert "conditioning" not in checked(other).identifiers
+    assert "No warnings" in other
+
+
+def test_a_failing_output_is_a_warning(
+    conditioned: AnalysedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(session: AnalysedSession, path: Path) -> None:
+        path.write_text("half")
+        raise ZeroDivisionError("no <reason>")
+
+    failing = BlinkOutput("failing", "failing.html", fail)
+    written = write_outputs(conditioned, tmp_path / "out", outputs=(failing, *OUTPUTS))
+    assert "failing" not in written.files
+    assert not (tmp_path / "out" / "failing.html").exists()
+    assert written.warnings[-1] == "failing.html was not written: no <reason>"
+    assert "no &lt;reason&gt;" in written.files["report"].read_text(encoding="utf-8")
+    assert "no <reason>" in written.files["session"].read_text(encoding="utf-8")
+    assert "no <reason>" in written.files["provenance"].read_text(encoding="utf-8")
+
+
+def test_files_of_an_earlier_analysis_are_removed(
+    conditioned: AnalysedSession, tmp_path: Path
+) -> None:
+    essential = [output for output in OUTPUTS if output.essential]
+    write_outputs(conditioned, tmp_path / "out", outputs=essential)
+    (tmp_path / "out" / "mine.txt").touch()
+    write_outputs(replace(conditioned, conditioning=None), tmp_path / "out", outputs=essential)
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "trials.csv" not in names
+    assert {"mine.txt", "blinks.csv", "provenance.json"} <= names

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from site_agent.eyeblink.review.actions import Accept, CorrectionLog, Delete, read_log
+from site_agent.errors import BusyError, ReviewFolderError, ReviewOutdatedError
+from site_agent.eyeblink.review.actions import Accept, CorrectionLog, Delete, Undo, read_log
 from tests.conftest import PROJECT_ROOT
 
 DIGEST = "a" * 64
@@ -37,6 +38,36 @@ def test_a_torn_end_is_cut_off_and_the_rest_kept(
     content = read_log(log.path)
     assert content.entries[-1].action == Accept(blink_id=9)
     assert content.whole_bytes == log.path.stat().st_size
+
+
+def test_another_result_is_not_mixed_in(tmp_path: Path) -> None:
+    folder = tmp_path / "review"
+    with CorrectionLog(folder, DIGEST) as log:
+        log.append(Accept(blink_id=1), "Ada")
+    before = log.path.read_bytes()
+    with pytest.raises(ReviewOutdatedError, match="1 corrections were made to another result"):
+        CorrectionLog(folder, "b" * 64)
+    assert log.path.read_bytes() == before
+    folder.rename(tmp_path / "old")
+    with CorrectionLog(folder, "b" * 64) as anew:
+        assert anew.entries == ()
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    folder = tmp_path / "review"
+    with CorrectionLog(folder, DIGEST), pytest.raises(BusyError, match="another process"):
+        CorrectionLog(folder, DIGEST)
+    CorrectionLog(folder, DIGEST).close()
+
+
+def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
+    with CorrectionLog(tmp_path, DIGEST) as log:
+        log.append(Undo(), "Ada")
+    data = log.path.read_bytes() + b"no json\n"
+    log.path.write_bytes(data)
+    with pytest.raises(ReviewFolderError, match="line 3: is damaged"):
+        CorrectionLog(tmp_path, DIGEST)
+    assert log.path.read_bytes() == data
 
 
 def test_a_killed_process_loses_nothing_that_it_confirmed(tmp_path: Path) -> None:

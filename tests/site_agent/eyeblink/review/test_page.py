@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from site_agent.eyeblink.review.actions import ReviewEvent
 from site_agent.eyeblink.review.review_session import open_review
 from tests.site_agent.eyeblink.review.browser import Browser, missing_browser, running_browser
 from tests.site_agent.eyeblink.review.conftest import running_review
@@ -18,12 +20,53 @@ pytestmark = [
 
 READY = "document.body.dataset.ready === 'true'"
 STATUS = "document.getElementById('status').textContent"
+SELECTED = "document.querySelector('#events [aria-selected=true] .number').textContent"
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with running_browser(tmp_path_factory.mktemp("profile")) as running:
         yield running
+
+
+def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
+    with open_review(trace_session, reviewer="Ada") as review, running_review(review) as url:
+
+        def event(number: int) -> ReviewEvent:
+            return next(each for each in review.state.events if each.blink_id == number)
+
+        browser.open(url)
+        browser.wait_for(READY)
+        first = int(browser.run(f"return {SELECTED}")[1:])
+        browser.press("a")
+        browser.wait_for(f"{STATUS}.includes('#{first} accepted')")
+        assert event(first).status == "accepted"
+        second = int(browser.run(f"return {SELECTED}")[1:])
+        assert second != first, "the next uncertain one is shown"
+        browser.press("d")
+        browser.wait_for(f"{STATUS}.includes('#{second} deleted')")
+        assert event(second).status == "deleted"
+        browser.press("u")
+        browser.wait_for(f"{STATUS} === 'Taken back'")
+        assert event(second).status == "unreviewed"
+        third = int(browser.run(f"return {SELECTED}")[1:])
+        before = event(third)
+        peak = review.result.frames.nearest(before.peak_s)
+        browser.press("Left", "Left", "2")
+        browser.wait_for(f"{STATUS}.includes('#{third} has its peak here')")
+        assert review.result.frames.nearest(event(third).peak_s) == peak - 2
+        browser.press("c")
+        browser.wait_for(f"{STATUS}.includes('#{third} is a closure')")
+        browser.press("3")
+        browser.wait_for(f"{STATUS}.includes('#{third} ends here')")
+        count = len(review.state.events)
+        browser.press("m")
+        browser.wait_for(f"{STATUS}.startsWith('Blink added')")
+        assert len(review.state.events) == count + 1
+        assert browser.problems() == []
+    with (trace_session / "review" / "blinks_reviewed.csv").open(newline="") as file:
+        statuses = [row["review_status"] for row in csv.DictReader(file)]
+    assert {"accepted", "corrected", "added"} <= set(statuses)
 
 
 def test_frames_are_shown_and_landmarks_corrected(

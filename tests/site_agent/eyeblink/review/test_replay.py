@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,13 @@ def test_undo_takes_back_exactly_one_change(actions: list[Action], last: Action)
 
 
 @given(st.lists(ACTIONS, max_size=14))
+def test_taking_everything_back_gives_the_automatic_result(actions: list[Action]) -> None:
+    done = applicable(actions)
+    everything = [Undo()] * replay(AUTOMATIC, done).undoable
+    assert content(replay(AUTOMATIC, [*done, *everything])) == (AUTOMATIC, {})
+
+
+@given(st.lists(ACTIONS, max_size=14))
 def test_blinks_stay_in_order_and_none_is_lost(actions: list[Action]) -> None:
     state = replay(AUTOMATIC, applicable(actions))
     ids = [event.blink_id for event in state.events]
@@ -113,3 +121,16 @@ def test_what_each_action_does() -> None:
     assert (by_id[5].status, by_id[5].onset_s) == (ReviewStatus.ADDED, 2.5)
     restored = replay(AUTOMATIC, [moved, Restore(blink_id=2)])
     assert restored.events == AUTOMATIC
+
+
+@pytest.mark.parametrize(
+    ("actions", "what"),
+    [
+        ([Delete(blink_id=1), Accept(blink_id=1)], "restore it first"),
+        ([Correct(blink_id=1, onset_s=3.0)], "in this order"),
+        ([Undo()], "nothing to take back"),
+    ],
+)
+def test_what_does_not_apply_is_refused(actions: list[Action], what: str) -> None:
+    with pytest.raises(ReviewActionError, match=what):
+        replay(AUTOMATIC, actions)

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
 
-from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo
+from aggregators.formats import file_digest
+from site_agent.errors import (
+    ReviewActionError,
+    ReviewFolderError,
+    ReviewOutdatedError,
+    VideoFileError,
+)
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
+from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
+from site_agent.eyeblink.review.automatic_result import read_automatic_result, suggest_blink
 from site_agent.eyeblink.review.review_session import open_review
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_folder import SessionLabels
+from tests.site_agent.eyeblink.review.conftest import write_drawn_trace, write_trace_session
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -75,3 +88,86 @@ def test_a_review_goes_on_where_it_was(trace_session: Path) -> None:
         assert table.read_bytes() == whole
         review.act(Undo())
         assert {event.status for event in review.state.events} == {"unreviewed", "deleted"}
+
+
+def test_a_new_analysis_is_not_mixed_with_old_corrections(tmp_path: Path) -> None:
+    out = write_trace_session(tmp_path, seed=4)
+    with open_review(out) as review:
+        review.act(Accept(blink_id=1))
+    write_trace_session(tmp_path, seed=5)
+    with pytest.raises(ReviewOutdatedError, match=r"move .* away"):
+        open_review(out)
+
+
+def test_what_is_refused_leaves_no_trace(trace_session: Path) -> None:
+    with open_review(trace_session) as review:
+        for action in (Accept(blink_id=999), UseFrame(frame=1), Undo()):
+            with pytest.raises(ReviewActionError):
+                review.act(action)
+        assert len(review.log.path.read_bytes().splitlines()) == 1
+
+
+def test_a_suggested_blink_lies_where_the_trace_shows_one(trace_session: Path) -> None:
+    result = read_automatic_result(trace_session)
+    for event in result.events:
+        suggested = suggest_blink(result, result.frames.nearest(event.peak_s) + 2)
+        assert suggested.peak_s == pytest.approx(event.peak_s, abs=0.1)
+        assert suggested.onset_s < suggested.peak_s < suggested.offset_s
+        shared = min(suggested.offset_s, event.offset_s) - max(suggested.onset_s, event.onset_s)
+        whole = max(suggested.offset_s, event.offset_s) - min(suggested.onset_s, event.onset_s)
+        assert shared / whole > 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("blinks.csv", None, "has no blinks.csv"),
+        ("frames.csv", "timestamp_s,ear\n0,0.3\n0,0.3\n", "does not increase"),
+        ("blinks.csv", "blink_id,kind\n1,blink\n", "onset_s"),
+    ],
+)
+def test_damaged_results_are_refused(
+    trace_session: Path, name: str, content: str | None, what: str
+) -> None:
+    if content is None:
+        (trace_session / name).unlink()
+    else:
+        (trace_session / name).write_text(content)
+    with pytest.raises(ReviewFolderError, match=what):
+        open_review(trace_session)
+
+
+def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: Path) -> None:
+    dataset = tmp_path / "dataset"
+    for number, (subject, task) in enumerate((("01", "rest"), ("02", "rest"))):
+        source = write_drawn_trace(tmp_path / f"{number}.csv", seed=number, seconds=20.0)
+        labels = SessionLabels(subject, "1", task)
+        run_blink_analysis(
+            TraceFile(source), out_dir=dataset, settings=BlinkAnalysisSettings(labels=labels)
+        )
+    with pytest.raises(ReviewFolderError, match="holds 2 sessions"):
+        open_review(dataset)
+    first, second = sorted(dataset.rglob("*_blinks.csv"))
+    for place, blinks in ((first, first), (dataset / "sub-02", second)):
+        with open_review(place, reviewer="Ada") as review:
+            review.act(Delete(blink_id=1))
+            assert review.result.blinks_sha256 == file_digest(blinks)
+            folder = review.log.path.parent
+        assert folder == blinks.with_name(blinks.name.replace("blinks.csv", "review"))
+
+
+def test_the_video_is_found_checked_or_asked_for(
+    video_session: Path, recording: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(VideoFileError, match="--video FILE"):
+        open_review(video_session)
+    other = tmp_path / "other.mp4"
+    other.write_bytes(recording.read_bytes()[:-1])
+    with pytest.raises(ReviewOutdatedError, match="not the recording"):
+        open_review(video_session, video=other)
+    with open_review(video_session, trace_only=True) as review:
+        assert review.video is None
+    shutil.copy(recording, video_session.parent / recording.name)
+    with open_review(video_session) as review:
+        assert review.video is not None
+        assert review.video.path == video_session.parent / recording.name

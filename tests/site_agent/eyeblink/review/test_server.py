@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
+from site_agent.eyeblink.review.server import opening_page
 from site_agent.eyeblink.video.frames import VideoReader
 from tests.site_agent.eyeblink.review.conftest import running_review
 
@@ -103,6 +104,12 @@ def test_changes_need_the_token_header(
     assert client.get("api/actions").status_code == 405
 
 
+def test_other_files_are_not_served(trace_page: Served) -> None:
+    client, _, _ = trace_page
+    for path in ("static/../guard.py", "static/%2e%2e/guard.py", "static/", "static//etc/passwd"):
+        assert client.get(path).status_code == 404, path
+
+
 def act(client: httpx.Client, revision: int, **action: Any) -> httpx.Response:
     return client.post("api/actions", json={"revision": revision, "action": action})
 
@@ -126,6 +133,37 @@ def test_a_review_from_the_first_blink_to_undo(trace_page: Served) -> None:
     assert review.revision == 3
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        '{"revision": 0, "action": {"action": "burn"}}',
+        '{"revision": 0, "action": {"action": "correct", "blink_id": 1, "onset_s": 1e999}}',
+        '{"revision": 0, "action": {"action": "use_frame", "frame": 0, "landmarks": [[0, 0]]}}',
+    ],
+)
+def test_a_malformed_action_is_refused(trace_page: Served, body: str) -> None:
+    client, _, review = trace_page
+    headers = {"content-type": "application/json"}
+    assert client.post("api/actions", content=body, headers=headers).status_code == 400
+    assert review.revision == 0
+
+
+def test_the_trace_comes_as_wide_as_it_is_drawn(trace_page: Served) -> None:
+    client, _, review = trace_page
+    times_s = np.frombuffer(client.get("api/timestamps").content, dtype="<f8")
+    assert np.array_equal(times_s, review.result.frames.timestamps_s)
+    whole = client.get("api/trace", params={"from_s": 0, "to_s": 60, "points": 200}).json()
+    assert not whole["exact"]
+    assert len(whole["times_s"]) <= 200
+    near = client.get("api/trace", params={"from_s": 2, "to_s": 3, "points": 200}).json()
+    assert near["exact"]
+    fec = review.result.frames.signals["fec"]
+    for frame, value in zip(near["frames"], near["high"]["fec"], strict=True):
+        assert value is None if np.isnan(fec[frame]) else abs(value - fec[frame]) < 1e-4
+    assert client.get("api/trace?from_s=a&to_s=2&points=9").status_code == 400
+
+
 def test_each_frame_is_the_one_that_was_analysed(video_page: Served, recording: Path) -> None:
     client, _, _ = video_page
     with VideoReader(recording, pixels="rgb") as reader:
@@ -139,3 +177,27 @@ def test_each_frame_is_the_one_that_was_analysed(video_page: Served, recording: 
         apart = [np.abs(shown - frames[n]).mean() for n in (number - 1, number) if n >= 0]
         assert apart[-1] == min(apart)
         assert apart[-1] < 3.0
+
+
+def test_corrected_landmarks_stay(video_page: Served) -> None:
+    client, _, _ = video_page
+    facts = client.get("api/frames/40?landmarks=1").json()
+    points = facts["landmarks"]
+    assert len(points) == 68
+    left, top, right, bottom = facts["box"]
+    assert left < points[30][0] < right
+    assert top < points[30][1] < bottom
+    points[37] = [points[37][0], points[37][1] - 2.5]
+    state = act(client, 0, action="use_frame", frame=40, landmarks=points, moved=[37]).json()
+    assert state["training"] == [{"frame": 40, "moved": [37]}]
+    assert client.get("api/frames/40").json()["landmarks"] == points
+    assert act(client, 1, action="drop_frame", frame=40).json()["training"] == []
+    assert act(client, 2, action="use_frame", frame=10**6).status_code == 409
+
+
+def test_the_file_that_opens_the_page_is_private() -> None:
+    with opening_page("http://127.0.0.1:1/secret/") as path:
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.parent.stat().st_mode & 0o077 == 0
+        assert "http://127.0.0.1:1/secret/" in path.read_text()
+    assert not path.exists()

@@ -12,6 +12,7 @@ from site_agent.datasets.check import check_datasets
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, expand_parts
 from site_agent.datasets.records import part_names
+from site_agent.errors import ReviewExportError
 from site_agent.eyeblink.review.actions import UseFrame
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.training_export import export_training_set
@@ -64,3 +65,48 @@ def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
         assert shown.size == (320 * written.scale, 240 * written.scale)
         small = np.asarray(shown.resize((320, 240), Image.Resampling.BOX), dtype=float)
         assert np.abs(small - pictures[frame]).mean() < 2.0
+
+
+def test_frames_chosen_without_a_model_get_their_landmarks_at_export(
+    video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
+) -> None:
+    with open_review(video_session, video=recording) as review:
+        review.act(UseFrame(frame=7))
+        with pytest.raises(ReviewExportError, match="frame 7: needs --landmarks"):
+            export_training_set(review, tmp_path / "a.xml")
+        assert list(tmp_path.glob("*.xml")) == []
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        written = export_training_set(review, tmp_path / "a.xml")
+    assert written.images == 1
+
+
+def test_an_impossible_export_is_refused(
+    video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
+) -> None:
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        with pytest.raises(ReviewExportError, match="no frame is chosen"):
+            export_training_set(review, tmp_path / "a.xml")
+        choose(review, 1)
+        export_training_set(review, tmp_path / "a.xml")
+        with pytest.raises(ReviewExportError, match="already exists"):
+            export_training_set(review, tmp_path / "a.xml")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_frames_with_landmarks_of_two_models_are_not_exported_together(
+    video_session: Path, recording: Path, landmark_file: Path, eyes_file: Path, tmp_path: Path
+) -> None:
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        choose(review, 1)
+    with open_review(video_session, video=recording, landmarks=eyes_file) as review:
+        choose(review, 2)
+        with pytest.raises(ReviewExportError, match=r"frame 2: found 12 .* the 68 of frame 1"):
+            export_training_set(review, tmp_path / "a.xml")
+
+
+def test_landmarks_of_another_number_are_refused() -> None:
+    points = ((0.0, 0.0),) * 12
+    with pytest.raises(ValueError, match="found 11 landmarks, expected 68 or 12"):
+        UseFrame(frame=0, landmarks=points[:11])
+    with pytest.raises(ValueError, match="found moved landmark 12, expected 0 to 11"):
+        UseFrame(frame=0, landmarks=points, moved=(12,))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign, draw_conditioning_session
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule
 from site_agent.eyeblink.study.criteria import (
     Criterion,
@@ -83,3 +86,38 @@ def test_a_conclusion_that_depends_on_the_criterion_is_reported() -> None:
     assert found.share_agreeing == pytest.approx(2 / 3)
     assert not found.holds
     assert "this depends on the criterion: 2 of 3 agree" in found.conclusion
+
+
+def test_groups_are_named_in_the_conclusion() -> None:
+    sessions = [
+        recorded(f"{group}{person}", 1, probability, seed=person + shift, group=group)
+        for group, probability, shift in (("control", 0.9, 0), ("patient", 0.2, 50))
+        for person in range(4)
+    ]
+    found = compare_criteria(sessions, default_criteria()[:3], question="groups")
+    assert found.holds
+    assert "is higher in 'control' than in 'patient'" in found.conclusion
+
+
+def test_a_second_judgement_equals_a_whole_analysis() -> None:
+    session = recorded("p1", 2, 0.5, seed=12)
+    for criterion in default_criteria()[::14]:
+        whole = analyse_conditioning(
+            session.timestamps_s, session.fec, session.trials, criterion.settings
+        )
+        (row,) = compare_criteria(
+            [session, replace(session, session=9.0)], [criterion], measure="amplitude_all"
+        ).rows
+        assert row.n_cr == 2 * whole.summary.n_cr
+        assert row.n_valid == 2 * whole.summary.n_cs_valid
+
+
+def test_a_comparison_needs_sessions_with_responses() -> None:
+    with pytest.raises(ConditioningError, match="0 sessions"):
+        compare_criteria([])
+    alone = [recorded("p1", number, 0.4 * number, seed=number) for number in (1, 2)]
+    blind = replace(alone[0], session=1.0, fec=np.full_like(alone[0].fec, np.nan))
+    with pytest.raises(ConditioningError, match=r"2 sessions of 1 participant are too few"):
+        compare_criteria(alone, default_criteria()[:1])
+    with pytest.raises(ConditioningError, match="under the criterion 'own"):
+        compare_criteria([blind, replace(blind, session=2.0)])

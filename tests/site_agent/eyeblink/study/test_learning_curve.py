@@ -44,6 +44,19 @@ def test_the_slope_is_found_with_its_interval() -> None:
     json.dumps(curve.to_dict(), allow_nan=False)
 
 
+def test_the_slope_is_the_mean_of_the_persons_own_slopes() -> None:
+    points = drawn_points(5)
+    curve = fit_learning_curve(points, "amplitude_all")
+    own = [
+        np.polyfit([p.position for p in mine], [p.value for p in mine], 1)[0]
+        for person in sorted({p.participant for p in points})
+        for mine in [[p for p in points if p.participant == person]]
+    ]
+    half = 2.200985 * np.std(own, ddof=1) / np.sqrt(12)
+    assert curve.slope.estimate == pytest.approx(np.mean(own), rel=1e-9)
+    assert curve.slope.high - curve.slope.estimate == pytest.approx(half, rel=1e-6)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_any_values_give_a_line_or_say_why_not(data: st.DataObject) -> None:
@@ -80,3 +93,10 @@ def test_groups_are_compared_by_person() -> None:
     assert effect.low < -30 < effect.high
     with pytest.raises(ConditioningError, match="control: 8"):
         group_difference([point for point in points if point.group == "control"])
+
+
+def test_what_cannot_be_fitted() -> None:
+    with pytest.raises(ConditioningError, match="two sessions 1"):
+        fit_learning_curve([LearningPoint("a", 1.0, 3.0, 5)] * 2)
+    with pytest.raises(ConditioningError, match="at least two sessions"):
+        fit_learning_curve([LearningPoint("a", 1.0, 3.0, 5)])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from aggregators.formats import write_model
+from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.video.recording import Recording
@@ -33,6 +35,40 @@ def slow_motion(tmp_path: Path) -> Path:
 def write_times(path: Path, times_s: list[float]) -> None:
     rows = ["frame;time_ms", *(f"{n};{time_s * 1000:.3f}" for n, time_s in enumerate(times_s))]
     path.write_text("\n".join(rows) + "\n")
+
+
+def times_of(recording: Recording) -> list[float]:
+    with closing(recording.open()) as source:
+        return [frame.timestamp_s for frame in source.frames()]
+
+
+def test_a_rate_or_a_table_overrides_the_times_in_the_file(slow_motion: Path) -> None:
+    assert times_of(Recording(slow_motion)) == pytest.approx(STORED_S, abs=1e-4)
+    fast = times_of(Recording(slow_motion, frame_rate_hz=500.0))
+    assert fast == pytest.approx([number / 500.0 for number in range(FRAMES)], abs=1e-12)
+    table = slow_motion.with_name("times.csv")
+    assert times_of(Recording(slow_motion, table)) == pytest.approx(TAKEN_S, abs=1e-9)
+    assert times_of(Recording(slow_motion, table, 25.0)) == pytest.approx(TAKEN_S, abs=1e-9)
+    with pytest.raises(VideoFileError, match="expected frames per second, more than 0"):
+        Recording(slow_motion, frame_rate_hz=0.0).open()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["timestamp_s", *map(str, TAKEN_S[:-1])], "has 59 times, slow.mp4 has 60 frames"),
+        (
+            ["timestamp_s", "0", "0.1", "0.1"],
+            "line 4: has no time, or one that does not come after",
+        ),
+    ],
+)
+def test_tables_that_do_not_fit(slow_motion: Path, rows: list[str], message: str) -> None:
+    table = slow_motion.with_name("bad.csv")
+    table.write_text("\n".join(rows) + "\n")
+    with pytest.raises((TableFileError, VideoFileError), match=message) as raised:
+        Recording(slow_motion, table).open()
+    assert "bad.csv" in str(raised.value)
 
 
 def test_all_outputs_and_the_review_use_the_given_times(slow_motion: Path) -> None:

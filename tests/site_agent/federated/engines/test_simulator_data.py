@@ -55,6 +55,22 @@ def test_a_fifth_of_the_persons_is_held_out_by_the_seed(five_persons: Path) -> N
     assert len(outside) > 1
 
 
+def test_persons_are_dealt_to_sites(five_persons: Path) -> None:
+    data = divide(five_persons, GazeTask(), site_count=2, holdout="none")
+    persons = {name: site.persons for name, site in data.sites.items()}
+    assert persons == {"site-1": ("a", "c", "e"), "site-2": ("b", "d")}
+    assert data.held_out is None
+    assert data.sites["site-2"].samples == 16
+    with pytest.raises(InvalidInputError, match="has 5 persons to train with, expected at least 6"):
+        divide(five_persons, GazeTask(), site_count=6)
+
+
+def test_sessions_cannot_be_held_out_of_one(tmp_path: Path) -> None:
+    samples = replace(samples_of(), session=np.full(24, "s0"))
+    with pytest.raises(InvalidInputError, match="no person has two sessions"):
+        divide(folder_of(tmp_path, samples), GazeTask())
+
+
 def test_a_folder_belongs_to_one_base_and_one_division(five_persons: Path, tmp_path: Path) -> None:
     data, base, place = (
         divide(five_persons, GazeTask()),

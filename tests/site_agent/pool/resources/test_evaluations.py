@@ -6,9 +6,11 @@ import json
 import math
 
 import numpy as np
+import pytest
 
+from site_agent.errors import PoolRefusedRequestError
 from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores
-from site_agent.pool.resources.evaluations import protocol_of, scores_to_send
+from site_agent.pool.resources.evaluations import DatasetWords, protocol_of, scores_to_send
 
 
 def measured() -> LandmarkScores:
@@ -46,3 +48,14 @@ def test_metrics_and_intervals_are_sent_and_nothing_of_a_face() -> None:
     }
     json.dumps(sent, allow_nan=False)
     assert protocol_of(measured()) == "inter-ocular, 2 landmarks"
+
+
+def test_data_without_a_name_are_called_by_their_digest() -> None:
+    assert DatasetWords("ab" * 32).shown_name == "dataset-abababababab"
+    assert DatasetWords("ab" * 32, "ward 2026").shown_name == "ward 2026"
+
+
+@pytest.mark.parametrize("name", ["/data/ward", "..\\ward", "a\nb", "x" * 129])
+def test_a_path_is_no_name(name: str) -> None:
+    with pytest.raises(PoolRefusedRequestError, match="dataset"):
+        DatasetWords("ab" * 32, name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.studies.cross_encoder.report import find_verdict, score_methods
+from site_agent.studies.cross_encoder.report import find_verdict, score_methods, write_report
 from site_agent.studies.cross_encoder.settings import METHODS, CrossEncoderStudySettings, plan_runs
 from site_agent.studies.eye_runs import MethodRun
 
@@ -74,3 +76,28 @@ def test_a_negative_result_is_said(gain: float, expected: str) -> None:
     runs = planned(("cross-encoder", "pca"))
     scores = score_methods(runs, results_of(runs, {"cross-encoder": 0.0, "pca": gain}))
     assert expected in find_verdict(scores)
+
+
+def test_the_verdict_is_the_first_line_of_the_table(tmp_path: Path) -> None:
+    runs = planned()
+    gains = dict.fromkeys(METHODS, 1.0) | {"cross-encoder": 0.0}
+    files, (verdict,) = write_report(tmp_path, runs, results_of(runs, gains), ["poolctl", "study"])
+    assert verdict.startswith(files[0].read_text().splitlines()[0])
+    with (tmp_path / "few_shot.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2 * len(METHODS)
+    assert rows[0]["difference_deg"] == ""
+    with (tmp_path / "draws.csv").open(newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == len(METHODS) * 3 * 2 * 2 * 3
+    assert (tmp_path / "few_shot.png").stat().st_size > 10_000
+
+
+def test_settings_are_refused_by_name() -> None:
+    with pytest.raises(InvalidInputError, match="methods: byol; expected some of cross-encoder"):
+        CrossEncoderStudySettings(methods=("cross-encoder", "byol"))
+    with pytest.raises(InvalidInputError, match="expected cross-encoder among them"):
+        CrossEncoderStudySettings(methods=("pca",))
+    with pytest.raises(InvalidInputError, match="gaze-lenet is a gaze network"):
+        CrossEncoderStudySettings(architecture="gaze-lenet")
+    with pytest.raises(InvalidInputError, match="shots: "):
+        CrossEncoderStudySettings(shots=())

@@ -10,10 +10,22 @@ from hypothesis import strategies as st
 from site_agent.datasets.gaze import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.errors import InvalidInputError
-from site_agent.studies.eyes import StudySamples
+from site_agent.studies.eyes import StudySamples, spread_over_sessions
 from site_agent.studies.gaze.one_run import add_noise, samples_to_test, samples_to_train_on
-from site_agent.studies.gaze.protocol import Run, folds_of, plan_runs, plan_tuning
-from site_agent.studies.gaze.settings import CANDIDATES, METHODS, TrainingSettings, make_settings
+from site_agent.studies.gaze.protocol import (
+    Run,
+    folds_of,
+    held_out_sessions,
+    plan_runs,
+    plan_tuning,
+)
+from site_agent.studies.gaze.settings import (
+    CANDIDATES,
+    METHODS,
+    GazeStudySettings,
+    TrainingSettings,
+    make_settings,
+)
 
 PERSONS = [f"p{number:02d}" for number in range(15)]
 SEEDS = st.integers(0, 2**31)
@@ -44,6 +56,20 @@ def test_folds_hold_every_person_once(count: int, folds: int, seed: int) -> None
     assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
+@given(st.integers(2, 60), SEEDS)
+def test_a_fifth_of_the_sessions_is_held_out(count: int, seed: int) -> None:
+    sessions = [f"day{number}" for number in range(count)]
+    found = held_out_sessions("p00", sessions, seed)
+    assert set(found) < set(sessions)
+    assert len(set(found)) == len(found) == max(1, round(count / 5))
+    assert found == held_out_sessions("p00", sessions[::-1], seed)
+
+
+def test_one_session_cannot_be_held_out() -> None:
+    with pytest.raises(InvalidInputError, match="p00 has one session"):
+        held_out_sessions("p00", ["day1"], 0)
+
+
 def test_person_specific_holds_out_whole_sessions(samples: StudySamples) -> None:
     persons = tuple(samples)
     run = Run("person-specific", "fedavg", "all", 1, persons, persons, TrainingSettings())
@@ -55,6 +81,14 @@ def test_person_specific_holds_out_whole_sessions(samples: StudySamples) -> None
     for name, own in samples.items():
         assert len(train[name]) + len(test[name]) == len(own)
         assert len(test[name]) > 0
+
+
+def test_person_independent_holds_out_whole_persons(samples: StudySamples) -> None:
+    for run in plan_runs(tuple(samples), GazeStudySettings(folds=2, protocols=("persons",))):
+        if run.protocol == "person-independent":
+            assert set(run.train).isdisjoint(run.test)
+            assert set(run.train) | set(run.test) == set(samples)
+            assert len(samples_to_test(samples, run)[run.test[0]]) == len(samples[run.test[0]])
 
 
 def test_only_noisy_sites_train_on_noise(samples: StudySamples) -> None:
@@ -73,6 +107,14 @@ def test_only_noisy_sites_train_on_noise(samples: StudySamples) -> None:
         assert (own.patches == samples[name].patches).all()
     assert (add_noise(samples[first], 1e-9, "range", 0).patches
             == samples[first].patches).all()  # fmt: skip
+
+
+def test_a_limit_keeps_samples_of_all_sessions(samples: StudySamples) -> None:
+    own = max(samples.values(), key=len)
+    kept = spread_over_sessions(own, 20)
+    assert len(kept) == 20
+    assert set(kept.session) == set(own.session)
+    assert spread_over_sessions(own, 0) is own
 
 
 def test_a_quick_study_has_all_methods_and_protocols() -> None:
@@ -97,3 +139,8 @@ def test_methods_are_tuned_on_other_seeds_with_equal_budgets() -> None:
     runs = plan_tuning(PERSONS, make_settings(quick=True))
     persons = {(run.method, run.group.partition("-")[0], run.test) for run in runs}
     assert len(persons) == sum(len(candidates) for candidates in CANDIDATES.values())
+
+
+def test_robustness_needs_persons_to_test_on() -> None:
+    with pytest.raises(InvalidInputError, match="10 persons; expected more than 10"):
+        plan_runs(PERSONS[:10], GazeStudySettings(protocols=("noise",)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from site_agent.studies.gaze.protocol import Run, plan_runs, plan_tuning
 from site_agent.studies.gaze.report import write_report, write_tables, write_tuning
+from site_agent.studies.gaze.results import estimate, method_scores
 from site_agent.studies.gaze.settings import METHODS, GazeStudySettings, make_settings
 
 PERSONS = [f"p{number}" for number in range(6)]
@@ -49,6 +51,14 @@ def results(runs: tuple[Run, ...]) -> dict[str, Any]:
 def read(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+def test_the_interval_is_students() -> None:
+    found = estimate([1.0, 2.0, 3.0])
+    assert found.mean == 2
+    assert found.half == pytest.approx(4.303 / math.sqrt(3))
+    assert math.isnan(estimate([1.0]).half)
+    assert math.isinf(estimate([math.inf, 1.0]).mean)
 
 
 def test_the_scores_of_methods(
@@ -96,6 +106,15 @@ def test_robustness_is_against_the_rules_own_clean_error(
     assert "fedavg does not stand x50: inf times its error without attackers" in findings
     noise = {(line["method"], line["noisy_sites"]): line for line in read(tmp_path / "noise.csv")}
     assert float(noise["adaptive", "40 %"]["times_clean"]) == pytest.approx(3.0)
+
+
+def test_runs_that_are_missing_leave_their_rows_out(
+    runs: tuple[Run, ...], results: dict[str, Any], tmp_path: Path
+) -> None:
+    some = {key: result for key, result in results.items() if "hostile" not in key}
+    write_tables(tmp_path, runs, some, [])
+    assert not (tmp_path / "hostile.csv").exists()
+    assert len(method_scores(runs, {})) == 0
 
 
 def test_the_best_candidate_of_each_method_is_named(tmp_path: Path) -> None:

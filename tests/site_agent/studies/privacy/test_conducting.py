@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from site_agent.errors import InvalidInputError
 from site_agent.studies.privacy import PrivacySettings, conduct_privacy_study
 from site_agent.studies.runs import Conduct, StudyResults
-
-pytestmark = pytest.mark.slow
 
 SMALL = PrivacySettings(
     victims=3, public=4, outsiders=2, judges=3, train_samples=8, other_samples=4,
@@ -60,3 +60,14 @@ def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
     assert (study / "main.csv").read_text().count("\n") == 7
     with Image.open(study / "pictures.png") as sheet:
         assert sheet.height > 3 * 72
+
+
+def test_finished_probes_are_kept_and_other_settings_are_not_mixed(study: Path) -> None:
+    before = (study / "table.md").read_bytes()
+    (study / "runs" / "0.plain.samples.json").unlink()
+    again = conduct(study, SMALL)
+    assert (again.kept, len(again.results)) == (24, 25)
+    assert again.files[0].read_bytes() == before
+    (study / "study.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match="holds another study"):
+        conduct(study, replace(SMALL, rounds=2))

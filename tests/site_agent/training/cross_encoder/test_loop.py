@@ -7,11 +7,26 @@ import pytest
 import torch
 from torch import nn
 
+from site_agent.datasets.gaze import join_samples
 from site_agent.datasets.gaze.records import both_eyes
 from site_agent.networks import new_network, to_module
 from site_agent.networks.cross_encoder import EYE_SIZE, GAZE_SIZE, CrossEncoder
-from site_agent.training.cross_encoder.loop import frames_of, pairs_loss, to_tensors
+from site_agent.training.cross_encoder.loop import frames_of, pair_frames, pairs_loss, to_tensors
 from tests.site_agent.datasets.gaze.made import samples_of
+
+
+def test_frames_without_both_eyes_are_left_out_whatever_the_order() -> None:
+    samples = samples_of(count=24)
+    kept = np.delete(np.arange(24), [3, 10])
+    shuffled = samples[np.random.default_rng(0).permutation(kept)]
+    found = both_eyes(shuffled)
+    assert len(found) == 20
+    assert found.eye.tolist() == ["left", "right"] * 10
+    for name in ("person", "session", "frame"):
+        values = getattr(found, name)
+        np.testing.assert_array_equal(values[0::2], values[1::2])
+    assert not {1, 5} & set(found.frame.tolist())
+    assert len(both_eyes(samples[::2])) == 0
 
 
 def test_right_eyes_are_turned_back_to_how_the_camera_saw_them() -> None:
@@ -23,6 +38,19 @@ def test_right_eyes_are_turned_back_to_how_the_camera_saw_them() -> None:
     for place, patch in enumerate([*left.patches, *right.patches[:, :, ::-1]]):
         scaled = (patch - patch.mean()) / patch.std()
         np.testing.assert_allclose(tensors.patches[place, 0].numpy(), scaled, atol=1e-4)
+
+
+def test_each_frame_is_in_one_pair_of_its_session() -> None:
+    samples = join_samples([samples_of("a", 26, 1), samples_of("b", 20, 2)])
+    session = to_tensors(samples).session
+    pairs = pair_frames(session, torch.Generator().manual_seed(3))
+    assert torch.equal(session[pairs[:, 0]], session[pairs[:, 1]])
+    used = pairs.flatten().tolist()
+    assert len(set(used)) == len(used)
+    counts = torch.bincount(session)
+    assert len(used) == int((counts - counts % 2).sum())
+    again = pair_frames(session, torch.Generator().manual_seed(3))
+    assert torch.equal(pairs, again)
 
 
 class _Named(CrossEncoder):
@@ -39,6 +67,20 @@ class _Named(CrossEncoder):
     def decode(self, gaze: torch.Tensor, eye: torch.Tensor) -> torch.Tensor:
         self.drawn = list(zip(gaze[:, 0].int().tolist(), eye[:, 0].int().tolist(), strict=True))
         return torch.zeros(len(gaze), 1, 36, 60)
+
+
+def test_half_of_the_pairs_change_eye_features_and_half_gaze_features() -> None:
+    patches = torch.arange(16.0).reshape(4, 2, 2, 1, 1).expand(4, 2, 2, 36, 60)
+    module = _Named()
+    pairs_loss(module, patches)
+    # Pairs 0 and 1: the eye feature is of the same eye in the other frame.
+    # Pairs 2 and 3: the gaze feature is of the other eye in the same frame.
+    assert module.drawn == [
+        (0, 2), (1, 3), (2, 0), (3, 1), (4, 6), (5, 7), (6, 4), (7, 5),
+        (9, 8), (8, 9), (11, 10), (10, 11), (13, 12), (12, 13), (15, 14), (14, 15),
+    ]  # fmt: skip
+    pairs_loss(module, patches, crossed=False)
+    assert module.drawn == [(number, number) for number in range(16)]
 
 
 def test_the_loss_is_that_of_the_paper() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from aggregators.formats import write_model
+from aggregators.formats import file_digest, write_model
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import (
@@ -26,6 +27,7 @@ from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import RepresentationTask, task_of
 from site_agent.networks import new_network, predict_gaze, read_network, to_module
+from site_agent.runs.progress import Progress
 from site_agent.training.cross_encoder.gaze_head import (
     BASELINES,
     OWN,
@@ -64,6 +66,27 @@ def encoder(dataset: GazeDataset, tmp_path_factory: pytest.TempPathFactory) -> P
 
 class _KilledError(Exception):
     pass
+
+
+def _killed_in(epoch: int) -> Progress:
+    def progress(_share: float | None, words: str) -> None:
+        if words.startswith(f"epoch {epoch}"):
+            raise _KilledError
+
+    return progress
+
+
+def test_a_killed_training_goes_on_and_gives_the_same_network(
+    dataset: GazeDataset, encoder: Path, tmp_path: Path
+) -> None:
+    settings = CrossEncoderSettings(epochs=3, batch_size=16, persons=PERSONS[:2])
+    again = tmp_path / "again.safetensors"
+    with pytest.raises(_KilledError):
+        train_cross_encoder(dataset, again, settings, _killed_in(3))
+    assert not again.exists()
+    resumed = train_cross_encoder(dataset, again, settings)
+    assert resumed.record.details["resumed_at_epoch"] == 2
+    assert file_digest(again) == file_digest(encoder)
 
 
 def test_a_gaze_head_leaves_its_encoder_as_it_is_and_is_a_gaze_network(
@@ -134,3 +157,36 @@ def test_rounds_train_encoders_that_sites_accept_again(eyes: dict[str, GazeSampl
     assert 0 <= before < after < 1
     scores = TASK.score_persons(to_module(held.network), everyone)
     assert set(scores) == set(PERSONS)
+
+
+def test_a_base_whose_features_sort_samples_is_refused(eyes: dict[str, GazeSamples]) -> None:
+    base = new_network("cross-encoder-small", 1)
+    for layer, units in (("encoder.fc", 44), ("decoder.fc", 1280)):
+        weight = base.tensors[f"{layer}.weight"].copy()
+        weight[:] = weight[0]
+        camera = StateDict({**base.tensors, f"{layer}.weight": weight}, base.infos, base.metadata)
+        found = audit_base(camera, eyes["p00"])
+        assert f"{units} of the {units} units of {layer} measure the same" in found[0]
+
+
+def test_of_sessions_with_one_frame_nothing_is_learned() -> None:
+    samples = samples_of(count=4)
+    module = to_module(new_network("cross-encoder-small"))
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(TrainingDataError, match="no session has two frames with both eyes"):
+        TASK.train_epoch(module, optimiser, TASK.to_tensors(samples), 8, torch.Generator())
+
+
+def test_a_simulation_holds_out_whole_frames(dataset: GazeDataset) -> None:
+    division = TASK.divide(dataset.path, "persons", 0, lambda _share, _words: None)
+    assert division.held_out is not None
+    assert division.reference is not None
+    names = set(division.held_out.person.tolist())
+    assert (
+        set(division.counts)
+        == set(PERSONS) - names
+        == set(PERSONS) - set(division.reference.by_person)
+    )
+    training, home = TASK.split_home(dataset.read(["p00"]))
+    assert (len(training), len(home)) == (64, 16)
+    assert home.eye.tolist() == ["left", "right"] * 8

@@ -51,6 +51,28 @@ def test_the_record_says_what_was_trained_on(eyes: GazeDataset, trained: Trainin
     assert not checkpoint_path(trained.model_path).exists()
 
 
+def test_an_interrupted_training_goes_on_to_the_same_network(
+    eyes: GazeDataset, trained: TrainingResult, tmp_path: Path
+) -> None:
+    output = tmp_path / "a.safetensors"
+
+    def stop_in_epoch(number: int) -> None:
+        def progress(share: float | None, text: str) -> None:
+            if f"epoch {number} of" in text and (share or 0) > (number - 0.5) / SHORT.epochs:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train_gaze(eyes, output, SHORT, progress)
+
+    stop_in_epoch(2)
+    assert checkpoint_path(output).exists()
+    assert not output.exists()
+    stop_in_epoch(3)
+    result = train_gaze(eyes, output, SHORT)
+    assert result.record.details["resumed_at_epoch"] == 2
+    assert output.read_bytes() == trained.model_path.read_bytes()
+
+
 def test_a_killed_training_goes_on_to_the_same_network(eyes: GazeDataset, tmp_path: Path) -> None:
     whole, output = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
     settings = GazeSettings(
@@ -67,6 +89,32 @@ def test_a_killed_training_goes_on_to_the_same_network(eyes: GazeDataset, tmp_pa
     result = train_gaze(eyes, output, settings)
     assert result.record.details["resumed_at_epoch"] >= 1
     assert output.read_bytes() == whole.read_bytes()
+
+
+def test_a_state_of_other_settings_is_not_used(
+    eyes: GazeDataset, trained: TrainingResult, tmp_path: Path
+) -> None:
+    output = tmp_path / "a.safetensors"
+
+    def progress(_share: float | None, text: str) -> None:
+        if "epoch 2 of" in text:
+            raise KeyboardInterrupt
+
+    other = GazeSettings(epochs=3, threads=1, device="cpu", batch_size=16, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        train_gaze(eyes, output, other, progress)
+    result = train_gaze(eyes, output, SHORT)
+    assert result.record.details["resumed_at_epoch"] == 0
+    assert output.read_bytes() == trained.model_path.read_bytes()
+
+
+def test_it_stops_early_and_keeps_the_best_network(eyes: GazeDataset, tmp_path: Path) -> None:
+    settings = GazeSettings(
+        epochs=50, patience=2, threads=1, device="cpu", learning_rate=0.005, shift_px=0
+    )
+    details = train_gaze(eyes, tmp_path / "a.safetensors", settings).record.details
+    assert details["epochs"] == details["best_epoch"] + 2 < 50
+    assert details["epochs"] == len(details["validation_errors_deg"])
 
 
 def test_a_training_goes_on_from_a_base(eyes: GazeDataset, tmp_path: Path) -> None:

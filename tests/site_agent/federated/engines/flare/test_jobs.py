@@ -84,3 +84,21 @@ def test_further_files_and_other_formats_are_refused(job: Path, name: str) -> No
     place.write_text('include url("http://127.0.0.1:9/x")')
     with pytest.raises(InvalidInputError, match="no part of a block"):
         check_job(job / "site", "client")
+
+
+def test_a_link_is_refused(job: Path) -> None:
+    base = job / "server" / "config" / "base.safetensors"
+    base.unlink()
+    base.symlink_to("/etc/hostname")
+    with pytest.raises(InvalidInputError, match="no part of a block"):
+        check_job(job / "server", "server")
+
+
+def test_a_job_without_json_is_refused(job: Path) -> None:
+    place = job / "site" / "config" / "config_fed_client.json"
+    place.rename(place.with_suffix(".conf"))
+    with pytest.raises(InvalidInputError, match="in JSON only"):
+        check_job(job / "site", "client")
+    place.write_text("[" * 5000)
+    with pytest.raises(InvalidInputError, match="not the configuration"):
+        check_job(job / "site", "client")

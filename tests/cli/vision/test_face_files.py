@@ -1,0 +1,130 @@
+"""Annotations of every format, wherever a command reads faces."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_agent.datasets import read_faces
+from site_agent.datasets.synthetic import write_face_dataset
+from tests.cli.conftest import Run, run_here
+from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
+
+QUICK = (
+    *("--num-trees-per-cascade-level", "8", "--cascade-depth", "2", "--tree-depth", "2"),
+    *("--set", "oversampling_amount=3", "--set", "feature_pool_size=60"),
+)
+
+
+@dataclass(frozen=True)
+class Faces:
+    """The same faces three times, and what a command has to be told to read each so."""
+
+    xml: Path
+    pts: Path
+    coco: Path
+
+    def of_each(self) -> list[tuple[object, ...]]:
+        return [(self.xml,), (self.pts,), (self.coco, "--images", self.pts)]
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
+    folder = tmp_path_factory.mktemp("faces")
+    drawn = write_face_dataset(folder / "drawn", 6, 6, 1, image_size=(160, 160))
+    made = Faces(folder / "same.xml", folder / "pts", folder / "coco" / "faces.json")
+    write_pts_folder(read_faces(drawn), made.pts)
+    done = run_here("dataset", "convert", made.pts, "-o", made.xml)
+    assert done.code == 0, done.err
+    write_coco_keypoints(read_faces(made.xml), made.coco)
+    content = json.loads(made.coco.read_text())
+    for image in content["images"]:
+        image["file_name"] = Path(image["file_name"]).name
+    made.coco.write_text(json.dumps(content))
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(faces: Faces, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "face.dat"
+    trained = run_here("train", "ert", faces.pts, "-o", path, *QUICK, "-q")
+    assert trained.code == 0, trained.err
+    return path
+
+
+def same(values: list[Any]) -> Any:
+    assert all(value == values[0] for value in values), values
+    return values[0]
+
+
+def test_scores_trainings_and_refinements_are_the_same_from_every_format(
+    poolctl: Run, faces: Faces, model: Path, tmp_path: Path
+) -> None:
+    scored = [poolctl("evaluate", model, *words, "--json").data for words in faces.of_each()]
+    digest = same([data["dataset_digest"] for data in scored])
+    same([data["items"][0]["mean_error"] for data in scored])
+
+    record = json.loads((model.parent / "face.dat.training.json").read_text())
+    assert record["data"]["digest"] == digest
+    planned = [poolctl("train", "hog-svm", *words, "--dry-run", "--json").data["detectors"]
+               for words in faces.of_each()]  # fmt: skip
+    same(planned)
+
+    refined = []
+    for number, (path, *options) in enumerate(faces.of_each()):
+        output = tmp_path / f"refined-{number}.dat"
+        words = ("refine", path, "--base", model, "-o", output, "--starts", 2)
+        data = poolctl(*words, "--test", path, *options, "--json").data
+        assert data["sites"][0]["dataset_digest"] == digest
+        refined.append((output.read_bytes(), data["test"]["error_after"]))
+    same(refined)
+
+
+def test_landmarks_are_placed_in_the_boxes_of_every_format(
+    poolctl: Run, faces: Faces, model: Path
+) -> None:
+    found = [
+        poolctl("predict", *words, "--landmarks", model, "--json").data["items"]
+        for words in faces.of_each()
+    ]
+    for items in found:
+        assert len(items) == 6
+        items.sort(key=lambda item: Path(item["image"]).name)
+    same([[item["faces"] for item in items] for items in found])
+    # With a detector, a folder with .pts files is a folder of images.
+    by_detector = poolctl("predict", faces.pts, "--detector", "stock", "--json").data["items"]
+    assert all(face["score"] is not None for item in by_detector for face in item["faces"])
+    wrong = poolctl("predict", faces.coco, "--landmarks", model, "--images", "none", "--json")
+    assert (wrong.code, "--images none" in wrong.error["message"]) == (4, True)
+
+
+def test_a_folder_without_annotations_is_refused(poolctl: Run, tmp_path: Path) -> None:
+    told = poolctl("dataset", "check", tmp_path, "--json")
+    assert (told.code, told.error["code"]) == (5, "annotation_file")
+    assert "this folder has no .pts files" in told.error["message"]
+
+
+def test_several_data_sets_are_used_as_one(
+    poolctl: Run, faces: Faces, model: Path, tmp_path: Path
+) -> None:
+    split = poolctl("dataset", "split", faces.xml, "--site-count", 2, "-o", tmp_path, "--json")
+    parts = [item["dataset"] for item in split.data["items"]]
+    whole = poolctl("evaluate", model, faces.xml, "--json").data
+    joined = poolctl("evaluate", model, model, *parts, "--json").data
+    assert joined["dataset_digest"] == whole["dataset_digest"]
+    assert [item["mean_error"] for item in joined["items"]] == [whole["items"][0]["mean_error"]] * 2
+    planned = poolctl("train", "ert", *parts, "--dry-run", "--json").data
+    assert (planned["boxes"], Path(planned["output"]).name) == (6, "same-site-1.dat")
+    twice = poolctl("train", "hog-svm", faces.xml, parts[1], "--dry-run", "--json")
+    assert "both have the image" in twice.error["message"]
+    eyes = tmp_path / "eyes.xml"
+    assert poolctl("dataset", "convert", parts[1], "-o", eyes, "--parts", "eyes", "-q").code == 0
+    mixed = poolctl("train", "ert", parts[0], eyes, "--dry-run", "--json")
+    assert "has 68 (00 to 67)" in mixed.error["message"]
+    assert "has 12 (36 to 47)" in mixed.error["message"]
+    chosen = ("train", "ert", parts[0], eyes, "--parts", "eyes", "--dry-run", "--json")
+    assert poolctl(*chosen).data["boxes"] == 6

@@ -1,0 +1,57 @@
+"""What somebody tried and may not is in the audit, with who it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.pool_server.people.users.test_users import join
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+
+
+def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
+    answer = client.get("/api/v1/audit", params={"limit": 200, **parameters})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def test_a_refused_act_is_told_to_both_sites(pool: PoolDriver) -> None:
+    upload(pool.member("refused-a"), "refused-a/face")
+    join(pool, "refused-b", "eve", role="contributor")
+    token = {"site": "refused-b", "name": "desk", "user": "eve"}
+    eve = pool.client(pool.admin.post("/api/v1/tokens", json=token).json()["secret"])
+    path = "/api/v1/models/refused-a/face/versions/1"
+    tried = eve.delete(path, headers={"X-Request-ID": "tried-1"})
+    assert error_of(tried) == (403, "not_allowed")
+    own = pool.member("refused-b", "admin")
+    [entry] = read(own, action="request.refuse")
+    assert (entry["subject"], entry["outcome"]) == ("refused-a/face@1", "refused")
+    assert (entry["actor"], entry["user"]) == ("refused-b/desk", "eve")
+    assert (entry["request_id"], entry["address"]) == ("tried-1", "127.0.0.1")
+    told = entry["details"]
+    assert (told["method"], told["path"], told["code"]) == ("DELETE", path, "not_allowed")
+    assert read(own, actor="refused-b/eve", action="request") == [entry]
+    [seen] = read(pool.member("refused-a", "admin"), action="request.refuse")
+    assert seen["entry_id"] == entry["entry_id"]
+    assert (seen["user"], seen["address"], seen["token_id"]) == ("", "", "")
+    theirs = read(pool.member("refused-a", "admin"), actor="refused-b/eve")
+    assert theirs == [], "nor can the other site's people be found out by asking"
+
+
+def test_what_a_token_is_too_narrow_for_is_refused_as_well(pool: PoolDriver) -> None:
+    narrow = {"site": "refused-c", "name": "narrow", "role": "admin", "scopes": ["models:read"]}
+    pool.secret("refused-c", "viewer")
+    client = pool.client(pool.admin.post("/api/v1/tokens", json=narrow).json()["secret"])
+    assert announce(client, "refused-c/face", b"x").status_code == 403
+    [entry] = read(pool.admin, actor="refused-c/narrow")
+    assert (entry["action"], entry["subject"]) == ("request.refuse", "/api/v1/uploads")
+    assert (entry["user"], entry["details"]["method"]) == ("", "POST")
+
+
+def test_looking_leaves_no_entry_nor_do_strangers(pool: PoolDriver) -> None:
+    viewer = pool.member("refused-d", "viewer")
+    assert viewer.get("/api/v1/tokens").status_code == 403
+    assert pool.client("pool_unknown").delete("/api/v1/models/refused-d/x").status_code == 401
+    assert read(pool.admin, site="refused-d", action="request") == []

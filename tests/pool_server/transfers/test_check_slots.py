@@ -1,0 +1,67 @@
+"""Whose file is checked next."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from pool_server.errors import UploadBusyError
+from pool_server.transfers.checking import CheckSlots
+
+
+def test_a_site_never_has_the_last_slot_and_the_one_with_fewest_is_next() -> None:
+    begun: list[str] = []
+    gates: dict[str, threading.Event] = {}
+
+    def check(name: str) -> str:
+        begun.append(name)
+        assert gates.setdefault(name, threading.Event()).wait(60)
+        return name
+
+    async def until(count: int) -> None:
+        while len(begun) < count:
+            await asyncio.sleep(0.01)
+
+    async def run() -> None:
+        slots = CheckSlots(3)
+        checks = {}
+
+        def start(site: str, number: int) -> None:
+            name = f"{site}{number}"
+            gates[name] = threading.Event()
+            checks[name] = asyncio.create_task(slots.run(site, check, name))
+
+        for number in range(4):
+            start("a", number)
+        await until(2)
+        start("b", 0)
+        await until(3)
+        assert sorted(begun) == ["a0", "a1", "b0"]
+        start("c", 0)
+        gates["a0"].set()
+        await until(4)
+        assert begun[3] == "c0"
+        for gate in gates.values():
+            gate.set()
+        assert await asyncio.gather(*checks.values()) == list(checks)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_who_waits_for_too_long_is_asked_to_come_again() -> None:
+    gate = threading.Event()
+
+    async def run() -> None:
+        slots = CheckSlots(2, longest_wait_s=0.05)
+        first = asyncio.create_task(slots.run("a", gate.wait, 60))
+        await asyncio.sleep(0)  # it has the slot then
+        with pytest.raises(UploadBusyError) as refused:
+            await slots.run("a", gate.wait, 60)
+        assert refused.value.details["retry_after_s"] > 0
+        gate.set()
+        assert await first
+        assert await slots.run("a", gate.wait, 60)
+
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -1,0 +1,169 @@
+"""Answers that are truthful, and about something else than what was asked for."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from aggregators.formats import write_model
+from site_agent import ModelCache, PoolClient
+from site_agent.errors import PoolAnswerError
+from site_agent.pool.client import ModelQuery
+from site_agent.pool.signing import create_key
+from site_agent.pool.storage_connection import MOST_ANSWER_BYTES
+from tests.aggregators.small_models import make_detector
+from tests.site_agent.live_pool import LivePool, live_pool
+
+MODELS = "/api/v1/models"
+
+
+class LyingPool(ThreadingHTTPServer):
+    """Stands before a real pool and asks it for something else where `instead` says so.
+
+    Attributes
+    ----------
+    instead : dict of str to str
+        What is replaced in the path and the body of a request, and by what.
+    changed : callable
+        Given the path and the body of an answer, returns headers and the body to send.
+    """
+
+    def __init__(self, pool: LivePool) -> None:
+        super().__init__(("127.0.0.1", 0), _Relay)
+        self.pool = httpx.Client(base_url=pool.url, timeout=60)
+        self.instead: dict[str, str] = {}
+        self.changed: Callable[[str, bytes], tuple[dict[str, str], bytes]] = lambda _, body: (
+            {},
+            body,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Relay(BaseHTTPRequestHandler):
+    server: LyingPool
+
+    def do_GET(self) -> None:
+        path = self.path
+        asked_body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
+        for asked, other in self.server.instead.items():
+            path, asked_body = path.replace(asked, other), asked_body.replace(asked, other)
+        kept = {name: self.headers.get(name, "") for name in ("Authorization", "Content-Type")}
+        answer = self.server.pool.request(self.command, path, headers=kept, content=asked_body)
+        headers, body = self.server.changed(path, answer.content)
+        self.send_response(answer.status_code)
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - the name is that of the library
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    """A pool with two versions of site-a/face and one of site-b/other, all signed."""
+    folder = tmp_path_factory.mktemp("pool")
+    with live_pool(folder) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POOL_HOME", str(folder / "home"))
+        for site, name, count in (("site-a", "face", 2), ("site-b", "other", 1)):
+            with PoolClient(pool.url, pool.tokens[site]) as client:
+                made = create_key(client.signatures.key_folder, site)
+                client.signatures.register_key(made.key, site, "laptop")
+                for number in range(count):
+                    path = folder / f"{name}-{number}.svm"
+                    write_model(make_detector(number + 10 * count), path)
+                    client.upload(path, f"{site}/{name}")
+        yield pool
+
+
+@pytest.fixture
+def liar(honest: LivePool) -> Iterator[LyingPool]:
+    with LyingPool(honest) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+        server.pool.close()
+
+
+@pytest.fixture
+def client(
+    honest: LivePool, liar: LyingPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PoolClient]:
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("POOL_SIGNATURES", "require")
+    cache = ModelCache(tmp_path / "cache")
+    with PoolClient(liar.url, honest.tokens["site-a"], cache=cache, attempts=1) as opened:
+        yield opened
+
+
+def test_the_answers_of_an_honest_pool_are_believed(client: PoolClient) -> None:
+    first = client.download("site-a/face@1").version
+    assert client.download(f"site-a/face@sha256:{first.digest}").version == first
+    assert client.download("site-a/face").version.version == 2
+    assert [each.version for each in client.models.find(ModelQuery(name="face"))] == [2, 1]
+    assert client.models.lineage_of_digest(first.digest).root == first.digest
+    assert client.models.card("site-a/face@1").address == first.address
+    assert client.models.sharing("site-a/face@1").visibility == "consortium"
+
+
+@pytest.mark.parametrize("other", ["site-a/face/versions/1", "site-b/other/versions/1"])
+def test_another_signed_version_is_not_believed(
+    client: PoolClient, liar: LyingPool, other: str
+) -> None:
+    second = client.version("site-a/face@2")
+    for reference in ("2", f"sha256:{second.digest}"):
+        liar.instead = {f"site-a/face/versions/{reference}": other}
+        with pytest.raises(PoolAnswerError, match=r"was asked for .*answered with"):
+            client.download(f"site-a/face@{reference}")
+    liar.instead = {"site-a/face/versions/latest": "site-b/other/versions/latest"}
+    with pytest.raises(PoolAnswerError, match=r"answered with pool://site-b/other"):
+        client.download("site-a/face")
+    assert client.cache.entries() == []
+
+
+def test_other_answers_are_compared_too(client: PoolClient, liar: LyingPool) -> None:
+    second = client.version("site-a/face@2")
+    liar.instead = {
+        "versions/2": "versions/1",
+        "site=site-a": "site=site-b",
+        "site-a/k": "site-b/k",
+    }
+    liar.instead["face@2"] = "face@1"
+    liar.instead[f"lineage/{second.digest}"] = f"lineage/{client.version('site-b/other').digest}"
+    questions: list[Callable[[], object]] = [
+        lambda: client.models.card("site-a/face@2"),
+        lambda: client.signatures.statement(second),
+        lambda: client.signatures.keys("site-a"),
+        lambda: client.models.lineage_of_digest(second.digest),
+        lambda: list(client.models.find(ModelQuery(site="site-a"))),
+        lambda: client.withdrawals.preview("site-a/face@2"),
+        lambda: client.bundles.portable_version("site-a/face@2"),
+        lambda: client.bundles.grant_export(["pool://site-a/face@2"]),
+    ]
+    for ask in questions:
+        with pytest.raises(PoolAnswerError, match=r"was asked for .*answered with"):
+            ask()
+
+
+def test_compressed_and_endless_answers_are_refused(client: PoolClient, liar: LyingPool) -> None:
+    blank = bytes(MOST_ANSWER_BYTES + 1)
+    liar.changed = lambda *_: ({"Content-Encoding": "gzip"}, gzip.compress(blank))
+    with pytest.raises(PoolAnswerError, match=r"compressed answer \(gzip\)"):
+        client.whoami()
+    liar.changed = lambda *_: ({}, blank)
+    with pytest.raises(PoolAnswerError, match="more than 67,108,864 bytes"):
+        client.whoami()

@@ -1,0 +1,35 @@
+"""Boxes that a detector cannot learn are told before training, as training itself would."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from site_agent.datasets import FaceDataset
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.training import HogSvmSettings, unlearnable_boxes
+from site_agent.training.detector_plan import plan_detector
+
+
+@pytest.mark.parametrize("size", [(80, 80), (60, 90), 6400])
+def test_the_same_boxes_as_training_leaves_out(
+    size: tuple[int, int] | int, shared_data: Path
+) -> None:
+    for name in ("training", "testing"):
+        dataset = read_imglab_xml(shared_data / "dlib_faces" / f"{name}.xml")
+        settings = HogSvmSettings(target_size_px=size, ignore_unreachable=True)
+        findings = unlearnable_boxes(dataset, settings)
+        left_out = plan_detector(dataset, settings).left_out
+        assert [finding.line for finding in findings] == [line for line, _ in left_out]
+        assert all("--upsample" in finding.text for finding in findings)
+        assert unlearnable_boxes(dataset, dataclasses.replace(settings, upsample=2)) == []
+
+
+def test_data_without_any_box_to_learn(training_faces: FaceDataset) -> None:
+    for size in ((300, 300), 90_000):
+        findings = unlearnable_boxes(training_faces, HogSvmSettings(target_size_px=size))
+        assert len(findings) == 24
+        assert {finding.severity for finding in findings} == {"warning"}
+    assert unlearnable_boxes(FaceDataset(None)) == []
