@@ -26,6 +26,13 @@ SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Where several processes run tests, each processor has one already. The threads of torch, OpenBLAS
+# and numba wait by spinning: with more of them than processors, computing takes several times as
+# long. What tests start inherits this, so that all of it computes the same bits.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
+        os.environ[f"{_library}_NUM_THREADS"] = "1"
+
 # A shell that starts the tests in its background lets them ignore Ctrl-C, and so would all that
 # they start: that what is interrupted ends as it should could not be seen.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -157,6 +157,7 @@ def names_in(client: httpx.Client, site: str) -> list[str]:
     return sorted(item["name"] for item in items)
 
 
+@pytest.mark.slow
 def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
     content = network_bytes(ENTRIES)
     one, other = pair.clients("check")

@@ -204,6 +204,7 @@ def interrupt(table: Path, study: Path, how: signal.Signals) -> subprocess.Popen
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
     "how",

@@ -25,6 +25,8 @@ from tests.cli.conftest import Outcome, Run
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.site_agent.federated.small_sites import samples_at
 
+pytestmark = pytest.mark.usefixtures("small_lenet")
+
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
 
 

@@ -53,6 +53,7 @@ def test_from_eyes_without_labels_to_a_gaze_network(
         assert "cross-encoder-small is a representation network" in refused.err
 
 
+@pytest.mark.slow
 def test_a_simulation_of_rounds_scores_heads(poolctl: Run, eyes: Path, tmp_path: Path) -> None:
     words = ("federated", "simulate", eyes, "--architecture", "cross-encoder-small", "--rounds", 1)
     shown = poolctl(*words, "--method", "fedavg", "-o", tmp_path / "run")

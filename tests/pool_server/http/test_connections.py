@@ -34,7 +34,7 @@ from tests.pool_server.pool_driver import (
 from tests.pool_server.server_process import child_of
 
 HALF_SENT = 1300
-SLOW_CHECKS = 40
+SLOW_CHECKS = 12
 TIMEOUT_S = 60.0
 MOST = 8
 HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: po"

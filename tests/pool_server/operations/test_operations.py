@@ -40,9 +40,6 @@ from tests.pool_server.pool_driver import (
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
 
-# Where the database and the storage matter.
-pytestmark = pytest.mark.both_shapes
-
 CONTENT = network_bytes(50_000, seed=7)  # several parts
 API = "/api/v1"
 ASKED = (
@@ -113,6 +110,7 @@ def other_shape(filled: PoolDriver, request: pytest.FixtureRequest, tmp_path: Pa
     )
 
 
+@pytest.mark.both_shapes
 def test_a_pool_moves_to_the_other_shape(
     filled: PoolDriver, other_shape: PoolSettings, tmp_path: Path
 ) -> None:

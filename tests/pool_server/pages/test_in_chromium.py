@@ -140,18 +140,6 @@ def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     assert admin.inner_text("#secret").startswith("pool_")
 
 
-def test_back_keeps_the_filters(filled: PoolDriver, open_page: Open) -> None:
-    page = open_page(filled.secret("web-a", "viewer"))
-    page.goto("/models")
-    page.click(".facets >> text=Detector")
-    page.click("h2 >> text=web-a/face")
-    page.go_back()
-    assert "kind=hog-svm" in page.url
-    assert page.inner_text(".chips").count("Kind: Detector") == 1
-    page.click("text=This page as JSON")
-    assert "pool://web-a/face@1" in page.inner_text("body")
-
-
 def test_an_upload_by_drop_goes_on_where_it_was_broken_off(
     filled: PoolDriver, open_page: Open, tmp_path: Path
 ) -> None:
@@ -332,7 +320,7 @@ RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa", 
         ),
     ],
 )
-def test_axe_finds_nothing_serious(
+def test_axe_finds_nothing_serious_and_no_page_is_wider_than_the_screen(
     filled: PoolDriver, open_page: Open, theme: str, width: int, places: tuple[str, ...]
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
@@ -342,18 +330,10 @@ def test_axe_finds_nothing_serious(
     problems = []
     for place in places:
         page.goto(place)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
         problems += [
             (place, each["id"], [node["html"][:120] for node in each["nodes"][:3]])
             for each in Axe().run(page, options=RULES).response["violations"]
             if each["impact"] in {"serious", "critical"}
         ]
     assert problems == []
-
-
-def test_no_page_is_wider_than_the_screen(filled: PoolDriver, open_page: Open) -> None:
-    page = open_page(filled.secret("web-a", "admin"))
-    for place in PLACES:
-        page.goto(place)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, (place, width)

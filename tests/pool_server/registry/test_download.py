@@ -10,9 +10,6 @@ import pytest
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
-# Where the database and the storage matter.
-pytestmark = pytest.mark.both_shapes
-
 CONTENT = network_bytes(600_000, seed=7)  # over two chunks of the server
 ADDRESS = "/api/v1/models/down/gaze/versions/1/content"
 
@@ -22,6 +19,7 @@ def stored(pool: PoolDriver) -> None:
     upload(pool.member("down"), "down/gaze", CONTENT, file_name="Gäze model.safetensors")
 
 
+@pytest.mark.both_shapes
 def test_a_whole_file(pool: PoolDriver) -> None:
     answer = pool.admin.get(ADDRESS)
     assert answer.status_code == 200
@@ -46,6 +44,7 @@ def test_asking_without_fetching(pool: PoolDriver) -> None:
     assert answer.content == b""
 
 
+@pytest.mark.both_shapes
 def test_going_on_where_it_stopped(pool: PoolDriver) -> None:
     middle = 1_234_567
     headers = {"Range": f"bytes={middle}-", "If-Range": f'"{sha256(CONTENT)}"'}

@@ -103,7 +103,6 @@ def test_contributing_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -
     assert show(client, key) == shown
 
 
-@pytest.mark.both_shapes
 def test_a_contribution_can_be_taken_back(
     pool: PoolDriver, base: tuple[ShapePredictor, str]
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_download_is_led_to_the_storage(bucket_pool: PoolDriver) -> None:
     assert client.get(address, headers=known).status_code == 304
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [pytest.param("joined", marks=pytest.mark.slow), "published"])
 def test_killed_while_completing(swift: S3Server, tmp_path: Path, moment: str) -> None:
     content = network_bytes(ENTRIES)

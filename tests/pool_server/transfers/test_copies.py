@@ -57,7 +57,6 @@ def show(pool: PoolDriver, site: str, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.both_shapes
 def test_a_private_copy_without_recipe_blocks_nothing(pool: PoolDriver, made: Merge) -> None:
     made.publish_inputs(pool, "squatted")
     upload(pool.member(THIEF), f"{THIEF}/first", made.content, visibility="private")

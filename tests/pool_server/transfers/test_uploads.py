@@ -25,9 +25,6 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 
-# Where the database and the storage matter.
-pytestmark = pytest.mark.both_shapes
-
 LARGE = 50_000  # entries: some 200 kB, four parts
 
 
@@ -43,6 +40,7 @@ def listed(version: dict[str, Any]) -> dict[str, Any]:
     return version | {"fingerprint": single}
 
 
+@pytest.mark.both_shapes
 def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> None:
     content = network_bytes(LARGE)
     version = upload(
@@ -87,6 +85,7 @@ def test_nothing_is_listed_before_completion(pool: PoolDriver) -> None:
     assert len(versions(pool, "up-2/gaze")) == 1
 
 
+@pytest.mark.both_shapes
 def test_an_interrupted_upload_goes_on(pool: PoolDriver) -> None:
     client, content = pool.member("up-3"), network_bytes(LARGE)
     opened = announce(client, "up-3/gaze", content).json()
@@ -227,12 +226,7 @@ def test_announcements_that_cannot_be(pool: PoolDriver, fields: dict[str, Any]) 
     assert error_of(answer) == (422, "invalid_request")
 
 
-def test_too_large_or_to_no_site(pool: PoolDriver) -> None:
-    huge = announce(pool.admin, "admin/gaze", b"x", size_bytes=2**70)
-    assert error_of(huge) == (413, "too_large")
-    assert error_of(announce(pool.admin, "nowhere/gaze", b"x")) == (404, "site_not_found")
-
-
+@pytest.mark.both_shapes
 def test_uploads_at_once_get_numbers_of_their_own(pool: PoolDriver) -> None:
     clients = [pool.member("up-15"), pool.admin]
     contents = [network_bytes() for _ in range(6)]

@@ -99,6 +99,7 @@ def test_lost_frames_do_not_shift_times(small: Path, landmark_file: Path, tmp_pa
     assert match.f1 > 0.6
 
 
+@pytest.mark.slow
 def test_which_of_two_faces(two_persons: Path, landmark_file: Path, tmp_path: Path) -> None:
     def lefts_px(faces: FaceSettings) -> tuple[list[float], BlinkSession]:
         session = run_blink_analysis(

@@ -28,13 +28,18 @@ def _one_way_to_compute() -> object:
 @pytest.mark.parametrize(
     ("cut", "variant", "optimiser"),
     [
-        ("pool1", "v1", "sgd"),
-        ("pool2", "v1", "adam"),
-        ("fc1", "v1", "sgd"),
         ("u", "v1", "adam"),
-        ("pool1", "v2", "adam"),
-        ("u", "v2", "sgd"),
-        ("pool1", "frozen-client", "sgd"),
+        ("pool1", "v2", "sgd"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("pool1", "v1", "sgd"),
+                ("pool2", "v1", "adam"),
+                ("fc1", "v1", "sgd"),
+                ("u", "v2", "sgd"),
+                ("pool1", "frozen-client", "sgd"),
+            )
+        ),
     ],
 )
 def test_processes_learn_what_one_process_learns(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes
@@ -20,7 +19,6 @@ def heard(client: httpx.Client, kind: str, **parameters: Any) -> list[tuple[str,
     return [(each["subject"], each["details"]) for each in answer.json()["items"]]
 
 
-@pytest.mark.both_databases
 def test_an_owner_hears_who_downloads_merges_and_hands_on(pool: PoolDriver) -> None:
     owner, user = pool.member("uses"), pool.member("uses-b")
     content = network_bytes()

@@ -59,7 +59,6 @@ def test_a_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
         assert family.version(name)["successors"] == []
 
 
-@pytest.mark.both_databases
 def test_a_site_links_its_own(pool: PoolDriver) -> None:
     family = three_merges(pool, "own-heir")
     family.withdraw("a/bad", "quality")

@@ -327,7 +327,6 @@ def test_what_holds_something_withdrawn_is_taken_only_when_asked_for(pool: PoolD
     assert family.version("c/merged")["flags"]
 
 
-@pytest.mark.both_databases
 def test_the_newest_is_one_that_holds_nothing_withdrawn(pool: PoolDriver) -> None:
     family = Family(pool, "newest")
     family.add("a/root")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes
@@ -47,7 +46,6 @@ def test_a_draft_is_seen_at_home_and_by_curators_of_the_pool(pool: PoolDriver) -
     assert error_of(home.post(address("draft", 2) + "/publish")) == (409, "wrong_state")
 
 
-@pytest.mark.both_databases
 def test_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
     with open_pool(tmp_path, curated=True) as pool:
         contributor, curator = pool.member("lab"), pool.member("lab", "curator")

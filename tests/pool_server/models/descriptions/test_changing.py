@@ -6,7 +6,6 @@ import hashlib
 from typing import Any
 
 import httpx
-import pytest
 
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from pool_server.wire.signatures.statements import open_statement
@@ -35,7 +34,6 @@ def found_by(pool: PoolDriver, **query: str) -> list[str]:
     return [each["name"] for each in items]
 
 
-@pytest.mark.both_databases
 def test_an_owner_corrects_a_version(pool: PoolDriver) -> None:
     owner, reader = pool.member("changes"), pool.member("changes-reader")
     labels = {"popluation": "infant", "parts": "68"}

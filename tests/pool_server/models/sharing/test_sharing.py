@@ -95,7 +95,6 @@ def told(answer: httpx.Response) -> str:
     return str([error["message"], error["hint"], error["details"]])
 
 
-@pytest.mark.both_databases
 def test_listed_sites_see_it_and_only_they(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     upload(owner, f"{OWNER}/for-friends", visibility="sites")

@@ -30,9 +30,6 @@ from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.rounds.round_driver import base_model
 from tests.pool_server.transfers.test_recipes import recipe_for
 
-# Where the database matters.
-pytestmark = pytest.mark.both_databases
-
 
 def change(pool: PoolDriver, statement: Any) -> None:
     """Bring about what no route does at once, such as the end of a token's time."""

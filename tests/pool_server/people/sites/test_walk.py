@@ -226,9 +226,14 @@ def test_what_is_for_others_is_answered_as_what_never_was(
         caller: pool.client(secret).get("/api/v1/whoami").status_code != 200
         for caller, secret in outsiders.items()
     }
-    assert 0 < sum(shut_out.values()) < len(shut_out)
-    for method, path in MATRIX:
+    refused = [caller for caller, is_out in shut_out.items() if is_out]
+    assert 0 < len(refused) < len(shut_out)
+    for number, (method, path) in enumerate(MATRIX):
+        # Of those whom the pool lets in nowhere, each route meets one.
+        left_out = {*refused} - {refused[number % len(refused)]}
         for caller, secret in outsiders.items():
+            if caller in left_out and (method, path) not in OPEN:
+                continue
             client, targets = pool.client(secret), pairs_of(pairs, method, path)
             for pair in targets if caller == THOROUGH else targets[:1]:
                 there = ask(client, method, path, pair, is_there=True)

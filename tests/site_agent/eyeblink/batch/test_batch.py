@@ -223,6 +223,7 @@ def workers_of(parent: int) -> Iterator[int]:
                 yield int(folder.name)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_worker_that_is_killed_fails_its_session_only(table: Path, tmp_path: Path) -> None:
     write_long_trace(tmp_path / "long.csv", 40_000)

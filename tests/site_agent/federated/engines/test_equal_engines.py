@@ -35,11 +35,9 @@ from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 from tests.site_agent.live_pool import live_pool
 
 SITES = ("site-a", "site-b")
+# A method with a state, one that keeps a part at home, and one that answers each site.
 PLANS = (
-    make_plan("fedavg", {"batch_size": 8, "seed": 5}, rounds=3),
-    make_plan("fedadam", {"batch_size": 8, "seed": 5, "eta": 0.0005, "mean": "sites"}, rounds=3),
-    make_plan("geometric-median", {"batch_size": 8, "seed": 5}, rounds=3),
-    make_plan("fedcpf", {"batch_size": 8, "seed": 5, "acc": 0.01}, rounds=2),
+    make_plan("fedadam", {"batch_size": 8, "seed": 5, "eta": 0.0005, "mean": "sites"}, rounds=2),
     make_plan("fedper", {"batch_size": 8, "seed": 5}, rounds=2),
     make_plan("fedpac", {"batch_size": 8, "seed": 5}, rounds=2),
 )
@@ -133,7 +131,7 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
         found = newest_parts(tmp_path / "home" / "personal")
         parts = [read_part(path) for paths in found.values() for path in paths]
         assert sorted((part.method, part.site, part.round_number) for part in parts) == [
-            (method, site, 2) for method in ("fedcpf", "fedpac", "fedper") for site in SITES
+            (method, site, 2) for method in ("fedpac", "fedper") for site in SITES
         ]
         # Also those of the last round, which no next round asks for.
         for part in parts:
@@ -162,8 +160,6 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
         monkeypatch.setattr("site_agent.pool.client.refuse_site_only", lambda _file: None)
         with pytest.raises(PoolRefusedFileError, match="site-only"):
             sites["site-a"].upload(whole, "site-a/mine")
-    assert expected[0][0][2] == expected[1][0][2], "the first updates know no method"
-    assert expected[0][0][0] != expected[1][0][0]
 
 
 def test_memory_gives_the_digests_and_parts_of_the_simulator(
