@@ -140,6 +140,18 @@ def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     assert admin.inner_text("#secret").startswith("pool_")
 
 
+def test_back_keeps_the_filters(filled: PoolDriver, open_page: Open) -> None:
+    page = open_page(filled.secret("web-a", "viewer"))
+    page.goto("/models")
+    page.click(".facets >> text=Detector")
+    page.click("h2 >> text=web-a/face")
+    page.go_back()
+    assert "kind=hog-svm" in page.url
+    assert page.inner_text(".chips").count("Kind: Detector") == 1
+    page.click("text=This page as JSON")
+    assert "pool://web-a/face@1" in page.inner_text("body")
+
+
 def test_an_upload_by_drop_goes_on_where_it_was_broken_off(
     filled: PoolDriver, open_page: Open, tmp_path: Path
 ) -> None:

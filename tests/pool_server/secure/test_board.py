@@ -126,6 +126,19 @@ def test_a_site_is_limited_in_what_it_leaves(
     assert error_of(send_file(lab, key, SITES[0], b"two")) == (409, "too_many_files")
 
 
+def test_files_of_a_session_count_for_the_quota(pool: PoolDriver) -> None:
+    lab = pool.member(SITES[1])
+    key = start_session(lab, SITES, "quota")
+    assert send_file(lab, key, SITES[1], os.urandom(1000)).status_code == 201
+    pool.admin.patch(f"/api/v1/sites/{SITES[1]}", json={"quota_bytes": 1500}).raise_for_status()
+    try:
+        refused = send_file(lab, key, SITES[1], os.urandom(1000))
+        assert error_of(refused) == (409, "quota_exceeded")
+    finally:
+        pool.admin.patch(f"/api/v1/sites/{SITES[1]}", json={"quota_bytes": None})
+
+
+@pytest.mark.both_shapes
 def test_messages_and_sessions_count_for_the_quota(pool: PoolDriver) -> None:
     lab = pool.member(OTHER)
     sites = (OTHER, SITES[0])

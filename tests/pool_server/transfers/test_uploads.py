@@ -226,6 +226,12 @@ def test_announcements_that_cannot_be(pool: PoolDriver, fields: dict[str, Any]) 
     assert error_of(answer) == (422, "invalid_request")
 
 
+def test_too_large_or_to_no_site(pool: PoolDriver) -> None:
+    huge = announce(pool.admin, "admin/gaze", b"x", size_bytes=2**70)
+    assert error_of(huge) == (413, "too_large")
+    assert error_of(announce(pool.admin, "nowhere/gaze", b"x")) == (404, "site_not_found")
+
+
 @pytest.mark.both_shapes
 def test_uploads_at_once_get_numbers_of_their_own(pool: PoolDriver) -> None:
     clients = [pool.member("up-15"), pool.admin]

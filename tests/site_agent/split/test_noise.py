@@ -107,7 +107,14 @@ def test_noise_has_its_scale_and_says_what_it_gives() -> None:
     assert signal_to_noise_db(drawn, louder) == pytest.approx(-20, abs=0.5)
 
 
-@pytest.mark.parametrize("variant", ["v1"])
+def test_batchnorm_has_no_bound() -> None:
+    cut = find_cut("gaze-resnet18", "stem")
+    part = split_network(new_network("gaze-resnet18"), cut).client
+    with pytest.raises(InvalidInputError, match="BatchNorm2d in bn1"):
+        sensitivity_of(part, cut)
+
+
+@pytest.mark.parametrize("variant", ["v1", "frozen-client"])
 def test_studies_draw_the_same_noise_again(variant: str) -> None:
     plan = SplitPlan.model_validate({"variant": variant, "rounds": 1, "noise_level": 0.01})
     base = new_network("gaze-lenet", 1)

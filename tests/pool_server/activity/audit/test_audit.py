@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
 from pool_server.http.audit import escape_unshown
 from tests.pool_server.lineage.withdrawals.families import three_merges
@@ -58,6 +59,22 @@ def test_a_site_reads_of_itself_and_no_more(pool: PoolDriver) -> None:
         assert error_of(refused) == (403, "not_allowed")
 
 
+def test_what_a_withdrawal_reaches_is_not_told_by_the_audit(pool: PoolDriver) -> None:
+    """Its family leads to models that the withdrawing site may not see."""
+    family = three_merges(pool, "reach")
+    family.add("c/secret", "a/bad", visibility="private")
+    family.withdraw("a/bad", "quality")
+    owner = family.member("a", "admin")
+    assert family.site("c") not in owner.get("/api/v1/audit", params={"limit": 200}).text
+    [act] = read(owner, action="version.withdraw")
+    assert act["details"]["flagged"] == [f"{family.address('a/first')}@1"]
+    assert act["details"]["flagged_total"] == 5
+    [flag] = read(family.member("c", "admin"), subject=f"{family.address('c/secret')}@1",
+                  action="version.flag")  # fmt: skip
+    assert flag["details"]["reason"] == "quality"
+
+
+@pytest.mark.both_databases
 def test_filters_and_pages(pool: PoolDriver) -> None:
     family = three_merges(pool, "pages")
     family.withdraw("a/bad", "quality")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element, fromstring
 
 import httpx
+import pytest
 
 import pool_server
 from pool_server.activity.events import TITLES, describe_event, write_feed
@@ -74,6 +75,16 @@ def link_of(element: Element, relation: str) -> str | None:
     return None if found is None else found.get("href")
 
 
+def test_the_client_makes_the_token_and_the_address(pool: PoolDriver) -> None:
+    with PoolClient(pool.url, pool.secret("atom-client", "admin")) as client:
+        made = client.tokens.create("atom-client", "reader", kind="feed", expires_in_days=9)
+        address = client.events.feed_address(made.secret)
+    assert made.kind == "feed"
+    assert made.expires_at is not None
+    parse(httpx.get(address, timeout=60))
+
+
+@pytest.mark.both_databases
 def test_a_feed_reader_follows_the_pages_with_the_token_in_the_address(pool: PoolDriver) -> None:
     family = three_merges(pool, "atom")
     family.withdraw("a/bad", "quality")

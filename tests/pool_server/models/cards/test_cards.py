@@ -69,6 +69,14 @@ def test_a_card_of_the_record(pool: PoolDriver) -> None:
     assert yaml.safe_load(card["text"].split("---\n")[1]) == front
 
 
+def test_kinds_are_named_as_the_hub_names_them(pool: PoolDriver) -> None:
+    upload(pool.member("cards"), "cards/detector", detector_bytes())
+    front = card_of(pool, "detector")["front_matter"]
+    assert (front["library_name"], front["pipeline_tag"]) == ("dlib", "object-detection")
+    assert front["license"] == "unknown"
+
+
+@pytest.mark.both_databases
 def test_a_card_is_written_and_taken_back(pool: PoolDriver) -> None:
     home = pool.member("cards")
     upload(home, "cards/edited")

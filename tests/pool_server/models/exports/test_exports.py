@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
 from pool_server.wire.bundles import PortableVersion
 from pool_server.wire.merges import recipe_digest
@@ -126,6 +127,15 @@ def test_others_models_need_the_right_to_be_handed_on(pool: PoolDriver) -> None:
     ] == [("taker/test-contributor", version["digest"])]
 
 
+def test_a_model_that_is_not_shared_is_not_there(pool: PoolDriver) -> None:
+    owner, other = pool.member("hidden"), pool.member("taker")
+    version = upload(owner, "hidden/face", visibility="private")
+    assert error_of(ask(other, version["address"])) == (404, "version_not_found")
+    assert error_of(ask(other, "hidden/nothing@1")) == (404, "version_not_found")
+    assert error_of(other.get(record_path(version["address"])))[0] == 404
+
+
+@pytest.mark.both_databases
 def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolDriver) -> None:
     a, b = pool.member("family-a"), pool.member("family-b")
     grandparent = upload(a, "family-a/z-oldest")
