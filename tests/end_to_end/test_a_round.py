@@ -80,6 +80,7 @@ def states(found: RoundResponse) -> dict[str, str]:
     return {each.site: each.state for each in found.participants}
 
 
+@pytest.mark.slow
 def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
     tmp_path: Path, server: tuple[str, str]
 ) -> None:

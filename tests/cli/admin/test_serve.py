@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.cli.conftest import first_answer, run_process, start_process
+from tests.cli.conftest import first_answer, run_here, start_process
 
 
 @contextmanager
@@ -30,15 +30,15 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
     with serving() as (process, said):
         assert said["data_folder"] == str(folder)
         assert httpx.get(f"{said['url']}/readyz", trust_env=False, timeout=60).status_code == 200
-        identity = run_process(
+        identity = run_here(
             "auth", "whoami", "--json", POOL_ENDPOINT=said["url"], POOL_TOKEN=said["admin_token"]
         )
         assert identity.data["role"] == "admin"
 
-        busy_folder = run_process("serve", "--data", folder, "--port", "0", "--json")
+        busy_folder = run_here("serve", "--data", folder, "--port", "0", "--json")
         assert (busy_folder.code, busy_folder.error["code"]) == (7, "folder_busy")
         port = said["url"].rsplit(":", 1)[1]
-        busy_port = run_process("serve", "--data", tmp_path / "two", "--port", port, "--json")
+        busy_port = run_here("serve", "--data", tmp_path / "two", "--port", port, "--json")
         assert (busy_port.code, busy_port.error["code"]) == (7, "address_busy")
 
         process.send_signal(signal.SIGINT)

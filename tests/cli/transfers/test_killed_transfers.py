@@ -78,6 +78,7 @@ def test_a_killed_upload_goes_on(
     client.close()
 
 
+@pytest.mark.slow
 def test_a_killed_download_goes_on(
     pool: LivePool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

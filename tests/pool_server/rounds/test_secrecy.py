@@ -41,9 +41,8 @@ def secret(pool: PoolDriver) -> tuple[str, bytes]:
 
 
 def attackers(pool: PoolDriver) -> list[httpx.Client]:
-    """Return clients of participants in every role, of a stranger, and of the pool's admin."""
-    members = [pool.member(ATTACKER, role) for role in ("viewer", "contributor", "admin")]
-    return [*members, pool.member(VICTIM), pool.member("stranger"), pool.admin]
+    """Return clients of a participant, of a stranger, and of the pool's admin."""
+    return [pool.member(ATTACKER, "admin"), pool.member("stranger"), pool.admin]
 
 
 def all_values(key: str, site: str, digest: str, upload_id: str) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,7 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GazeSamples, GazeSam
     return samples[~is_victim], samples[is_victim][::12]
 
 
+@pytest.mark.slow
 def test_noise_hides_what_smashed_data_show_and_averaging_brings_it_back(
     eyes: tuple[GazeSamples, GazeSamples],
 ) -> None:

@@ -20,7 +20,7 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
     data = tmp_path / "gaze"
     data.mkdir()
     write_samples(data, [samples_at(number, 10) for number in range(6)])
-    methods = tuple(name for name in METHODS if not name.startswith("dp-"))
+    methods = ("mean-gaze", "fedavg", "v1")
     settings = replace(
         QUICK, methods=methods, rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
     )

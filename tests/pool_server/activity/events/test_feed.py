@@ -66,7 +66,7 @@ def test_waiting_for_an_event(pool: PoolDriver) -> None:
 @pytest.mark.both_shapes
 def test_events_of_many_processes_come_in_order_and_none_is_missed(pool: PoolDriver) -> None:
     family = Family(pool, "order")
-    names = [f"a/model-{number}" for number in range(4)]
+    names = [f"a/model-{number}" for number in range(3)]
     for name in names:
         family.add(name)
     seen: list[dict[str, Any]] = []

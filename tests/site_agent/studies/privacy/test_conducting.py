@@ -15,6 +15,8 @@ from site_agent.errors import InvalidInputError
 from site_agent.studies.privacy import PrivacySettings, conduct_privacy_study
 from site_agent.studies.runs import Conduct, StudyResults
 
+pytestmark = pytest.mark.slow
+
 SMALL = PrivacySettings(
     victims=3, public=4, outsiders=2, judges=3, train_samples=8, other_samples=4,
     session_samples=3, judged_samples=4, rounds=1, epochs=1, seeds=1, sweep=(1, 3), steps=2,
