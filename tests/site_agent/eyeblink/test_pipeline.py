@@ -90,6 +90,17 @@ def test_following_agrees_with_detecting_in_every_frame(
     assert np.median(np.abs(followed.ear - every.ear)[both]) < 0.02
 
 
+def test_a_video_without_faces(tmp_path: Path, landmark_file: Path) -> None:
+    video = tmp_path / "empty_room.mp4"
+    write_video(video, [number / 25.0 for number in range(20)], size=(320, 240))
+    summary = run_blink_analysis(video, landmarks=landmark_file, out_dir=tmp_path / "out")
+    assert summary.face_found_pct == summary.valid_pct == 0.0
+    assert summary.blinks == 0
+    assert np.isnan(summary.blinks_per_minute)
+    assert any("nothing to find blinks in" in warning for warning in summary.warnings)
+    assert {row["reason"] for row in rows_of(summary.files["frames"])} == {"no-face"}
+
+
 @pytest.mark.slow
 def test_a_model_of_the_eyes_alone_sees_the_same_blinks(
     recording: Path, eyes_file: Path, tmp_path: Path

@@ -15,8 +15,6 @@ from site_agent.errors import InvalidInputError
 from site_agent.studies.privacy import PrivacySettings, conduct_privacy_study
 from site_agent.studies.runs import Conduct, StudyResults
 
-pytestmark = pytest.mark.slow
-
 SMALL = PrivacySettings(
     victims=3, public=4, outsiders=2, judges=3, train_samples=8, other_samples=4,
     session_samples=3, judged_samples=4, rounds=1, epochs=1, seeds=1, sweep=(1, 3), steps=2,
@@ -64,6 +62,7 @@ def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
         assert sheet.height > 3 * 72
 
 
+@pytest.mark.slow
 def test_finished_probes_are_kept_and_other_settings_are_not_mixed(study: Path) -> None:
     before = (study / "table.md").read_bytes()
     (study / "runs" / "0.plain.samples.json").unlink()
