@@ -25,10 +25,8 @@ from pool_server.database.schema import SchemaChange, require_newest_schema, upg
 from pool_server.http import metrics, middleware, rate_limits, session, traffic
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.lineage import withdrawals
-from pool_server.merges import service
 from pool_server.merges.running import merge_in_background, recover_merges
 from pool_server.models import cards, curation, descriptions, exports, pictures, sharing
-from pool_server.models import descriptions as summaries
 from pool_server.pages.error_pages import ErrorPages
 from pool_server.people import invitations, sites, tokens
 from pool_server.people.sites import pool_version
@@ -143,8 +141,6 @@ NOUNS: tuple[ModuleType, ...] = (
     curation,
     descriptions,
     cards,
-    descriptions,
-    summaries,
     evaluations,
     lineage,
     withdrawals,
@@ -152,13 +148,11 @@ NOUNS: tuple[ModuleType, ...] = (
     statements,
     exports,
     transfers,
-    service,
     merges,
     rounds,
     secure,
     events,
     audit,
-    sites,
     sites,
     invitations,
     tokens,
