@@ -70,6 +70,16 @@ class LiveFederation:
                 words += ["--persons", self.persons[name], "--base", self.base]
                 words += ["--least-others", self.least_others]
             self.processes[name] = start_process(*words, **environment)
+        if "server" in names:
+            # Who submits gives a server that is not there up after ten seconds.
+            wait_until(self._is_served, 120)
+
+    def _is_served(self) -> bool:
+        try:
+            socket.create_connection(("localhost", self.port), 10).close()
+        except OSError:
+            return False
+        return True
 
     def kill(self, name: str) -> None:
         """Kill the command; all that it started has to end with it."""

@@ -27,7 +27,7 @@ def main(kit_folder: Path, folder: Path, base: Path, kind: str) -> None:
         first_base="0123456789abcdef" * 4,
         first_round=1,
         rounds=1,
-        round_limit_s=10,
+        round_limit_s=30,
     )
     if kind == "custom-code":
         for app in ("server", "site"):
