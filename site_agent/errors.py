@@ -20,7 +20,7 @@ class SiteAgentError(Exception):
 
 
 class InvalidInputError(SiteAgentError):
-    """What was asked for cannot be done: a name, a key, a profile, a plan or a folder."""
+    """What was asked for cannot be done: a name, a key, a card, a camera, a plan or a folder."""
 
 
 class BusyError(SiteAgentError):
@@ -54,10 +54,6 @@ class AnnotationFileError(SiteAgentError):
 
 class SettingsError(SiteAgentError, ValueError):
     """A setting that does not exist, or a value of the wrong type."""
-
-
-class SyntheticFaceError(SiteAgentError):
-    """Faces cannot be drawn as asked: a setting is out of its range, or a file is not writable."""
 
 
 class PoolClientError(SiteAgentError):
@@ -173,10 +169,6 @@ class VideoFileError(SiteAgentError):
     """A video of which no frame can be had: missing, empty, without picture, unknown codec."""
 
 
-class CameraError(SiteAgentError):
-    """A camera that cannot be opened or delivers no picture."""
-
-
 class FaceModelError(SiteAgentError):
     """A file that is not the face model asked for; says what it is and what was expected."""
 
@@ -282,10 +274,6 @@ class TermsForbidError(SiteAgentError):
     def __init__(self, what: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join([f"{what}:", *(f"  {each}" for each in self.problems)]))
-
-
-class CardFileError(SiteAgentError):
-    """A card whose front matter cannot be read."""
 
 
 class DatasetEditError(SiteAgentError):

@@ -154,7 +154,6 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.TermsForbidError: Outcome(
         ExitCode.NOT_ALLOWED, "terms_forbid", "ask the sites that set the terms"
     ),
-    agent_errors.CardFileError: Outcome(ExitCode.INTEGRITY, "card_file"),
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
     agent_errors.InvalidInputError: Outcome(ExitCode.USAGE, "invalid_input"),
     agent_errors.BusyError: Outcome(
@@ -170,10 +169,8 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     server_errors.DatabaseUnusableError: Outcome(ExitCode.INTEGRITY, "database_unusable"),
     agent_errors.AnnotationFileError: Outcome(ExitCode.INTEGRITY, "annotation_file"),
     agent_errors.DatasetEditError: Outcome(ExitCode.USAGE, "dataset_edit"),
-    agent_errors.SyntheticFaceError: Outcome(ExitCode.USAGE, "synthetic_face"),
     agent_errors.ImageFileError: Outcome(ExitCode.INTEGRITY, "image_file"),
     agent_errors.VideoFileError: Outcome(ExitCode.INTEGRITY, "video_file"),
-    agent_errors.CameraError: Outcome(ExitCode.NOT_FOUND, "camera"),
     agent_errors.TableFileError: Outcome(ExitCode.INTEGRITY, "table_file"),
     agent_errors.FaceModelError: Outcome(ExitCode.INTEGRITY, "face_model", _FORMATS_HINT),
     agent_errors.TrainingSettingsError: Outcome(ExitCode.USAGE, "training_settings"),

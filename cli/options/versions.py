@@ -162,7 +162,7 @@ def check_terms(
 def read_card_file(path: Path) -> str:
     """Return the text of a card, once its front matter was read without complaint."""
     from pool_server.wire.cards import read_card
-    from site_agent.errors import CardFileError
+    from site_agent.errors import InvalidInputError
 
     if not path.is_file():
         raise InputMissingError(
@@ -172,7 +172,7 @@ def read_card_file(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
         read_card(text)
     except ValueError as error:  # no UTF-8 is one, too
-        raise CardFileError(f"{path}: {error}") from error
+        raise InvalidInputError(f"{path}: {error}") from error
     return text
 
 

@@ -1,4 +1,4 @@
-"""Sites, their people and tokens; what sites sign and what they measure."""
+"""Sites, their people and tokens, and what sites sign."""
 
 from __future__ import annotations
 
@@ -151,53 +151,7 @@ class LoginLinkRecord(base.Record):
     expires_at: Mapped[datetime]
 
 
-# Keys, signed statements and evaluations.
-
-
-class EvaluationRecord(base.Record):
-    """Scores of a file, by digest, measured by one site on one data set.
-
-    `dataset_digest` is equal for equal data sets, and reveals nothing of them. A later
-    evaluation of the same file by the same site on the same data stands beside the earlier one;
-    the newest counts.
-    """
-
-    __tablename__ = "evaluations"
-    __table_args__ = (sa.Index(None, "digest", "id"), sa.Index(None, "site_id", "id"))
-
-    id: Mapped[int] = mapped_column(base.BigKey, primary_key=True)
-    digest: Mapped[base.DigestText]
-    # The version that was named: its scores are shown only to those who may see it.
-    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
-    site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
-    dataset: Mapped[str] = mapped_column(sa.String(128))
-    dataset_digest: Mapped[base.DigestText]
-    split: Mapped[str] = mapped_column(sa.String(64), default="")
-    protocol: Mapped[str] = mapped_column(sa.String(128), default="")
-    images: Mapped[int | None] = mapped_column(sa.Integer)
-    note: Mapped[str] = mapped_column(sa.Text, default="")
-    details: Mapped[base.JsonObject]
-    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
-    created_by: Mapped[str] = mapped_column(sa.String(129))
-    token_id: Mapped[str] = mapped_column(sa.ForeignKey(TokenRecord.id))
-
-    site: Mapped[SiteRecord] = relationship(lazy="raise")
-    scores: Mapped[list[EvaluationScoreRecord]] = relationship(
-        lazy="raise", order_by="EvaluationScoreRecord.name"
-    )
-
-
-class EvaluationScoreRecord(base.Record):
-    """``name = value`` of one evaluation, with its 95 % interval where one was measured."""
-
-    __tablename__ = "evaluation_scores"
-    __table_args__ = (sa.Index(None, "name", "value", "evaluation_id"),)
-
-    evaluation_id: Mapped[int] = mapped_column(sa.ForeignKey("evaluations.id"), primary_key=True)
-    name: Mapped[base.NameText] = mapped_column(primary_key=True)
-    value: Mapped[float] = mapped_column(sa.Double)
-    low: Mapped[float | None] = mapped_column(sa.Double)
-    high: Mapped[float | None] = mapped_column(sa.Double)
+# Keys and signed statements.
 
 
 class SiteKeyRecord(base.Record):

@@ -21,7 +21,7 @@ from site_agent.datasets.synthetic.canvas import (
 from site_agent.datasets.synthetic.head_model import Placement, Pose
 from site_agent.datasets.synthetic.persons import Person
 from site_agent.datasets.synthetic.rendering import Light
-from site_agent.errors import SyntheticFaceError
+from site_agent.errors import InvalidInputError
 
 _DEPTH = -1.05
 
@@ -194,15 +194,15 @@ def _check(portrait: Portrait) -> None:
     for name in ("closure_left", "closure_right"):
         value = getattr(portrait, name)
         if not 0.0 <= value <= 1.0:
-            raise SyntheticFaceError(f"{name} is {value}; expected 0 (open) to 1 (closed)")
+            raise InvalidInputError(f"{name} is {value}; expected 0 (open) to 1 (closed)")
     for name in ("yaw_deg", "pitch_deg"):
         value = getattr(portrait.pose, name)
         if not abs(value) <= _STEEPEST_DEG:
-            raise SyntheticFaceError(
+            raise InvalidInputError(
                 f"{name} is {value}; drawn heads can be turned by at most {_STEEPEST_DEG:g} degrees"
             )
     if not portrait.scale_px > 4:
-        raise SyntheticFaceError(f"scale_px is {portrait.scale_px}; expected more than 4 pixels")
+        raise InvalidInputError(f"scale_px is {portrait.scale_px}; expected more than 4 pixels")
 
 
 _ANGLES = np.linspace(0, 2 * np.pi, 41)

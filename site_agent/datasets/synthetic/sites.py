@@ -15,7 +15,7 @@ from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.portraits import draw_glasses
 from site_agent.datasets.synthetic.rendering import Light
-from site_agent.errors import SyntheticFaceError
+from site_agent.errors import InvalidInputError
 from site_agent.tables import Column, Table, columns_of
 
 TRUTH = Table(
@@ -160,7 +160,7 @@ def write_face_dataset(
     """
     folder = Path(folder)
     if style not in SITE_STYLES:
-        raise SyntheticFaceError(
+        raise InvalidInputError(
             f"there is no site style {style!r}; there are: {', '.join(SITE_STYLES)}"
         )
     look = SITE_STYLES[style]
@@ -186,7 +186,7 @@ def write_face_dataset(
         TRUTH.write_csv(table, rows)
     except OSError as error:
         where = error.filename or folder
-        raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
+        raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
     comment = f"Drawn by poolctl, seed {seed}; 68 landmarks in the order of iBUG 300-W."
     write_imglab_xml(FaceDataset(xml, name, comment, tuple(annotated)), xml)
     if progress is not None:
@@ -219,11 +219,11 @@ def _random_camera(look: SiteStyle, rng: np.random.Generator) -> Camera:
 
 def _check(images: int, persons: int, size: tuple[int, int]) -> None:
     if images < 1 or persons < 1:
-        raise SyntheticFaceError(
+        raise InvalidInputError(
             f"{images} images of {persons} persons asked for; both must be at least 1"
         )
     if not all(64 <= side <= 8192 for side in size):
-        raise SyntheticFaceError(f"image size {size[0]} x {size[1]}; expected 64 to 8192 pixels")
+        raise InvalidInputError(f"image size {size[0]} x {size[1]}; expected 64 to 8192 pixels")
 
 
 def _portrait(

@@ -17,7 +17,7 @@ from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
 from site_agent.datasets.synthetic.portraits import draw_body
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
-from site_agent.errors import SyntheticFaceError
+from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import TICKS_PER_S, write_video
 from site_agent.tables import Column, Table, columns_of
 
@@ -137,7 +137,7 @@ def write_blink_video(
         truth.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         where = error.filename or path
-        raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
+        raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
     if progress is not None:
         progress(1.0, f"{len(times)} frames drawn")
     return truth
@@ -145,13 +145,13 @@ def write_blink_video(
 
 def _check(seconds: float, frame_rate_hz: float, lost: float, size: tuple[int, int]) -> None:
     if not 0 < seconds <= 24 * 3600:
-        raise SyntheticFaceError(f"a video of {seconds} s asked for; expected above 0, up to a day")
+        raise InvalidInputError(f"a video of {seconds} s asked for; expected above 0, up to a day")
     if not 1 <= frame_rate_hz <= 1000:
-        raise SyntheticFaceError(f"frame rate {frame_rate_hz} Hz; expected 1 to 1000")
+        raise InvalidInputError(f"frame rate {frame_rate_hz} Hz; expected 1 to 1000")
     if not 0 <= lost <= 0.5:
-        raise SyntheticFaceError(f"lost_frames is {lost}; expected a share from 0 to 0.5")
+        raise InvalidInputError(f"lost_frames is {lost}; expected a share from 0 to 0.5")
     if not all(64 <= side <= 8192 and side % 2 == 0 for side in size):
-        raise SyntheticFaceError(
+        raise InvalidInputError(
             f"video size {size[0]} x {size[1]}; expected even numbers from 64 to 8192"
         )
 
@@ -375,7 +375,7 @@ def write_conditioning_video(
         truth.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         where = error.filename or path
-        raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
+        raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
     return ConditioningVideo(path, listed, truth.with_suffix(".csv"), truth, seconds)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.errors import CameraError, VideoFileError
+from site_agent.errors import InvalidInputError, VideoFileError
 from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
 from site_agent.pictures.video import Encoder
 
@@ -98,7 +98,7 @@ class CameraReader:
         _silence_opencv()
         self._capture = cv2.VideoCapture(device)
         if not self._capture.isOpened():
-            raise CameraError(
+            raise InvalidInputError(
                 f"{self.name} cannot be opened: no camera of this number, no permission, or "
                 "another program uses it"
             )
@@ -161,7 +161,7 @@ class CameraReader:
 
     def _note_end(self) -> None:
         if self.report.decoded_frames == 0:
-            raise CameraError(
+            raise InvalidInputError(
                 f"{self.name} is open but delivers no picture: is it covered by another program, "
                 "or does it not know this size?"
             )
