@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -134,28 +133,33 @@ def _of_field(
 
 
 API_PREFIX = "/api/v1"
-NOUNS: tuple[ModuleType, ...] = (
-    registry,
-    pictures,
-    sharing,
-    curation,
-    descriptions,
-    cards,
-    evaluations,
-    lineage,
-    withdrawals,
-    keys,
-    statements,
-    exports,
-    transfers,
-    merges,
-    rounds,
-    secure,
-    events,
-    audit,
-    sites,
-    invitations,
-    tokens,
+ROUTERS: tuple[APIRouter, ...] = (
+    registry.router,
+    pictures.router,
+    sharing.router,
+    curation.router,
+    descriptions.alias_router,
+    cards.router,
+    descriptions.router,
+    descriptions.summary_router,
+    evaluations.router,
+    lineage.router,
+    withdrawals.router,
+    keys.router,
+    statements.router,
+    exports.router,
+    transfers.router,
+    # Before that of merges: ``/merges/fit`` is the name of no merge.
+    merges.fit_router,
+    merges.router,
+    rounds.router,
+    secure.router,
+    events.router,
+    audit.router,
+    sites.router,
+    sites.user_router,
+    invitations.router,
+    tokens.router,
 )
 
 DESCRIPTION = """
@@ -208,8 +212,8 @@ def open_parts(settings: PoolSettings) -> session.ServerParts:
 def list_routes() -> tuple[BaseRoute, ...]:
     """Return the routes of the API and of the pages, made once: FastAPI takes long to read them."""
     api = APIRouter(prefix=API_PREFIX)
-    for noun in NOUNS:
-        api.include_router(noun.router)
+    for router in ROUTERS:
+        api.include_router(router)
     routes = FastAPI(openapi_url=None, responses=USUAL_RESPONSES)
     for router in (api, pages.router, pages.pages):
         routes.include_router(router)
