@@ -174,7 +174,7 @@ def test_cards(member: Run) -> None:
         ("upload", "a.svm", "-n", "told", "--card", "bad.md"),
     ):
         refused = member(*words, "--json")
-        assert (refused.code, refused.error["code"]) == (5, "card_file")
+        assert (refused.code, refused.error["code"]) == (2, "invalid_input")
 
 
 def test_posting_scores_and_seeing_the_matrix(

@@ -20,7 +20,7 @@ from site_agent.datasets.synthetic.portraits import (
     face_box,
 )
 from site_agent.datasets.synthetic.rendering import Light
-from site_agent.errors import SyntheticFaceError
+from site_agent.errors import InvalidInputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def test_mouth_opens() -> None:
     [({"closure_left": 1.2}, "closure_left is 1.2"), ({"pose": Pose(yaw_deg=40)}, "yaw_deg is 40")],
 )
 def test_refuses_what_cannot_be_drawn(arguments: dict, words: str) -> None:
-    with pytest.raises(SyntheticFaceError, match=words):
+    with pytest.raises(InvalidInputError, match=words):
         render_face(person(0), **arguments)
 
 

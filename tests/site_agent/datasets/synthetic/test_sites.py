@@ -14,7 +14,7 @@ from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic import SITE_STYLES, write_face_dataset
 from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
-from site_agent.errors import SyntheticFaceError
+from site_agent.errors import InvalidInputError
 
 
 def truth_of(xml: Path) -> list[dict[str, str]]:
@@ -70,6 +70,6 @@ def test_sites_differ(tmp_path: Path, style: str) -> None:
     [({"images": 0}, "0 images"), ({"style": "moon"}, "no site style 'moon'; there are: mixed")],
 )
 def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
-    with pytest.raises(SyntheticFaceError, match=words):
+    with pytest.raises(InvalidInputError, match=words):
         write_face_dataset(tmp_path, **({"images": 1} | arguments))
     assert not list(tmp_path.iterdir())

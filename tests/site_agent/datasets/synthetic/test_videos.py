@@ -24,7 +24,7 @@ from site_agent.datasets.synthetic.portraits import (
 )
 from site_agent.datasets.synthetic.rendering import paint_head
 from site_agent.datasets.synthetic.videos import Film, VideoScene
-from site_agent.errors import SyntheticFaceError
+from site_agent.errors import InvalidInputError
 
 
 def rows_of(truth: Path) -> list[dict[str, str]]:
@@ -144,6 +144,6 @@ def test_blinks_are_those_of_people() -> None:
     ],
 )
 def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
-    with pytest.raises(SyntheticFaceError, match=words):
+    with pytest.raises(InvalidInputError, match=words):
         write_blink_video(tmp_path / "v.mp4", **arguments)
     assert not list(tmp_path.iterdir())

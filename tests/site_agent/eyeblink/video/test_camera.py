@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.errors import CameraError, FaceModelError, VideoFileError
+from site_agent.errors import FaceModelError, InvalidInputError, VideoFileError
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.frames import VideoReader
@@ -104,7 +104,7 @@ def test_an_earlier_recording_stays_until_there_is_a_picture(device: str, tmp_pa
 
 
 def test_cameras_that_are_not_there(tmp_path: Path, device: str) -> None:
-    with pytest.raises(CameraError, match="camera 99 cannot be opened"):
+    with pytest.raises(InvalidInputError, match="camera 99 cannot be opened"):
         CameraReader(99)
     with pytest.raises(VideoFileError, match="cannot be written as a video"):
         CameraReader(device, record=tmp_path / "recording.nothing")
