@@ -113,7 +113,7 @@ def upgrade(
 def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
     """Make the index of text if it is missing; a failure is only a warning."""
     from pool_server.errors import DatabaseUnusableError
-    from pool_server.operations.search import NO_TEXT_INDEX, make_text_index
+    from pool_server.operations.maintenance import NO_TEXT_INDEX, make_text_index
 
     try:
         if make_text_index(settings):

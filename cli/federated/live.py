@@ -14,7 +14,7 @@ from cli.frame.addresses import count_words, is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.methods import LeastOthersOption, MaxHoursOption, MethodOption, method_options
+from cli.options.data import LeastOthersOption, MaxHoursOption, MethodOption, method_options
 from cli.options.versions import model_address
 
 if TYPE_CHECKING:

@@ -168,7 +168,7 @@ _PANELS = {
     "Make models": (
         ("dataset", "dataset.group", "Check, convert, split annotations; draw faces."),
         ("train", "vision.train", "Train a face detector, a landmark model or a gaze network."),
-        ("settings", "settings", "Print a file of all settings of a command."),
+        ("settings", "env:settings_app", "Print a file of all settings of a command."),
         ("merge", "merge.command", "Merge models into one, on this machine."),
         ("merges", "merge.central", "Have the pool merge models, in the background."),
         ("refine", "merge.refine", "Refine a merged landmark model, on this machine."),

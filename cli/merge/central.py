@@ -14,7 +14,7 @@ from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge import replaying
-from cli.options.methods import MergeOptions
+from cli.options.data import MergeOptions
 from cli.options.versions import NewVersionOptions, model_address, question_label_keys
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from cli.frame.options import (
 from cli.frame.output import Invocation, Reply
 from cli.merge.inputs import require_not_withdrawn, weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
-from cli.options.methods import MergeOptions
+from cli.options.data import MergeOptions
 from cli.options.versions import PurposeOption, check_terms, read_purposes
 
 app = single()

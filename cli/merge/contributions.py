@@ -24,7 +24,7 @@ from cli.frame.options import (
 from cli.frame.output import Invocation, Reply
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options import data as data_options
-from cli.options.methods import LeastOthersOption, MaxHoursOption
+from cli.options.data import LeastOthersOption, MaxHoursOption
 
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse

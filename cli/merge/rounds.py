@@ -23,7 +23,7 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge import contributions
 from cli.merge.contributions import RoundArgument
 from cli.merge.refine import ThinOption
-from cli.options.methods import MethodOption, method_options
+from cli.options.data import MethodOption, method_options
 
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse, SecureTerms

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import Argument, Option
+from cli.frame.options import Argument, Option, key_value_pairs, numbers
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
@@ -136,3 +137,70 @@ def holds_gaze(paths: list[Path]) -> bool:
     if found and len(found) < len(paths):
         raise UsageError(f"{found[0]} is gaze data, and other data are not: give them one by one")
     return bool(found)
+
+
+MethodOption = Annotated[Sequence[str], Option("Any other option of the method.", "KEY=VALUE")]
+
+LeastOthersOption = Annotated[
+    int,
+    Option("Contribute only with so many others: all of them together know yours.", min=1, max=199),
+]
+MaxHoursOption = Annotated[
+    float, Option("Refuse to train a network for longer than so many hours.", min=0.0)
+]
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """How models are merged, here or on the pool: by a method, or as another merge was."""
+
+    weight: Annotated[
+        str, Option("One number for each input: 1.5,1,1. Default: equal.", "NUMBERS")
+    ] = ""
+    step: Annotated[
+        float | None, Option("wba-cascade: factor on every update; 1.1 is a good value.")
+    ] = None
+    thin: Annotated[int | None, Option("wba-cascade: number of trees to keep in each level.")] = (
+        None
+    )
+    option: MethodOption = ()
+    replay: Annotated[
+        str,
+        Option("Repeat a merge from this recipe file, or that of this model.", "RECIPE|ADDRESS"),
+    ] = ""
+    without: Annotated[
+        Sequence[str],
+        Option("With --replay: leave this out, also from inputs that hold it.", "DIGEST|ADDRESS"),
+    ] = ()
+
+    def require_consistent(self) -> None:
+        """Refuse options that the recipe of ``--replay`` already gives."""
+        if self.replay and (self.weight or self.options()):
+            raise UsageError("--replay takes method, weights and options from the recipe")
+        if self.without and not self.replay:
+            raise UsageError("--without goes with --replay RECIPE")
+
+    def weights(self) -> list[float] | None:
+        """Return the weights of the inputs; None where they weigh the same."""
+        return numbers(self.weight, "--weight") if self.weight else None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the method."""
+        options = method_options(self.option)
+        for key, value in (("step", self.step), ("thin", self.thin)):
+            if value is not None:
+                if key in options:
+                    raise UsageError(f"--option {key}=... and --{key} cannot both be given")
+                options[key] = value
+        return options
+
+
+def method_options(words: Sequence[str]) -> dict[str, Any]:
+    """Return a method's options; values are JSON where they can be (numbers, true, null)."""
+    options: dict[str, Any] = {}
+    for key, text in key_value_pairs(words, "--option").items():
+        try:
+            options[key] = json.loads(text)
+        except ValueError:
+            options[key] = text
+    return options

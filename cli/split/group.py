@@ -201,9 +201,9 @@ def privacy(
 
     The options are those of 'split provision'.
     """
-    from site_agent.split.assembly import releases_of
     from site_agent.split.noise import PIXELS, SmashedNoise
     from site_agent.split.private_steps import describe_protection
+    from site_agent.split.rounds_folder import releases_of
 
     chosen = plan.plan()
     units = persons_each if chosen.dp_covers == "person" else images_each

@@ -14,7 +14,7 @@ from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.methods import MethodOption, method_options
+from cli.options.data import MethodOption, method_options
 
 if TYPE_CHECKING:
     from site_agent.datasets.gaze import GazeSamples
@@ -175,9 +175,9 @@ def client(
     can be guessed ('poolctl split cost' says how much moves). After an interruption, run the same
     command again: the round under way begins anew. KIT gets the client part.
     """
-    from site_agent.split.assembly import privacy_statement
     from site_agent.split.client import SplitClient
     from site_agent.split.kits import read_kit
+    from site_agent.split.rounds_folder import privacy_statement
 
     found = read_kit(kit, "site")
     samples = _read(data, persons)
@@ -250,8 +250,8 @@ def assemble(
     force: ForceOption = False,
 ) -> Reply:
     """Join the parts of the newest round to one network, with a statement of how it was made."""
-    from site_agent.split.assembly import assemble as join
     from site_agent.split.kits import read_kit
+    from site_agent.split.rounds_folder import assemble as join
 
     require_free(output, force=force)
     found = join(read_kit(server, "server"), read_kit(aggregator, "aggregator"), output)
@@ -308,7 +308,7 @@ def train(
     from site_agent.federated.engines.simulator.folder import divide, score_network
     from site_agent.federated.tasks import GazeTask, PersonScores
     from site_agent.networks import read_network
-    from site_agent.split.assembly import assemble as join
+    from site_agent.split.rounds_folder import assemble as join
     from site_agent.split.trial import hold_training, local_kits
 
     chosen = plan.plan()

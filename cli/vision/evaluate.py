@@ -137,7 +137,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     from site_agent import evaluation
     from site_agent.datasets.egocentric import is_egocentric
     from site_agent.datasets.gaze import is_gaze_data, join_digests, person_digests
-    from site_agent.pool.resources.evaluations import DatasetWords
+    from site_agent.pool.resources.models import DatasetWords
 
     if not post and (dataset_name or split):
         raise UsageError("--dataset-name and --split go with --post")
@@ -329,7 +329,7 @@ def _post(
 ) -> list[EvaluationResponse]:
     """Send the scores of those models that the pool has; name the others."""
     from site_agent.errors import NotFoundError
-    from site_agent.pool.resources.evaluations import DatasetWords
+    from site_agent.pool.resources.models import DatasetWords
 
     dataset = DatasetWords(digest, name, split)
     posted = []

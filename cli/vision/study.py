@@ -13,8 +13,8 @@ from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
-from cli.options.studies import StudyOptions, kept_when_interrupted
 from cli.vision import study_eyes
+from cli.vision.study_eyes import StudyOptions, kept_when_interrupted
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 

@@ -1,17 +1,19 @@
-"""``poolctl study gaze|split|cross-encoder|privacy``: networks on the eyes of persons."""
+"""``poolctl study gaze|split|cross-encoder|privacy|egocentric``, and what all studies share."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cli.frame.options import Argument, Option
-from cli.frame.output import Invocation, Reply
+from cli.frame.addresses import first_lines
+from cli.frame.errors import UsageError, incomplete
+from cli.frame.options import Argument, DryRunOption, Option
+from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import SettingsOptions
-from cli.options import studies
 from cli.options.data import part_words
 from cli.vision.train_gaze import open_gaze_data
 from site_agent.studies.cross_encoder import settings as cross_encoder
@@ -20,6 +22,90 @@ from site_agent.studies.split import settings as split
 
 if TYPE_CHECKING:
     from site_agent.studies.eyes import StudyKind
+    from site_agent.studies.runs import Conduct, StudyResults
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Where a study is kept, and how its runs are done."""
+
+    output: Annotated[Path, Option("Folder of the study.", "FOLDER")]
+    dry_run: DryRunOption = False
+    workers: Annotated[
+        int, Option("Number of parallel runs; 0: as many as suit the machine.", min=0)
+    ] = 0
+    redo: Annotated[bool, Option("Repeat finished runs.")] = False
+
+
+@contextmanager
+def kept_when_interrupted(invocation: Invocation, what: str) -> Iterator[None]:
+    """Say after Ctrl-C that finished `what` are kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        invocation.note(f"Finished {what} are kept; run the same command again to continue.")
+        raise
+
+
+def data_or_drawn(given: Path | None, drawn: bool, *, name: str = "DATA") -> None:
+    """Refuse a study that has both data and `--drawn`, or neither."""
+    if (given is None) != drawn:
+        raise UsageError(f"give {name}, or --drawn without {name}")
+
+
+def repeat_words(
+    name: str, dataset: Path | None, *, quick: bool, more: Sequence[str] = ()
+) -> list[str]:
+    """Return the words of the command that repeats a study in another folder."""
+    data = str(dataset.absolute()) if dataset else "--drawn"
+    return ["poolctl", "study", name, data, *["--quick"] * quick, "-o", "again/", *more]
+
+
+@contextmanager
+def conducted(
+    invocation: Invocation, study: StudyOptions, repeat: Sequence[str]
+) -> Iterator[Conduct]:
+    """Yield how the study is conducted: with progress, and a line for each finished run."""
+    from site_agent.studies.runs import Conduct
+
+    with (
+        kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {study.output.name}") as progress,
+    ):
+        yield Conduct(
+            progress,
+            study.workers,
+            study.redo,
+            repeat,
+            lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)"),
+        )
+
+
+def plan_reply(
+    runs: Sequence[Any], columns: Sequence[str], rows: Sequence[Sequence[str]], summary: str = ""
+) -> Reply:
+    """Return the runs that a study would do, for `--dry-run`."""
+    table = TableText(list(columns), [list(row) for row in rows])
+    text: list[str | TableText] = [summary or f"would do {len(runs)} runs", table]
+    return Reply({"runs": runs}, text, [run.key for run in runs])
+
+
+def study_reply(done: StudyResults, study: StudyOptions) -> Reply:
+    """Return the tables of a study, which are in its first file, and the files written."""
+    if done.failed:
+        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
+        total = len(done.failed) + len(done.results)
+        failed = f"{len(done.failed)} of {total} runs failed; the others are finished and listed in"
+        raise incomplete("study", f"{failed} {done.files[0]}", lines)
+    tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
+    text = [*markdown_parts(tables), *(f"written {path}" for path in done.files)]
+    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
+    shown = {
+        "folder": study.output, "runs": counts, "findings": done.findings,
+        "results": done.results, "files": done.files,
+    }  # fmt: skip
+    return Reply(shown, text, [str(study.output)])
+
 
 GazeStudyData = Annotated[Path | None, Argument("Gaze data in any layout.", "[DATA]")]
 DrawnOption = Annotated[bool, Option("Draw the eyes, instead of DATA.")]
@@ -66,7 +152,7 @@ def study_gaze(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: studies.StudyOptions,
+    study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of less than an hour on two cores.")] = False,
     preset: Annotated[
@@ -98,7 +184,7 @@ def study_split(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: studies.StudyOptions,
+    study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of some minutes on one core.")] = False,
     **settings: Any,
@@ -123,7 +209,7 @@ def study_cross_encoder(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: studies.StudyOptions,
+    study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of some ten minutes on one core.")] = False,
     **settings: Any,
@@ -148,7 +234,7 @@ def study_privacy(
     invocation: Invocation,
     dataset: GazeStudyData = None,
     *,
-    study: studies.StudyOptions,
+    study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of some minutes on two cores.")] = False,
 ) -> Reply:
@@ -160,7 +246,7 @@ def study_privacy(
     """
     from site_agent.studies.privacy import conduct_privacy_study, make_privacy_settings
 
-    studies.data_or_drawn(dataset, drawn)
+    data_or_drawn(dataset, drawn)
     settings = make_privacy_settings(quick=quick)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
@@ -169,10 +255,10 @@ def study_privacy(
             f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
         )
         return Reply({"settings": settings}, [summary], [str(study.output)])
-    repeat = studies.repeat_words("privacy", dataset, quick=quick)
-    with studies.conducted(invocation, study, repeat) as conduct:
+    repeat = repeat_words("privacy", dataset, quick=quick)
+    with conducted(invocation, study, repeat) as conduct:
         done = conduct_privacy_study(study.output, data, settings, conduct)
-    return studies.study_reply(done, study)
+    return study_reply(done, study)
 
 
 for _study in (study_gaze, study_split, study_cross_encoder, study_privacy):
@@ -183,7 +269,7 @@ def _hold(
     invocation: Invocation,
     kind: StudyKind,
     dataset: Path | None,
-    study: studies.StudyOptions,
+    study: StudyOptions,
     settings: Any,
     *,
     drawn: bool,
@@ -193,16 +279,16 @@ def _hold(
     """Hold a study, or show its runs."""
     from site_agent.studies.eyes import conduct_study
 
-    studies.data_or_drawn(dataset, drawn)
+    data_or_drawn(dataset, drawn)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
         planned = kind.runs(data, settings)
         rows = [[_cell(getattr(run, name)) for name in kind.columns] for run in planned]
-        return studies.plan_reply(planned, kind.columns, rows)
-    repeat = studies.repeat_words(kind.name, dataset, quick=quick, more=more)
-    with studies.conducted(invocation, study, repeat) as conduct:
+        return plan_reply(planned, kind.columns, rows)
+    repeat = repeat_words(kind.name, dataset, quick=quick, more=more)
+    with conducted(invocation, study, repeat) as conduct:
         done = conduct_study(kind, study.output, data, settings, conduct)
-    return studies.study_reply(done, study)
+    return study_reply(done, study)
 
 
 def _cell(value: Any) -> str:
@@ -222,7 +308,7 @@ def study_egocentric(
         Path | None, Argument("Egocentric clips of several persons.", "[CLIPS]")
     ] = None,
     *,
-    study: studies.StudyOptions,
+    study: StudyOptions,
     drawn: Annotated[
         bool, Option("Draw persons who look alike, and of their own, instead of CLIPS.")
     ] = False,
@@ -245,7 +331,7 @@ def study_egocentric(
     from site_agent.datasets.egocentric import open_egocentric
     from site_agent.studies import egocentric
 
-    studies.data_or_drawn(dataset, drawn, name="CLIPS")
+    data_or_drawn(dataset, drawn, name="CLIPS")
     base = egocentric.QUICK if quick else egocentric.EgocentricStudySettings()
     settings = replace(base, seeds=seeds or base.seeds, methods=part_words(methods) or base.methods)
     data = None if dataset is None else open_egocentric(dataset)
@@ -254,9 +340,9 @@ def study_egocentric(
         planned = egocentric.plan_tuning(worlds, settings)
         summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
         rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
-        return studies.plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
+        return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
     more = ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
-    repeat = studies.repeat_words("egocentric", dataset, quick=quick, more=more)
-    with studies.conducted(invocation, study, repeat) as conduct:
+    repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
+    with conducted(invocation, study, repeat) as conduct:
         done = egocentric.conduct_egocentric_study(study.output, data, settings, conduct)
-    return studies.study_reply(done, study)
+    return study_reply(done, study)

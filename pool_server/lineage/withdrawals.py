@@ -33,8 +33,7 @@ from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
-from pool_server.lineage.flags import Reach, set_flags
-from pool_server.lineage.successors import link_successor
+from pool_server.lineage.flags import Reach, link_successor, set_flags
 from pool_server.registry import access, query, service, withdrawal_status
 from pool_server.registry import repository as registry
 from pool_server.wire import withdrawals as wire

@@ -22,10 +22,11 @@ from pool_server.operations.maintenance import (
     Pool,
     Progress,
     arriving_files,
+    find_wrong_entries,
     known_files,
     no_progress,
+    write_entries,
 )
-from pool_server.operations.search import find_wrong_entries, write_entries
 
 ProblemKind = Literal[
     "file-missing", "file-damaged", "file-unreadable", "file-unknown", "database", "search"

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pool_server import errors, storage
 from pool_server import settings as pool_settings
 from pool_server.database.schema import require_newest_schema
-from pool_server.operations.search import NO_TEXT_INDEX, find_text_index
+from pool_server.operations.maintenance import NO_TEXT_INDEX, find_text_index
 from pool_server.wire.errors import problem_words
 
 

@@ -17,7 +17,8 @@ from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.receiving import Downloaded, receive_version
 from site_agent.pool.requests import build_request, parse_address, version_path
-from site_agent.pool.resources import administration, evaluations, merges, rounds
+from site_agent.pool.resources import administration, merges, rounds
+from site_agent.pool.resources import models as evaluations
 from site_agent.pool.resources.models import Models, Withdrawals
 from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.sending import Uploaded, hash_file, send_version

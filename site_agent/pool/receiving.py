@@ -28,9 +28,8 @@ from pool_server.wire.models import ModelVersionResponse
 from site_agent.errors import DigestMismatchError, PoolAnswerError, PoolUnreachableError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
-from site_agent.pool.storage_connection import StorageConnection
+from site_agent.pool.storage_connection import BlockThreads, StorageConnection
 from site_agent.pool.verification import Verification
-from site_agent.runs.block_threads import BlockThreads
 from site_agent.runs.files import CHUNK_BYTES, chunks, megabytes
 from site_agent.runs.progress import Progress
 

@@ -36,7 +36,7 @@ from pool_server.wire.uploads import (
 from site_agent import errors
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, require_field
-from site_agent.runs.block_threads import BlockThreads
+from site_agent.pool.storage_connection import BlockThreads
 from site_agent.runs.files import CHUNK_BYTES, chunks, megabytes
 from site_agent.runs.progress import Progress
 

@@ -32,8 +32,7 @@ from site_agent.split.cuts import cut_of, to_part_module
 from site_agent.split.kits import START, Kit
 from site_agent.split.messages import BodyShape, body_shapes, decode_arrays, encode_arrays
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
-from site_agent.split.rounds_folder import Roster, RoundsFolder, Taken
-from site_agent.split.smashed_store import SmashedStore
+from site_agent.split.rounds_folder import Roster, RoundsFolder, SmashedStore, Taken
 from site_agent.split.training import ServerHalf, as_tensor, contribution_of
 from site_agent.training.gaze.loop import repeatable
 

@@ -6,11 +6,14 @@ point. A service that is killed at any moment goes on from what the file says.
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from aggregators.formats import encode_model, read_model
+import numpy as np
+
+from aggregators.formats import encode_model, read_model, write_model
 from aggregators.methods.networks.round_files import (
     read_network_contribution,
     write_network_contribution,
@@ -19,7 +22,13 @@ from aggregators.models import NetworkContribution, StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.plan import RoundModel, combine, first_model
+from site_agent.split.cuts import join_parts
+from site_agent.split.in_process import SmashedData, train_on_union
+from site_agent.split.kits import START, Kit
+from site_agent.split.messages import BodyShape, decode_arrays
+from site_agent.split.noise import SmashedNoise
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
+from site_agent.split.private_steps import protection_words
 
 _CLOSING = "closing.json"
 
@@ -199,3 +208,130 @@ class RoundsFolder:
 
 def _words(roster: Roster) -> str:
     return ", ".join(f"{site} (attempt {roster[site].attempt})" for site in sorted(roster))
+
+
+def rounds_of(kit: Kit) -> RoundsFolder:
+    """Return the rounds that a service has on disk."""
+    return RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / START, kit.plan)
+
+
+def assemble(server: Kit, aggregator: Kit, output: Path) -> dict[str, Any]:
+    """Write the network of the newest round, and a statement beside it; return the statement.
+
+    Whoever has both kits has the whole network; neither service does.
+    """
+    if server.plan != aggregator.plan or server.first_client != aggregator.first_client:
+        raise InvalidInputError("the kits are of different trainings")
+    theirs, parts = rounds_of(server), rounds_of(aggregator)
+    if not theirs.closed or len(parts.closed) < len(theirs.closed):
+        raise InvalidInputError(
+            f"the server has ended {len(theirs.closed)} rounds, the aggregator {len(parts.closed)}"
+        )
+    last = theirs.closed[-1]
+    client = parts.part_at(last.number + 1)
+    if client.digest != last.client_digest:
+        raise InvalidInputError(
+            f"the aggregator's part of round {last.number} is {client.digest[:16]}..., the server "
+            f"knows {last.client_digest[:16]}..."
+        )
+    network: StateDict = join_parts(client.network, theirs.model.network)
+    digest = write_model(network, output, format_name="safetensors")
+    statement = {
+        "network": digest,
+        "plan": server.plan.model_dump(mode="json"),
+        "plan_digest": server.plan.digest,
+        "first_parts": {"client": server.first_client, "server": server.first_server},
+        "rounds": [asdict(record) for record in theirs.closed],
+        "privacy": privacy_statement(server),
+    }
+    text = json.dumps(statement, indent=1, sort_keys=True) + "\n"
+    write_whole(output.with_name(f"{output.name}.split.json"), text)
+    return statement
+
+
+def releases_of(plan: SplitPlan) -> int:
+    """Return how often the smashed data of an image are sent at least."""
+    return 1 if plan.trains_server_alone else plan.rounds * plan.training.epochs
+
+
+def privacy_statement(kit: Kit) -> str:
+    """Say in words what left the sites, and what protects it."""
+    plan = kit.plan
+    seen = "the smashed data of every image"
+    beside = (
+        "; labels and head angles stay at the sites, though gradients show the residuals"
+        if plan.found_cut.tail
+        else ", with its label and head angles"
+    )
+    return (
+        f"Images stay at the sites. The main server gets {seen}{beside}. Images can be "
+        "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
+        f"parts of at least 3 sites a round. Training: {protection_words(plan)}. Smashed data: "
+        f"{SmashedNoise(plan.noise, plan.noise_level).words(releases_of(plan))}."
+    )
+
+
+_END = "end.json"
+_MOST_PIECES = 100_000
+
+
+class SmashedStore:
+    """The smashed data of all sites, in files as they came.
+
+    `shape`: Of each piece.
+    """
+
+    def __init__(self, folder: Path, shape: BodyShape) -> None:
+        self._folder, self._shape = folder, shape
+
+    def add(self, site: str, index: int, body: bytes) -> None:
+        """Keep a piece, from 0 on; the same one again changes nothing."""
+        if not 0 <= index < _MOST_PIECES:
+            raise InvalidInputError(f"piece {index}: expected 0 to {_MOST_PIECES - 1}")
+        place = self._folder / site
+        path = place / f"{index:06}.safetensors"
+        if path.is_file():
+            if path.read_bytes() == body:
+                return
+            raise ConflictError(f"piece {index} was another one before", code="step_changed")
+        if (place / _END).is_file():
+            raise ConflictError("the smashed data are complete", code="step")
+        place.mkdir(parents=True, exist_ok=True)
+        write_whole(path, body)
+
+    def finish(self, site: str, pieces: int, samples: int) -> None:
+        """Note that a site's data are complete."""
+        found = sum(len(each) for each in self._pieces(site, pieces))
+        if found != samples or samples < 1:
+            raise InvalidInputError(f"found {found} samples in {pieces} pieces, expected {samples}")
+        content = {"pieces": pieces, "samples": samples}
+        write_whole(self._folder / site / _END, json.dumps(content))
+
+    def complete(self) -> dict[str, Taken]:
+        """Return the sites whose data are complete."""
+        ends = sorted(self._folder.glob(f"*/{_END}"))
+        return {
+            path.parent.name: Taken(1, json.loads(path.read_text())["samples"]) for path in ends
+        }
+
+    def train(
+        self, part: StateDict, plan: SplitPlan, number: int, sites: Sequence[str]
+    ) -> StateDict:
+        """Return the server part after a round on the data of these sites."""
+        data = {}
+        for site in sites:
+            pieces = json.loads((self._folder / site / _END).read_text())["pieces"]
+            each = self._pieces(site, pieces)
+            data[site] = SmashedData(
+                np.concatenate([piece.smashed for piece in each]),
+                np.concatenate([piece.head for piece in each]),
+                np.concatenate([piece.gaze for piece in each]),
+            )
+        return train_on_union(part, data, plan, number)
+
+    def _pieces(self, site: str, count: int) -> list[SmashedData]:
+        paths = [self._folder / site / f"{index:06}.safetensors" for index in range(count)]
+        missing = [path.name for path in paths if not path.is_file()]
+        if missing:
+            raise InvalidInputError(f"{site}: the piece {missing[0]} is missing")
+        return [SmashedData(**decode_arrays(path.read_bytes(), self._shape)) for path in paths]

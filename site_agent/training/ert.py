@@ -30,8 +30,7 @@ from site_agent.runs.progress import Progress
 from site_agent.settings import Settings
 from site_agent.training import windows
 from site_agent.training.detector_plan import HogSvmSettings, plan_detector
-from site_agent.training.progress_lines import read_ert_progress
-from site_agent.training.worker_process import require_memory, run_worker
+from site_agent.training.worker_process import read_ert_progress, require_memory, run_worker
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 
 _PROGRAM_BYTES = 200_000_000

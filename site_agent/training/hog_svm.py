@@ -22,9 +22,8 @@ from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
 from site_agent.runs.progress import Progress
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings, plan_detector
-from site_agent.training.progress_lines import HogSvmProgressReader
 from site_agent.training.windows import picked_window
-from site_agent.training.worker_process import require_memory, run_worker
+from site_agent.training.worker_process import HogSvmProgressReader, require_memory, run_worker
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.wording import count_words
 

@@ -1,21 +1,137 @@
-"""The parent's side of a training: start the worker, follow what it prints, stop it cleanly."""
+"""The parent's side of a training: start the worker, follow what it prints, stop it cleanly.
+
+What dlib prints while it trains is turned into how far it has come. Landmark training prints
+``Progress: 400/600 (66.67%). Time remaining: 12s.`` once a second, overwriting its line. Detector
+training prints a block after each iteration, of which the risk gap (how far the solution may still
+be from the best one) and the iteration count are of use.
+"""
 
 import codecs
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import tempfile
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.runs.progress import Progress
 from site_agent.runs.workers import available_memory_bytes, start_python, stop
-from site_agent.training.progress_lines import ProgressReader, split_lines
 from site_agent.training.worker import EVENT_MARK
+from site_agent.wording import duration_words
+
+_TREES = re.compile(r"Progress: (\d+)/(\d+) .*Time remaining: (.*?)\.?\s*$")
+_RISK_GAP = re.compile(r"risk gap:\s+(\S+)")
+_ITERATION = re.compile(r"iter:\s+(\d+)")
+_BREAKS = re.compile(r"[\r\n]")
+# Iterations go on for a while after the gap has come close to the limit.
+_MOST_BEFORE_END = 0.99
+# Before this iteration, and this part of the way, remaining time is anybody's guess.
+_FIRST_ESTIMATE = 10
+_LEAST_KNOWN = 0.25
+_FARTHEST = 50.0
+
+
+class TrainingProgress(NamedTuple):
+    """How far a training has come: 0 to 1 (None where it cannot be told), and words for a person.
+
+    The fraction never falls during one training.
+    """
+
+    fraction: float | None
+    text: str
+
+
+ProgressReader = Callable[[str], TrainingProgress | None]
+"""Returns the progress that a line tells of, None where it tells of none."""
+
+
+def split_lines(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a stream that arrives in pieces, as they are complete.
+
+    Lines end with carriage returns or line feeds; empty ones are left out.
+    """
+    rest = ""
+    for piece in chain(pieces, "\n"):
+        *lines, rest = _BREAKS.split(rest + piece)
+        yield from (line.strip() for line in lines if line.strip())
+
+
+def read_ert_progress(line: str) -> TrainingProgress | None:
+    """Read a line of landmark training."""
+    found = _TREES.search(line)
+    if found is None or not int(found[2]):
+        return None
+    trees, total, left = int(found[1]), int(found[2]), found[3]
+    return TrainingProgress(min(1.0, trees / total), f"tree {trees} of {total}, {left} left")
+
+
+@dataclass
+class HogSvmProgressReader:
+    """Reads the output of detector training.
+
+    The risk gap falls from some tens to `epsilon`, about as a power of the iteration count and
+    not steadily; the fraction is the part of the way on a logarithmic scale, held at its highest.
+
+    `epsilon`: training ends when the risk gap stays below it. `clock`: seconds, for the remaining
+    time.
+    """
+
+    epsilon: float
+    clock: Callable[[], float] = time.monotonic
+    _started_s: float | None = field(default=None, init=False)
+    _first_gap: float = field(default=0.0, init=False)
+    _gap: float = field(default=math.inf, init=False)
+    _fraction: float = field(default=0.0, init=False)
+
+    def read(self, line: str) -> TrainingProgress | None:
+        """Read a line."""
+        if found := _RISK_GAP.search(line):
+            self._note_gap(found[1])
+            return None
+        found = _ITERATION.search(line)
+        if found is None or not math.isfinite(self._gap):
+            return None
+        text = f"iteration {found[1]}, risk gap {self._gap:.3g} (ends below {self.epsilon:g})"
+        return TrainingProgress(self._fraction, text + self._remaining(int(found[1])))
+
+    def _remaining(self, iteration: int) -> str:
+        """Estimate the time that is left; a guess, as the gap does not fall steadily."""
+        if self._started_s is None:
+            self._started_s = self.clock()
+        if iteration < _FIRST_ESTIMATE or self._fraction < _LEAST_KNOWN:
+            return ""
+        elapsed_s = self.clock() - self._started_s
+        # On logarithmic scales of both, the gap falls along a line.
+        iterations_at_end = float(iteration) ** (1.0 / self._fraction)
+        if iterations_at_end > _FARTHEST * iteration:
+            return ""
+        left_s = elapsed_s * (iterations_at_end / iteration - 1.0)
+        return f", about {duration_words(left_s)} left"
+
+    def _note_gap(self, text: str) -> None:
+        try:
+            gap = float(text)
+        except ValueError:
+            return
+        if not math.isfinite(gap):
+            return
+        self._gap = gap
+        self._first_gap = max(self._first_gap, gap)
+        if gap <= 0 or self._first_gap <= self.epsilon:
+            self._fraction = _MOST_BEFORE_END
+            return
+        way = math.log(self._first_gap / gap) / math.log(self._first_gap / self.epsilon)
+        self._fraction = max(self._fraction, min(_MOST_BEFORE_END, way))
+
 
 # Of the whole time, what reading the images takes; only for the progress bar.
 _READING_SHARE = 0.03

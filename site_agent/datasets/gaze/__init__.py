@@ -1,8 +1,7 @@
 """Eye patches with gaze: records, the layouts they are read from, checks, numbers and sheets."""
 
-from site_agent.datasets.gaze.check import check_gaze, gaze_statistics
+from site_agent.datasets.gaze.check import check_gaze, gaze_statistics, is_gaze_data, open_gaze
 from site_agent.datasets.gaze.generic_layout import TABLE_NAME
-from site_agent.datasets.gaze.layouts import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import (
     PATCH_SHAPE,
     GazeDataset,

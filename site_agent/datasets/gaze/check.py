@@ -8,8 +8,35 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.check import Finding, Severity
-from site_agent.datasets.gaze import layouts, records
+from site_agent.datasets.gaze import records
+from site_agent.datasets.gaze.generic_layout import GENERIC
+from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
+from site_agent.datasets.gaze.records import GazeDataset, GazeLayout
+from site_agent.errors import AnnotationFileError
 from site_agent.runs.progress import Progress, no_progress
+
+LAYOUTS: tuple[GazeLayout, ...] = (GENERIC, MPIIGAZE)
+
+
+def is_gaze_data(path: Path) -> bool:
+    """Return whether a path holds eye patches with gaze, and no annotated faces."""
+    return any(layout.find(path) is not None for layout in LAYOUTS)
+
+
+def open_gaze(path: Path) -> GazeDataset:
+    """Open gaze data in any known layout."""
+    layout, place = find_layout(path)
+    return layout.open(place)
+
+
+def find_layout(path: Path) -> tuple[GazeLayout, Path]:
+    """Return the layout of gaze data, and the path at which it is opened."""
+    for layout in LAYOUTS:
+        if (place := layout.find(path)) is not None:
+            return layout, place
+    expected = ", or ".join(layout.expected for layout in LAYOUTS)
+    raise AnnotationFileError(path, 0, f"is not gaze data; expected {expected}")
+
 
 _FEWEST_SAMPLES = 20
 # Eyes do not turn further in their sockets, and normalised heads do not in use.
@@ -28,7 +55,7 @@ def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[
     findings: list[Finding] = []
     seen: dict[bytes, tuple[Path, str]] = {}
     for path in paths:
-        layout, place = layouts.find_layout(path)
+        layout, place = find_layout(path)
         for samples, lines, found in layout.examine(place):
             findings += found
             if not samples:

@@ -136,7 +136,7 @@ CheckedPerson = tuple[GazeSamples | None, Sequence[int], list[Finding]]
 
 @dataclass(frozen=True)
 class GazeLayout:
-    """One way to lay out gaze data in files; `site_agent.datasets.gaze.layouts` lists all.
+    """One way to lay out gaze data in files; `site_agent.datasets.gaze.check` lists all.
 
     `expected`: The files by which it is recognised, for messages. `find`: Returns the path that
     `open` and `examine` take, or None for data in another layout. `open`: Returns the data set;

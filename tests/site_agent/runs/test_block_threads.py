@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from site_agent.runs.block_threads import BlockThreads
+from site_agent.pool.storage_connection import BlockThreads
 
 
 def test_a_block_waits_for_its_threads_and_tells_them_to_stop() -> None:

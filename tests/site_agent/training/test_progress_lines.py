@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.training.progress_lines import HogSvmProgressReader, read_ert_progress, split_lines
+from site_agent.training.worker_process import HogSvmProgressReader, read_ert_progress, split_lines
 from site_agent.wording import duration_words
 
 PRINTED = (

@@ -10,7 +10,7 @@ import pytest
 
 from site_agent.errors import PoolRefusedRequestError
 from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores
-from site_agent.pool.resources.evaluations import DatasetWords, protocol_of, scores_to_send
+from site_agent.pool.resources.models import DatasetWords, protocol_of, scores_to_send
 
 
 def measured() -> LandmarkScores:
