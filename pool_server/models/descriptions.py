@@ -31,26 +31,12 @@ from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import MOST_ITEMS, ModelName, SiteName
 from pool_server.http.session import LookingSession, ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
+from pool_server.registry import access, responses, service, withdrawal_status
 from pool_server.registry import repository as registry
-from pool_server.registry.access import AVAILABLE, PUBLIC, rights_of_site, viewing_site
-from pool_server.registry.responses import describe_version
-from pool_server.registry.service import (
-    VersionToChange,
-    get_model,
-    lock_to_correct,
-    resolve_version,
-)
-from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
+from pool_server.wire import models
 from pool_server.wire.evaluations import HEADLINES, EvaluationSummary, EvaluationSummaryList
 from pool_server.wire.labels import VOCABULARY, VocabularyResponse
-from pool_server.wire.models import (
-    ALIAS_PATTERN,
-    LATEST,
-    AliasRequest,
-    DescriptionRequest,
-    ModelVersionResponse,
-)
 from pool_server.wire.names import Digest
 
 router = APIRouter(tags=["models"])
@@ -74,8 +60,11 @@ def vocabulary(caller: SignedIn, session: ReadingSession) -> VocabularyResponse:
     dependencies=[needs("models:write")],
 )
 def change_description(
-    caller: Uploader, session: WritingSession, version: VersionToChange, request: DescriptionRequest
-) -> ModelVersionResponse:
+    caller: Uploader,
+    session: WritingSession,
+    version: service.VersionToChange,
+    request: models.DescriptionRequest,
+) -> models.ModelVersionResponse:
     """Replace description, labels and metrics. The file stays as it is.
 
     Sites that downloaded the version are notified by an event. A signed version needs a new
@@ -83,7 +72,7 @@ def change_description(
     """
     caller.require_upload_to(version.model.site.name)
     require_labels(request.labels)
-    lock_to_correct(session, version, "description")
+    service.lock_to_correct(session, version, "description")
     require_resigned(version, request.statement)
     before = _list_fields(
         version.description,
@@ -97,7 +86,7 @@ def change_description(
         if before.get(name) != after.get(name)
     }
     if not changes:
-        return describe_version(session, version.id, viewing_site(caller))
+        return responses.describe_version(session, version.id, access.viewing_site(caller))
     version.description = request.description
     _replace(session, version, request.labels, request.metrics)
     session.flush()
@@ -105,12 +94,12 @@ def change_description(
     version = registry.get_version(session, version.id)
     if request.statement is not None:
         add_statement(caller, session, version, request.statement)
-    subject = subject_of(version)
+    subject = withdrawal_status.subject_of(version)
     record_act(session, caller, "version.change", subject, digest=version.digest, changes=changes)
     session.flush()
     _notify(session, caller, version, changes)
     session.expire(version)
-    return describe_version(session, version.id, viewing_site(caller))
+    return responses.describe_version(session, version.id, access.viewing_site(caller))
 
 
 def require_labels(labels: Mapping[str, str]) -> None:
@@ -155,7 +144,7 @@ def _notify(
     site_ids = {
         site_id
         for site_id in downloaders_of(session, version.id)
-        if version.state in PUBLIC and "see" in rights_of_site(site_id, version.model)
+        if version.state in access.PUBLIC and "see" in access.rights_of_site(site_id, version.model)
     }
     if caller.site_id != owner:
         site_ids.add(owner)
@@ -166,7 +155,9 @@ def _notify(
     write_events(
         session,
         [
-            NewEvent(site_id, CHANGED_EVENT, address_of(version), {"changes": listed})
+            NewEvent(
+                site_id, CHANGED_EVENT, withdrawal_status.address_of(version), {"changes": listed}
+            )
             for site_id in sorted(site_ids)
         ],
     )
@@ -235,7 +226,7 @@ AliasName = Annotated[
     str, Path(max_length=80, description="Begins with a letter.", examples=["best"])
 ]
 
-_ALIAS = re.compile(ALIAS_PATTERN)
+_ALIAS = re.compile(models.ALIAS_PATTERN)
 
 
 @alias_router.put("/{alias}", summary="Let an alias mean a version")
@@ -245,26 +236,26 @@ def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     site: SiteName,
     name: ModelName,
     alias: AliasName,
-    request: AliasRequest,
-) -> ModelVersionResponse:
+    request: models.AliasRequest,
+) -> models.ModelVersionResponse:
     """Let `site/name@alias` mean a version from now on, whatever it meant before.
 
     An alias is moved when a better version comes; who wants the same bytes for ever takes the
     number or the digest.
     """
-    model = get_model(session, caller, site, name)
+    model = service.get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
     require_alias_name(alias)
     # The aliases of a model are changed one after another.
     registry.lock_model(session, model)
-    version = resolve_version(session, caller, site, name, request.version)
+    version = service.resolve_version(session, caller, site, name, request.version)
     registry.lock_state(session, version)
-    if version.state != AVAILABLE:
+    if version.state != access.AVAILABLE:
         raise ConflictError(
             f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
             code="wrong_state",
             hint="An alias is for versions that others may take.",
-            details={"found": version.state, "expected": [AVAILABLE]},
+            details={"found": version.state, "expected": [access.AVAILABLE]},
         )
     record = session.get(AliasRecord, (version.model_id, alias))
     moved_from = None
@@ -284,7 +275,7 @@ def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     )
     session.flush()
     session.expire(version)
-    return describe_version(session, version.id, viewing_site(caller))
+    return responses.describe_version(session, version.id, access.viewing_site(caller))
 
 
 @alias_router.delete("/{alias}", status_code=204, summary="Remove an alias")
@@ -292,7 +283,7 @@ def remove_alias(
     caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, alias: AliasName
 ) -> None:
     """Forget an alias. The version that it meant stays."""
-    model = get_model(session, caller, site, name)
+    model = service.get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
     registry.lock_model(session, model)
     record = session.get(AliasRecord, (model.id, alias))
@@ -308,9 +299,9 @@ def remove_alias(
 
 def require_alias_name(alias: str) -> None:
     """Raise unless a word can be an alias: it must not look like a number or a digest."""
-    if alias == LATEST:
+    if alias == models.LATEST:
         raise RefusedError(
-            f"{LATEST!r} always means the newest version",
+            f"{models.LATEST!r} always means the newest version",
             code="alias_refused",
             hint="Choose another name: best, stable.",
         )

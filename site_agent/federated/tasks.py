@@ -24,13 +24,7 @@ from site_agent.datasets.gaze import (
     join_digests,
     join_samples,
     person_digests,
-)
-from site_agent.datasets.gaze.records import (
-    HELD_OUT_SHARE,
-    both_eyes,
-    held_out_sessions,
-    person_digest,
-    require_both_eyes,
+    records,
 )
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
@@ -219,7 +213,7 @@ class GazeTask:
     ) -> GazeSamples:
         """Return all samples, or those outside the sessions that are held out."""
         samples = cls._usable(gaze_of(data), sorted(set(persons)) or None)
-        return samples[~held_out_sessions(samples)] if holdout == "sessions" else samples
+        return samples[~records.held_out_sessions(samples)] if holdout == "sessions" else samples
 
     @classmethod
     def divide(cls, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
@@ -231,10 +225,10 @@ class GazeTask:
         for number, person in enumerate(dataset.persons):
             progress(number / len(dataset.persons), f"reading {person}")
             samples = cls._usable(dataset, [person])
-            digests[person] = person_digest(samples)
+            digests[person] = records.person_digest(samples)
             is_out = np.full(len(samples), person in outside)
             if holdout == "sessions":
-                is_out = held_out_sessions(samples)
+                is_out = records.held_out_sessions(samples)
             if is_out.any():
                 held_out.append(samples[is_out])
             if person not in outside:
@@ -342,7 +336,7 @@ class RepresentationTask(GazeTask):
     @staticmethod
     def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
         """Return the frames with both eyes; raise `InvalidInputError` where there are none."""
-        return require_both_eyes(dataset.read(persons), dataset.path)
+        return records.require_both_eyes(dataset.read(persons), dataset.path)
 
     @classmethod
     def _score_constant(
@@ -355,7 +349,7 @@ class RepresentationTask(GazeTask):
     @staticmethod
     def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
         """Hold back the last fifth of each person's frames."""
-        pairs = both_eyes(samples)
+        pairs = records.both_eyes(samples)
         is_home = np.zeros(len(pairs), dtype=np.bool_)
         for person in np.unique(pairs.person):
             own = np.flatnonzero(pairs.person == person)
@@ -532,7 +526,7 @@ def draw_persons(persons: Sequence[str], seed: int) -> frozenset[str]:
     def drawn(person: str) -> bytes:
         return hashlib.sha256(f"poolctl-holdout/1|{seed}|{person}".encode()).digest()
 
-    count = max(1, round(HELD_OUT_SHARE * len(persons)))
+    count = max(1, round(records.HELD_OUT_SHARE * len(persons)))
     return frozenset(sorted(persons, key=drawn)[:count])
 
 

@@ -21,13 +21,7 @@ from aggregators.errors import RecipeError
 from aggregators.methods import RECIPE_SUFFIX, Recipe, parse_recipe, read_recipe
 from aggregators.methods.registry import list_round_methods
 from pool_server.wire.models import ROUND_FILES
-from site_agent.errors import (
-    ForbiddenError,
-    InvalidInputError,
-    NotFoundError,
-    NotLoggedInError,
-    PoolUnreachableError,
-)
+from site_agent import errors
 from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
@@ -80,9 +74,13 @@ class RecipeSources:
             return
         try:
             family = self._models.lineage_of_digest(digest, recipes=True)
-        except NotFoundError:
+        except errors.NotFoundError:
             return
-        except (ForbiddenError, NotLoggedInError, PoolUnreachableError) as error:
+        except (
+            errors.ForbiddenError,
+            errors.NotLoggedInError,
+            errors.PoolUnreachableError,
+        ) as error:
             self.silence = str(error)
             return
         for node in family.nodes:
@@ -222,7 +220,7 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
     entries = family.entries()
     unknown = sorted(set(without) - set(entries))
     if unknown:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"{unknown[0]} is neither an input of the recipe nor in any of its inputs",
             hint="poolctl models lineage ADDRESS shows what a model was merged from",
         )
@@ -240,7 +238,7 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
     old = family.root.output.digest if family.root.output is not None else ""
     last = _step(old, _without_rounds(family, family.root, changed), gone, touched)
     if not last.kept and not last.rebuilt:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             "nothing is left to merge: every input of the recipe is left out, or holds nothing "
             "but what is left out",
             hint="there is no successor to make; withdraw the model itself",
@@ -366,7 +364,7 @@ def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
     while waiting:
         ready = sorted(digest for digest, inputs in waiting.items() if not inputs)
         if not ready:
-            raise InvalidInputError(f"the recipe of {min(waiting)} leads back to itself")
+            raise errors.InvalidInputError(f"the recipe of {min(waiting)} leads back to itself")
         order += ready
         for digest in ready:
             del waiting[digest]

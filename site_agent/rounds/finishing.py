@@ -4,8 +4,6 @@ The steps before are in `site_agent.rounds.contributing`. Any site of the round 
 asks the pool for a merge job, waits for it as for any other merge, and signs what it published.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 

@@ -34,13 +34,8 @@ from aggregators.formats import decode_model, encode_model
 from aggregators.methods.networks.round_files import contribution_as_network
 from aggregators.models import Float32, StateDict
 from aggregators.whole_file import write_whole
+from site_agent import errors
 from site_agent.datasets.gaze import GazeSamples
-from site_agent.errors import (
-    ConflictError,
-    ContributionWithheldError,
-    FederationError,
-    InvalidInputError,
-)
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.runs.files import Ledger
@@ -76,7 +71,7 @@ def require_safe_part(
     found = audit_client_part(part, samples, plan.found_cut)
     reasons += [f"the client part is not a trained one: {each}" for each in found]
     if reasons:
-        raise ContributionWithheldError(
+        raise errors.ContributionWithheldError(
             round_name, reasons, hint="ask whoever made the kits how the first network was made"
         )
 
@@ -178,8 +173,10 @@ class RemoteServer:
         )
         try:
             return decode_arrays(answer, shape)
-        except InvalidInputError as error:
-            raise FederationError(f"the server's answer to {kind} {number}: {error}") from error
+        except errors.InvalidInputError as error:
+            raise errors.FederationError(
+                f"the server's answer to {kind} {number}: {error}"
+            ) from error
 
 
 class SplitClient:
@@ -223,7 +220,7 @@ class SplitClient:
         """Return what the main server says of the training."""
         found = self._server.get_json("/status")
         if found.get("plan") != self.kit.plan.digest:
-            raise FederationError("the server holds another plan than this kit")
+            raise errors.FederationError("the server holds another plan than this kit")
         return found
 
     def run(self) -> ClientReport:
@@ -249,7 +246,7 @@ class SplitClient:
                 continue
             try:
                 self._take_part(number, str(found["client_digest"]), int(found["attempt"]))
-            except ConflictError as error:
+            except errors.ConflictError as error:
                 if error.code not in _START_AGAIN:
                     raise
                 time.sleep(_POLL_S)
@@ -341,13 +338,13 @@ class SplitClient:
         content = self._aggregator.call("GET", f"/parts/{number}", most_bytes=most)
         expected = {digest, self.kit.first_client} if number == 1 else {digest}
         if {hashlib.sha256(content).hexdigest()} != expected:
-            raise FederationError(
+            raise errors.FederationError(
                 f"the client part of round {number} is not the one that the server and the kit "
                 "name: one of the services is wrong, or lies"
             )
         part = decode_model(content)
         if not isinstance(part, StateDict) or cuts.cut_of(part, "client", "the client part") != cut:
-            raise FederationError(f"the client part of round {number} is of another cut")
+            raise errors.FederationError(f"the client part of round {number} is of another cut")
         return part
 
     def _next_attempt(self, number: int, known: int) -> int:

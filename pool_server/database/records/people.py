@@ -1,7 +1,5 @@
 """Sites, their people and tokens, and what sites sign."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import sqlalchemy as sa
