@@ -21,6 +21,7 @@ with pool_process(Path(sys.argv[1])) as (url, token):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
 def test_the_pool_ends_when_its_parent_is_terminated(tmp_path: Path) -> None:
     parent = subprocess.Popen(

@@ -94,6 +94,7 @@ def test_refine_says_what_is_wrong_with_its_words(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_merged_models_of_the_eyes_are_scored_and_refined(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
     assert "replaced by pool://site-b/again@2" in warned.err
 
 
+@pytest.mark.slow
 def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)
@@ -190,6 +191,7 @@ def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> 
     assert "holds pool://site-a/bad@1, withdrawn" in held.err
 
 
+@pytest.mark.slow
 def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)
@@ -206,6 +208,7 @@ def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, La
     assert b.data("models", "info", "site-b/third@1")["successors"] == [heir]
 
 
+@pytest.mark.slow
 def test_events_and_the_audit_tell_the_story(
     pool: LivePool, labs: tuple[Lab, Lab], poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def kept_files(institutions: Institutions, key: str, suffix: str) -> list[Path]:
     return sorted(institutions.folder.glob(f"lab-*/cache/rounds/*/{key}/*.{suffix}"))
 
 
+@pytest.mark.slow
 def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     institutions: Institutions, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_killed_download_goes_on(
     assert [path.name for path in target.parent.iterdir()] == ["mine.dat"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_upload_says_130(
     pool: LivePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

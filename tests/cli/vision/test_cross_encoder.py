@@ -62,6 +62,7 @@ def test_a_simulation_of_rounds_scores_heads(poolctl: Run, eyes: Path, tmp_path:
     assert "mean gaze of the shots" in shown.out
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on(poolctl: Run, tmp_path: Path) -> None:
     study = tmp_path / "study"
     words = ("study", "cross-encoder", "--drawn", "--quick", *TINY, "-o", study)

@@ -89,6 +89,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     assert digests_in(study / "again") == digests_in(study)
 
 
+@pytest.mark.slow
 def test_a_study_of_detectors_writes_the_papers_table(
     shared_data: Path, tmp_path: Path, poolctl: Run
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_plan_is_told_and_nothing_written(
     assert not study.exists()
 
 
+@pytest.mark.slow
 def test_a_failed_step_is_code_5(
     faces: dict[str, Path], quick: tuple[object, ...], tmp_path: Path, poolctl: Run
 ) -> None:

@@ -86,6 +86,7 @@ def test_what_cannot_follow_is_said_before_training(
     assert not (tmp_path / "a.dat").exists()
 
 
+@pytest.mark.slow
 def test_training_replaces_only_what_the_same_training_made(
     faces: Path, tmp_path: Path, poolctl: Run
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_dry_run_plans_a_detector_for_each_label(
     assert poolctl(*words, "--upsample", 0, "--json").error["code"] == "training_data"
 
 
+@pytest.mark.slow
 def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
     models = [tmp_path / "a.dat", tmp_path / "b.dat"]
     for trees, model in zip((20, 40), models, strict=True):

@@ -140,6 +140,7 @@ def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     assert admin.inner_text("#secret").startswith("pool_")
 
 
+@pytest.mark.slow
 def test_back_keeps_the_filters(filled: PoolDriver, open_page: Open) -> None:
     page = open_page(filled.secret("web-a", "viewer"))
     page.goto("/models")

@@ -138,7 +138,6 @@ def test_files_of_a_session_count_for_the_quota(pool: PoolDriver) -> None:
         pool.admin.patch(f"/api/v1/sites/{SITES[1]}", json={"quota_bytes": None})
 
 
-@pytest.mark.both_shapes
 def test_messages_and_sessions_count_for_the_quota(pool: PoolDriver) -> None:
     lab = pool.member(OTHER)
     sites = (OTHER, SITES[0])

@@ -61,6 +61,7 @@ def storage(virtual: dict[str, Any], tmp_path: Path) -> Storage:
     return open_storage(PoolSettings(data_folder=tmp_path, **virtual, s3_prefix=prefix))
 
 
+@pytest.mark.slow
 class TestVirtualS3Storage(StorageLaws):
     """As they stand."""
 

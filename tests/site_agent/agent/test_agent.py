@@ -467,6 +467,7 @@ def test_an_outage_is_waited_out(
     assert said[-1]["reason"] == "enough"
 
 
+@pytest.mark.slow
 def test_a_line_that_breaks_costs_nothing_that_was_done(
     lab: Lab, pool: LivePool, materials: Materials, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_results_are_plain_data_without_names(
     assert scores.intervals == evaluate_detector(trained_detector, test_faces).intervals
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same(
     trained_detector: Path, test_faces: FaceDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

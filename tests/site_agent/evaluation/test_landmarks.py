@@ -134,6 +134,7 @@ def test_faces_that_cannot_be_tested_are_counted(
     assert np.isnan(scores.per_face[0].errors[48:]).all()
 
 
+@pytest.mark.slow
 def test_a_model_of_some_landmarks_is_tested_on_them(
     training_faces: FaceDataset, test_faces: FaceDataset, trained_landmarks: Path, tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ def test_which_of_two_faces(two_persons: Path, landmark_file: Path, tmp_path: Pa
     assert session.frames == len(second)
 
 
+@pytest.mark.slow
 def test_all_faces(two_persons: Path, small: Path, landmark_file: Path, tmp_path: Path) -> None:
     sessions = run_all_faces_analysis(
         two_persons, landmarks=landmark_file, out_dir=tmp_path / "out"
@@ -136,6 +137,7 @@ def test_all_faces(two_persons: Path, small: Path, landmark_file: Path, tmp_path
     assert reasons == {"no-face"}
 
 
+@pytest.mark.slow
 def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> None:
     by_detector = run_blink_analysis(small, landmarks=landmark_file, out_dir=tmp_path / "a")
     first = rows_of(by_detector)[0]

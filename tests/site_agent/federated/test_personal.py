@@ -76,6 +76,7 @@ def test_random_masks_have_the_size_of_fedcpfs_and_hardly_overlap() -> None:
     assert overlap_of(by_change.chosen, drawn.chosen) < 0.1
 
 
+@pytest.mark.slow
 def test_random_masks_follow_the_seed_of_the_rounds() -> None:
     first, other = (hold("cpf-random", rounds=1, seed=seed)[0].parts["site-0"] for seed in (0, 1))
     assert overlap_of(first.chosen, other.chosen) < 0.1
@@ -133,6 +134,7 @@ def test_the_head_of_a_saliency_network_that_fedper_keeps_has_a_block_of_the_dec
     assert 0.05 < kept / 111_505 < 0.2
 
 
+@pytest.mark.slow
 def test_frozen_numbers_stay_as_they_are() -> None:
     held = hold("fedcpf", rounds=3, freeze=True)
     second, third = held[1].parts["site-0"], held[2].parts["site-0"]
@@ -164,6 +166,7 @@ def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
         assemble(other, read)
 
 
+@pytest.mark.slow
 def test_the_same_training_is_repeated_to_the_bit() -> None:
     assert [each.model.digest for each in hold("fedcpf")] == [
         each.model.digest for each in hold("fedcpf")

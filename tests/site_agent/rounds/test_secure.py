@@ -62,6 +62,7 @@ def charter(tmp_path: Path) -> Charter:
     return made
 
 
+@pytest.mark.slow
 def test_leaves_that_three_labs_reach_get_their_plain_mean(
     pool: PoolDriver,
     clients: dict[str, PoolClient],

@@ -125,6 +125,7 @@ def test_v1_is_what_rounds_of_sites_compute() -> None:
     assert difference(last_network(plan, small_sites()), rounds) < 1e-6
 
 
+@pytest.mark.slow
 def test_v1_of_sites_that_guard_themselves_has_the_batches_of_rounds() -> None:
     """Only the dense rows differ, which sites of rounds keep back and main servers have anyway."""
     plan = plan_of("pool1", rounds=1)

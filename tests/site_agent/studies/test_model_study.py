@@ -248,6 +248,7 @@ def test_a_failing_step_is_named_and_stops_no_other(faces: Faces, tmp_path: Path
     assert [outcome.title for outcome in ended] == ["train P3"], "it is tried again"
 
 
+@pytest.mark.slow
 def test_detectors_are_merged_by_mwma(faces: Faces, tmp_path: Path) -> None:
     done, _ = again(tmp_path / "study", faces, DETECTORS)
     assert done.run.failed == []

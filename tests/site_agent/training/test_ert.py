@@ -139,6 +139,7 @@ def test_training_without_closed_eyes_is_questioned(
     assert "eyes are all open" in doubt
 
 
+@pytest.mark.slow
 def test_incomplete_boxes_are_named(training_faces: FaceDataset, tmp_path: Path) -> None:
     box = training_faces.images[3].boxes[0]
     some = dict(list(box.parts.items())[2:])

@@ -75,6 +75,7 @@ def _killed_in(epoch: int) -> Progress:
     return progress
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_and_gives_the_same_network(clips: Path, tmp_path: Path) -> None:
     dataset, settings = open_egocentric(clips), SaliencySettings(epochs=2, batch_size=4)
     whole, scores = train_saliency(dataset, tmp_path / "whole.safetensors", settings)

@@ -60,6 +60,7 @@ def test_a_killed_worker_is_explained(training_faces: FaceDataset, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_worker(training_faces: FaceDataset, tmp_path: Path) -> None:
     found: list[int] = []
 

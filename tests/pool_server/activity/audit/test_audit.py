@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import pytest
 
 from pool_server.http.audit import escape_unshown
 from tests.pool_server.lineage.withdrawals.families import three_merges
@@ -74,7 +73,6 @@ def test_what_a_withdrawal_reaches_is_not_told_by_the_audit(pool: PoolDriver) ->
     assert flag["details"]["reason"] == "quality"
 
 
-@pytest.mark.both_databases
 def test_filters_and_pages(pool: PoolDriver) -> None:
     family = three_merges(pool, "pages")
     family.withdraw("a/bad", "quality")

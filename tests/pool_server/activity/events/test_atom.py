@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element, fromstring
 
 import httpx
-import pytest
 
 import pool_server
 from pool_server.activity.events import TITLES, describe_event, write_feed
@@ -84,7 +83,6 @@ def test_the_client_makes_the_token_and_the_address(pool: PoolDriver) -> None:
     parse(httpx.get(address, timeout=60))
 
 
-@pytest.mark.both_databases
 def test_a_feed_reader_follows_the_pages_with_the_token_in_the_address(pool: PoolDriver) -> None:
     family = three_merges(pool, "atom")
     family.withdraw("a/bad", "quality")

@@ -76,7 +76,6 @@ def test_kinds_are_named_as_the_hub_names_them(pool: PoolDriver) -> None:
     assert front["license"] == "unknown"
 
 
-@pytest.mark.both_databases
 def test_a_card_is_written_and_taken_back(pool: PoolDriver) -> None:
     home = pool.member("cards")
     upload(home, "cards/edited")

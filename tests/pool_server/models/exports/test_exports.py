@@ -135,7 +135,6 @@ def test_a_model_that_is_not_shared_is_not_there(pool: PoolDriver) -> None:
     assert error_of(other.get(record_path(version["address"])))[0] == 404
 
 
-@pytest.mark.both_databases
 def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolDriver) -> None:
     a, b = pool.member("family-a"), pool.member("family-b")
     grandparent = upload(a, "family-a/z-oldest")

@@ -110,6 +110,7 @@ def test_the_own_criterion_counts_what_the_batch_counted(finished: Path) -> None
     assert compared.rows[0].n_valid == sum(int(row["n_cs_valid"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_single_folders_make_a_study_too(table: Path, tmp_path: Path) -> None:
     for name in ("p0s1", "p0s2"):
         run_blink_analysis(
@@ -161,6 +162,7 @@ def test_a_new_label_needs_no_new_analysis(table: Path, study: Path) -> None:
     assert content_of(study / "p0s1")["frames.csv"] == frames
 
 
+@pytest.mark.slow
 def test_foreign_files_and_folders_are_kept(table: Path, study: Path) -> None:
     review = study / "p0s1" / "review"
     review.mkdir()

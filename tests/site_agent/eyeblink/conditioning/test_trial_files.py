@@ -103,6 +103,7 @@ def test_latency(drawn: SyntheticConditioning, trace_file: Path, tmp_path: Path)
     assert onsets_of(summary.files["trials"]) == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_a_puff_that_never_came_says_nothing_of_the_closed_eye(tmp_path: Path) -> None:
     # Two puffs close the eye to 0.10; at five probes of the CS alone it stays open.
     puffs_s, probes_s = (5.0, 10.0), (15.0, 20.0, 25.0, 30.0, 35.0)

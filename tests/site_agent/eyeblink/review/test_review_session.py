@@ -137,6 +137,7 @@ def test_damaged_results_are_refused(
         open_review(trace_session)
 
 
+@pytest.mark.slow
 def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: Path) -> None:
     dataset = tmp_path / "dataset"
     for number, (subject, task) in enumerate((("01", "rest"), ("02", "rest"))):
@@ -156,6 +157,7 @@ def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: P
         assert folder == blinks.with_name(blinks.name.replace("blinks.csv", "review"))
 
 
+@pytest.mark.slow
 def test_the_video_is_found_checked_or_asked_for(
     video_session: Path, recording: Path, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def _killed_in(epoch: int) -> Progress:
     return progress
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_and_gives_the_same_network(
     dataset: GazeDataset, encoder: Path, tmp_path: Path
 ) -> None:
