@@ -167,7 +167,7 @@ def stats(
     app,
     "preview",
     "dataset preview faces.xml",
-    "dataset preview faces.xml -o sheet.png --columns 8 --rows 6 --pages 3",
+    "dataset preview faces.xml -o sheet.png --columns 8 --rows 6",
 )
 def preview(
     invocation: Invocation,
@@ -182,12 +182,6 @@ def preview(
     rows: Annotated[
         int | None, Option("Default: 5; of gaze data 30 persons.", min=1, max=40)
     ] = None,
-    tile_px: Annotated[int, Option("Width and height of a tile.", min=40, max=1000)] = 200,
-    pages: Annotated[
-        int | None,
-        Option("Maximum number of pages; faces are chosen evenly from the data set.", min=1),
-    ] = None,
-    whole_images: Annotated[bool, Option("Show whole images instead of faces.")] = False,
     images: data_options.ImagesOption = None,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.
@@ -201,16 +195,11 @@ def preview(
     if data_options.holds_gaze(datasets):
         return gaze.preview(invocation, datasets, output, columns or 10, rows or 30)
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
-    laid_out: dict[str, Any] = {
-        "columns": columns or 6,
-        "rows": rows or 5,
-        "most_pages": pages,
-        "whole_images": whole_images,
-    }
+    laid_out = {"columns": columns or 6, "rows": rows or 5}
     inputs = [*datasets, *(image.path for image in faces.images)]
     refuse_inputs(sheet_paths(faces, output, **laid_out), inputs, "--output")
     with invocation.progress("draw") as report:
-        written = write_contact_sheets(faces, output, **laid_out, tile_px=tile_px, progress=report)
+        written = write_contact_sheets(faces, output, **laid_out, progress=report)
     names = [str(path) for path in written]
     return Reply({"datasets": datasets, "pages": written}, names, names)
 

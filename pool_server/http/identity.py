@@ -136,9 +136,6 @@ class Caller:
     def role_in_words(self) -> str:
         return f"{self.role} {'of the whole pool' if self.pool_wide else f'at site {self.site!r}'}"
 
-    def has_scope(self, scope: str) -> bool:
-        return self.scopes is None or scope in self.scopes
-
     def may_upload_to(self, site: str) -> bool:
         return self.has_role("contributor", self.site if site == self.lent_site else site)
 

@@ -27,19 +27,11 @@ _SURROUNDINGS = 1.8
 
 
 def sheet_paths(
-    dataset: FaceDataset,
-    output: Path | str,
-    *,
-    columns: int = 6,
-    rows: int = 5,
-    most_pages: int | None = None,
-    whole_images: bool = False,
+    dataset: FaceDataset, output: Path | str, *, columns: int = 6, rows: int = 5
 ) -> list[Path]:
     """Return where `write_contact_sheets` writes each page; none where nothing is to be shown."""
     output = Path(output)
-    pages = -(-len(_shown(dataset, whole_images=whole_images)) // (columns * rows))
-    if most_pages is not None:
-        pages = min(pages, most_pages)
+    pages = -(-len(list(dataset.boxes(ignored=True))) // (columns * rows))
     digits = len(str(pages))
     endings = ["" if page == 1 else f"-{page:0{digits}d}" for page in range(1, pages + 1)]
     suffix = output.suffix or ".png"
@@ -53,8 +45,6 @@ def write_contact_sheets(
     columns: int = 6,
     rows: int = 5,
     tile_px: int = 200,
-    most_pages: int | None = None,
-    whole_images: bool = False,
     progress: Callable[[float, str], None] | None = None,
 ) -> list[Path]:
     """Write pictures of all faces with their boxes and landmarks, as many pages as it takes.
@@ -62,27 +52,14 @@ def write_contact_sheets(
     Boxes are yellow, ignored ones red; the caption of each tile is the file and the line.
 
     `output`: PNG file; further pages are called ``name-2.png`` ..., as `sheet_paths` says.
-    `most_pages`: not more; the faces shown are then spread evenly over the data set.
-    `whole_images`: a tile for each image, not for each face.
     """
-    shown = _shown(dataset, whole_images=whole_images)
+    shown = list(dataset.boxes(ignored=True))
     if not shown:
         raise DatasetEditError(f"{dataset.path or 'the data set'} has nothing to show")
-    per_page = columns * rows
-    if most_pages is not None and len(shown) > most_pages * per_page:
-        picks = np.linspace(0, len(shown) - 1, most_pages * per_page).round().astype(int)
-        shown = [shown[i] for i in picks]
     tiles = _tiles(dataset, shown, tile_px)
-    files = sheet_paths(
-        dataset,
-        output,
-        columns=columns,
-        rows=rows,
-        most_pages=most_pages,
-        whole_images=whole_images,
-    )
+    files = sheet_paths(dataset, output, columns=columns, rows=rows)
     for page, file in enumerate(files, start=1):
-        some = list(islice(tiles, per_page))
+        some = list(islice(tiles, columns * rows))
         try:
             Image.fromarray(_arranged(some, columns)).save(file, format="PNG")
         except OSError as error:
@@ -90,14 +67,6 @@ def write_contact_sheets(
         if progress is not None:
             progress(page / len(files), f"page {page} of {len(files)}")
     return files
-
-
-def _shown(
-    dataset: FaceDataset, *, whole_images: bool
-) -> list[tuple[AnnotatedImage, FaceBox | None]]:
-    if whole_images:
-        return [(image, None) for image in dataset.images]
-    return list(dataset.boxes(ignored=True))
 
 
 def _arranged(tiles: Sequence[UInt8], columns: int) -> UInt8:
@@ -130,7 +99,7 @@ def surroundings(picture: Image.Image, box: FaceBox) -> tuple[int, int, int, int
 
 
 def _tiles(
-    dataset: FaceDataset, shown: Sequence[tuple[AnnotatedImage, FaceBox | None]], tile_px: int
+    dataset: FaceDataset, shown: Sequence[tuple[AnnotatedImage, FaceBox]], tile_px: int
 ) -> Iterator[UInt8]:
     opened: tuple[Path | None, Image.Image | None] = (None, None)
     for image, box in shown:
@@ -138,20 +107,9 @@ def _tiles(
             opened = (image.path, _picture(dataset, image))
         picture = opened[1]
         assert picture is not None
-        if box is None:
-            side = max(picture.size)
-            left, top = (picture.width - side) // 2, (picture.height - side) // 2
-            region = (left, top, left + side, top + side)
-            boxes = list(image.boxes)
-        else:
-            region = surroundings(picture, box)
-            boxes = [*(other for other in image.boxes if other is not box), box]
-        line = image.line if box is None else box.line
-        yield _tile(picture, region, tile_px, boxes, _caption(image, line))
-
-
-def _caption(image: AnnotatedImage, line: int) -> str:
-    return f"{image.path.name}:{line}" if line else image.path.name
+        boxes = [*(other for other in image.boxes if other is not box), box]
+        caption = f"{image.path.name}:{box.line}" if box.line else image.path.name
+        yield _tile(picture, surroundings(picture, box), tile_px, boxes, caption)
 
 
 def _picture(dataset: FaceDataset, image: AnnotatedImage) -> Image.Image:

@@ -95,7 +95,7 @@ def test_measures_and_pictures(faces: Path, tmp_path: Path, poolctl: Run) -> Non
     assert "inter ocular (px)" in poolctl("dataset", "stats", faces).out
     sheet = tmp_path / "sheet.png"
     words = ("dataset", "preview", faces, "-o", sheet, "--columns", 3, "--rows", 2)
-    data = poolctl(*words, "--tile-px", 60, "--json").data
+    data = poolctl(*words, "--json").data
     assert data["pages"] == [str(sheet), str(tmp_path / "sheet-2.png")]
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
