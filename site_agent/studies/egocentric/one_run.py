@@ -62,6 +62,9 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         options |= {"optimiser": "adamw", "batch_size": 8, "epochs": settings.epochs}
         options["learning_rate_decay"] = _RATE_DECAY
     rounds = settings.eye_rounds if of_eyes else settings.rounds
+    if run.method == "fedselect":
+        # By default every third round, which in a short study would be after the last.
+        options["every"] = min(3, max(1, rounds // 3))
     plan = make_plan(run.method, options, rounds=rounds)
     sites = {person: parts["train"] for person, parts in samples.items()}
     curve, modules, details, held = [], {}, {}, None
