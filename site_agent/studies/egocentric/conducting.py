@@ -47,7 +47,7 @@ from site_agent.studies.egocentric.protocol import (
 from site_agent.studies.egocentric.report import write_report
 from site_agent.studies.runs import Conduct, StudyResults, open_study
 
-SCHEMA = "poolctl-egocentric-study/1"
+SCHEMA = "poolctl-egocentric-study/2"
 _READING = 0.02
 
 

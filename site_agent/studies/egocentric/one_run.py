@@ -41,10 +41,10 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     Returns
     -------
     dict
-        Plain data: ``scores`` and ``validation`` (by person, after the last round), ``details``
-        (recall and precision by person; of clips only), ``curve`` (passes over the samples,
-        mean test score), ``share`` (personal share of each person) and ``overlap`` (mean overlap of
-        two persons' personal numbers; None without such).
+        Plain data: ``begun`` (by person, before the first round), ``scores`` and ``validation``
+        (after the last), ``details`` (recall and precision by person; of clips only), ``curve``
+        (passes over the samples, mean test score), ``share`` (personal share of each person) and
+        ``overlap`` (mean overlap of two persons' personal numbers; None without such).
     """
     from site_agent.federated.in_process import run_rounds
     from site_agent.federated.personal import assemble, overlap_of
@@ -67,7 +67,22 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         options["every"] = min(3, max(1, rounds // 3))
     plan = make_plan(run.method, options, rounds=rounds)
     sites = {person: parts["train"] for person, parts in samples.items()}
-    curve, modules, details, held = [], {}, {}, None
+
+    def score(modules: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
+        scores, details = {}, {}
+        for person, module in modules.items():
+            test = samples[person]["test"]
+            if isinstance(task, SaliencyTask):
+                found = task.summarise_persons(module, test)[person]
+                scores[person] = found.f1
+                details[person] = {"recall": found.recall, "precision": found.precision}
+            else:
+                scores[person] = task.score_persons(module, test)[person]
+        return scores, details
+
+    with repeatable():
+        begun, _ = score(dict.fromkeys(samples, to_module(first)))
+    curve, modules, scores, details, held = [], {}, {}, {}, None
     for held in run_rounds(first, sites, plan):
         progress(held.number / (rounds + 1), f"round {held.number} of {rounds}")
         if held.number < rounds and held.number % max(1, rounds // _POINTS):
@@ -77,21 +92,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
                 person: to_module(assemble(held.model.network, held.parts.get(person)))
                 for person in samples
             }
-            if isinstance(task, SaliencyTask):
-                found = {
-                    person: task.summarise_persons(module, samples[person]["test"])[person]
-                    for person, module in modules.items()
-                }
-                scores = {person: each.f1 for person, each in found.items()}
-                details = {
-                    person: {"recall": each.recall, "precision": each.precision}
-                    for person, each in found.items()
-                }
-            else:
-                scores = {
-                    person: task.score_persons(module, samples[person]["test"])[person]
-                    for person, module in modules.items()
-                }
+            scores, details = score(modules)
         curve.append([held.number * plan.training.epochs, float(np.mean(list(scores.values())))])
     assert held is not None, "there is at least one round"
     with repeatable():
@@ -103,6 +104,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     pairs = [(a, b) for number, a in enumerate(masks) for b in masks[:number]]
     has_masks = bool(pairs) and run.method in MASKED
     return {
+        "begun": begun,
         "scores": scores,
         "validation": {name: value for name, value in validation.items() if value is not None},
         "details": details,

@@ -181,6 +181,17 @@ def _find(world: str, runs: Sequence[Run], results: Results) -> list[str]:
             for other, gap in gaps.items()
         )
     ]
+    own = _plain_runs(world, best, runs, results)
+    begun = {
+        (run.seed, person): score
+        for run in own
+        for person, score in results[run.key]["begun"].items()
+    }
+    gap = difference(found[best], begun)
+    lines.append(
+        f"{world}: {best} is {_verdict(gap, sign)} the network that all begin with "
+        f"({_mean(begun.values()):.3f}, difference {gap[0]:+.3f} [{gap[1]:+.3f}, {gap[2]:+.3f}])"
+    )
     for other in ("fedselect", "cpf-random"):
         if "fedcpf" in means and other in means:
             gap = difference(found["fedcpf"], found[other])

@@ -87,6 +87,7 @@ def _results(gain: float) -> tuple[list[Run], dict[str, Any]]:
             own = easy + gain * (method == "fedcpf") + draw.normal(0, 0.01, 5)
             runs.append(run)
             results[run.key] = {
+                "begun": {f"p{number}": float(value) for number, value in enumerate(easy)},
                 "scores": {f"p{number}": float(value) for number, value in enumerate(own)},
                 "validation": {"p0": float(own.mean())},
                 "details": {}, "share": {}, "overlap": None, "curve": [[1, float(own.mean())]],
@@ -99,7 +100,8 @@ def test_the_verdict_rests_on_paired_intervals(tmp_path: Path) -> None:
     assert findings[0].startswith("h=1: fedcpf is the best personalised method")
     assert "better than fedavg" in findings[0]
     assert "better than local" in findings[0]
-    assert "fedcpf is better than cpf-random" in findings[1]
+    assert "fedcpf is better than the network that all begin with" in findings[1]
+    assert "fedcpf is better than cpf-random" in findings[2]
     _, equal = write_report(tmp_path, *_results(0.0), ["poolctl"])
     assert "not different from fedavg" in equal[0]
     mean, low, high = difference({1: 2.0, 2: 3.0}, {1: 1.0, 2: 2.0, 3: 9.0})
