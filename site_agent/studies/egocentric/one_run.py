@@ -82,7 +82,9 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
 
     with repeatable():
         begun, _ = score(dict.fromkeys(samples, to_module(first)))
-    curve, modules, scores, details, held = [], {}, {}, {}, None
+    scores: dict[str, float] = {}
+    details: dict[str, Any] = {}
+    curve, modules, held = [], {}, None
     for held in run_rounds(first, sites, plan):
         progress(held.number / (rounds + 1), f"round {held.number} of {rounds}")
         if held.number < rounds and held.number % max(1, rounds // _POINTS):
