@@ -55,7 +55,6 @@ def client_of(pool: PoolDriver, site: str, folder: Path) -> PoolClient:
     return PoolClient(pool.url, pool.secret(site, "contributor"), cache=ModelCache(folder))
 
 
-@pytest.mark.slow
 def test_terms_cards_and_scores_come_along(
     here: PoolDriver, there: PoolDriver, admin: PoolClient, tmp_path: Path
 ) -> None:
