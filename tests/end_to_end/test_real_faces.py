@@ -18,6 +18,9 @@ from site_agent.datasets import write_imglab_xml
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from tests.end_to_end.labs import Lab, serving_pool
 
+# The journey of quickstart takes the same way with drawn faces.
+pytestmark = pytest.mark.slow
+
 DLIB_ROUNDING_PX = 0.75
 DETECTOR_WORDS = ("--upsample", "1", "--set", "epsilon=0.1", "--threads", "2")
 ERT_WORDS = ("--num-trees-per-cascade-level", "30", "--set", "oversampling_amount=5")
