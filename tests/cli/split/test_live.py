@@ -129,7 +129,7 @@ def test_no_step_leaves_before_it_is_counted(tmp_path: Path, rounds: int, kills:
 def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
     data = tmp_path / "gaze"
     data.mkdir()
-    write_samples(data, [samples_at(number) for number in range(3)])
+    write_samples(data, [samples_at(number) for number in range(4)])
     words = ["split", "train", data, "--sites", 3, "--rounds", 1, "-o", tmp_path / "run", "--json"]
     done = run_here(*words).data
     network = read_model(done["output"])
