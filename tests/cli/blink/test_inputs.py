@@ -35,7 +35,7 @@ def video(tmp_path: Path) -> Path:
         (("--camera", "99", "--trials", "points.dat"), 2, "--trials goes with a recording only"),
         (("none.mp4",), 4, "none.mp4: no such file"),
         (("room.mp4",), 2, "no landmark model"),
-        (("--camera", "99", "--landmarks", "points.dat"), 4, "camera 99 cannot be opened"),
+        (("--camera", "99", "--landmarks", "points.dat"), 2, "camera 99 cannot be opened"),
         (("room.mp4", "--landmarks", "points.dat", "--set", "filter=mean"), 2, "savgol"),
     ],
 )

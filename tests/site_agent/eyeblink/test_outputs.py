@@ -63,6 +63,7 @@ SESSIONS = {
     "no-face-at-all": trace_of(np.arange(90) / 30.0, np.full(90, np.nan)),
     "one-frame": trace_of(np.zeros(1), np.array([0.3])),
     "nothing": trace_of(np.zeros(0), np.zeros(0)),
+    "three-hours": trace_of(np.arange(10_800.0), 0.3 + 0.01 * np.sin(np.arange(10_800.0))),
 }
 
 
