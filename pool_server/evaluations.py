@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from statistics import median
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -20,13 +21,13 @@ from pool_server.errors import QueryError
 from pool_server.http import parameters
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.http.session import LookingSession, ReadingSession, WritingSession
 from pool_server.people.sites import get_site
 from pool_server.registry.access import ANY, listed_for, readable_by
 from pool_server.registry.query import read_address
 from pool_server.registry.service import VersionToName, find_named
 from pool_server.wire import evaluations
-from pool_server.wire.names import ModelAddress
+from pool_server.wire.names import Digest, ModelAddress
 
 router = APIRouter(tags=["evaluations"])
 
@@ -326,3 +327,62 @@ def _measured_as(query: evaluations.MatrixQuery) -> list[ColumnElement[bool]]:
     if query.protocol is not None:
         conditions.append(EvaluationRecord.protocol == query.protocol)
     return conditions
+
+
+@router.get(
+    "/evaluations/summaries",
+    summary="Sum up the evaluations of files",
+    dependencies=[needs("models:read")],
+)
+def list_summaries(
+    caller: SignedIn,
+    session: LookingSession,
+    digest: Annotated[
+        list[Digest],
+        Query(
+            max_length=parameters.MOST_ITEMS, description="Of the files.", examples=[["60ab" * 16]]
+        ),
+    ],
+) -> evaluations.EvaluationSummaryList:
+    """Return the score that counts most for each kind of model, over all sites that measured.
+
+    Files that nobody measured, or that the caller may not see, are left out.
+    """
+    return evaluations.EvaluationSummaryList(items=summarise(session, caller, digest))
+
+
+def summarise(
+    session: Session, caller: Caller, digests: list[str]
+) -> list[evaluations.EvaluationSummary]:
+    """Return one summary for each of these files that has one, in their order."""
+    wanted = (EvaluationRecord.digest.in_(digests), known_to(caller))
+    newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
+    rows = session.execute(
+        select(
+            EvaluationRecord.digest,
+            EvaluationRecord.site_id,
+            EvaluationScoreRecord.name,
+            EvaluationScoreRecord.value,
+        )
+        .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
+        .where(
+            EvaluationRecord.id.in_(newest),
+            EvaluationScoreRecord.name.in_(evaluations.HEADLINES.values()),
+        )
+    )
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    sites: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for digest, site_id, name, value in rows:
+        values[digest, name].append(value)
+        sites[digest, name].add(site_id)
+    return [
+        evaluations.EvaluationSummary(
+            digest=digest,
+            score=name,
+            median=median(values[digest, name]),
+            sites=len(sites[digest, name]),
+        )
+        for digest in dict.fromkeys(digests)
+        for name in evaluations.HEADLINES.values()
+        if (digest, name) in values
+    ]

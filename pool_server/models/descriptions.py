@@ -1,43 +1,36 @@
 """Descriptions of versions (text, labels, metrics), their correction, and the vocabulary of labels.
 
-The audit keeps what was there before. Aliases, names of versions that their site may move, and
-the evaluations of a listing belong to what is said of a model, too.
+The audit keeps what was there before. Aliases, which are names of versions that their site may
+move, are given here, too.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping
-from statistics import median
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
-from sqlalchemy import delete, func, select
+from fastapi import APIRouter, Path
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
     AliasRecord,
-    EvaluationRecord,
-    EvaluationScoreRecord,
     LabelRecord,
     MetricRecord,
     ModelVersionRecord,
     now_utc,
 )
 from pool_server.errors import ConflictError, MissingError, RefusedError
-from pool_server.evaluations import SAME_MEASUREMENT, known_to
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import MOST_ITEMS, ModelName, SiteName
-from pool_server.http.session import LookingSession, ReadingSession, WritingSession
+from pool_server.http.parameters import ModelName, SiteName
+from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
 from pool_server.registry import access, responses, service, withdrawal_status
 from pool_server.registry import repository as registry
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import models
-from pool_server.wire.evaluations import HEADLINES, EvaluationSummary, EvaluationSummaryList
 from pool_server.wire.labels import VOCABULARY, VocabularyResponse
-from pool_server.wire.names import Digest
 
 router = APIRouter(tags=["models"])
 
@@ -161,61 +154,6 @@ def _notify(
             for site_id in sorted(site_ids)
         ],
     )
-
-
-summary_router = APIRouter(tags=["evaluations"])
-
-
-@summary_router.get(
-    "/evaluations/summaries",
-    summary="Sum up the evaluations of files",
-    dependencies=[needs("models:read")],
-)
-def list_summaries(
-    caller: SignedIn,
-    session: LookingSession,
-    digest: Annotated[
-        list[Digest],
-        Query(max_length=MOST_ITEMS, description="Of the files.", examples=[["60ab" * 16]]),
-    ],
-) -> EvaluationSummaryList:
-    """Return the score that counts most for each kind of model, over all sites that measured.
-
-    Files that nobody measured, or that the caller may not see, are left out.
-    """
-    return EvaluationSummaryList(items=summarise(session, caller, digest))
-
-
-def summarise(session: Session, caller: Caller, digests: list[str]) -> list[EvaluationSummary]:
-    """Return one summary for each of these files that has one, in their order."""
-    wanted = (EvaluationRecord.digest.in_(digests), known_to(caller))
-    newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
-    rows = session.execute(
-        select(
-            EvaluationRecord.digest,
-            EvaluationRecord.site_id,
-            EvaluationScoreRecord.name,
-            EvaluationScoreRecord.value,
-        )
-        .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
-        .where(EvaluationRecord.id.in_(newest), EvaluationScoreRecord.name.in_(HEADLINES.values()))
-    )
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    sites: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for digest, site_id, name, value in rows:
-        values[digest, name].append(value)
-        sites[digest, name].add(site_id)
-    return [
-        EvaluationSummary(
-            digest=digest,
-            score=name,
-            median=median(values[digest, name]),
-            sites=len(sites[digest, name]),
-        )
-        for digest in dict.fromkeys(digests)
-        for name in HEADLINES.values()
-        if (digest, name) in values
-    ]
 
 
 alias_router = APIRouter(
