@@ -19,25 +19,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.egocentric import (
-    CLIPS_TABLE,
-    FIXATION,
-    GAZE_TABLE,
-    KINDS,
-    MOVING,
-    SPLITS,
-    TRUTH_TABLE,
-    UNTRACKED,
-    ClipSamples,
-    ClipShape,
-    Float64,
-    GazeClip,
-    Split,
-    checked_gaze,
-    cut_pictures,
-    join_clips,
-    squeeze,
-)
+from site_agent.datasets import egocentric
 from site_agent.datasets.synthetic.canvas import cloud
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import write_video
@@ -100,10 +82,10 @@ class DrawnClip:
 
     person: str
     number: int
-    split: Split
+    split: egocentric.Split
     frames: list[UInt8]
-    gaze: Float64
-    truth: Float64
+    gaze: egocentric.Float64
+    truth: egocentric.Float64
     kind: UInt8
 
     @property
@@ -111,13 +93,13 @@ class DrawnClip:
         return f"{self.person}-{self.number:02}"
 
 
-def preferences(settings: ClipSettings, person: int) -> Float64:
+def preferences(settings: ClipSettings, person: int) -> egocentric.Float64:
     """Return what a person likes to look at: weights of `FEATURES`."""
     random = np.random.default_rng([0xE60, settings.seed, person])
     return _COMMON + settings.heterogeneity * _SPREAD * random.standard_normal(len(_COMMON))
 
 
-def habit(settings: ClipSettings, person: int) -> Float64:
+def habit(settings: ClipSettings, person: int) -> egocentric.Float64:
     """Return where a person's head leaves the gaze: from the middle, in widths and heights."""
     random = np.random.default_rng([0xE62, settings.seed, person])
     spread = settings.heterogeneity * _HABIT
@@ -143,42 +125,44 @@ def draw_clip(settings: ClipSettings, person: int, number: int, every: int = 1) 
     noise = random.normal(0, noise_deg / FIELD_OF_VIEW_DEG, (count, 2))
     noise[:, 1] *= WIDTH_PX / HEIGHT_PX
     gaze = truth + offset + noise
-    kind = np.where(moving, MOVING, FIXATION).astype(np.uint8)
+    kind = np.where(moving, egocentric.MOVING, egocentric.FIXATION).astype(np.uint8)
     lost = round(count * random.uniform(0.03, 0.08))
     first = int(random.integers(0, count - lost + 1))
-    kind[first : first + lost] = UNTRACKED
-    kind[((gaze < 0) | (gaze > 1)).any(1)] = UNTRACKED
+    kind[first : first + lost] = egocentric.UNTRACKED
+    kind[((gaze < 0) | (gaze > 1)).any(1)] = egocentric.UNTRACKED
     share = round(settings.held_out * settings.videos)
-    if settings.held_out and settings.videos >= len(SPLITS):
+    if settings.held_out and settings.videos >= len(egocentric.SPLITS):
         share = max(1, share)
     left = settings.videos - number
-    split: Split = "test" if left <= share else "validation" if left <= 2 * share else "train"
+    split: egocentric.Split = (
+        "test" if left <= share else "validation" if left <= 2 * share else "train"
+    )
     return DrawnClip(f"P{person + 1:02}", number, split, frames, gaze, truth, kind)
 
 
 def draw_samples(
-    settings: ClipSettings, shape: ClipShape, progress: Callable[[float, str], None]
-) -> ClipSamples:
+    settings: ClipSettings, shape: egocentric.ClipShape, progress: Callable[[float, str], None]
+) -> egocentric.ClipSamples:
     """Draw what networks take of a data set, without its videos."""
     parts = []
     for person in range(settings.people):
         progress(person / settings.people, f"person {person + 1} of {settings.people}")
         for number in range(settings.videos):
             drawn = draw_clip(settings, person, number, shape.every)
-            gaze, kind = checked_gaze(drawn.gaze, drawn.kind)
+            gaze, kind = egocentric.checked_gaze(drawn.gaze, drawn.kind)
             count = len(kind)
-            clip = GazeClip(
+            clip = egocentric.GazeClip(
                 drawn.name, Path(), drawn.person, drawn.split, gaze, kind, count, count, drawn.truth
             )
-            pictures = [squeeze(frame, shape.size_px) for frame in drawn.frames]
-            parts.append(cut_pictures(clip, pictures, shape))
-    return join_clips(parts)
+            pictures = [egocentric.squeeze(frame, shape.size_px) for frame in drawn.frames]
+            parts.append(egocentric.cut_pictures(clip, pictures, shape))
+    return egocentric.join_clips(parts)
 
 
 class _Object:
     """One thing to look at: a picture with its cover, and where it is at any time."""
 
-    def __init__(self, random: np.random.Generator, place: Float64, moves: bool) -> None:
+    def __init__(self, random: np.random.Generator, place: egocentric.Float64, moves: bool) -> None:
         hue = int(random.integers(3))
         size = float(random.uniform(0, 1))
         striped, is_round = bool(random.random() < 0.5), bool(random.random() < 0.5)
@@ -218,10 +202,10 @@ class _Object:
         cover: NDArray[np.float32] = (mask / 255).astype(np.float32)[..., None]
         return np.clip(picture, 0, 255).astype(np.float32), cover
 
-    def at(self, time_s: float) -> Float64:
+    def at(self, time_s: float) -> egocentric.Float64:
         """Return the centre in pixels of the panorama."""
         turn = 2 * math.pi * self._rate * time_s + self._phase
-        where: Float64 = self._place + self._swing * np.sin(turn)
+        where: egocentric.Float64 = self._place + self._swing * np.sin(turn)
         return where
 
 
@@ -240,7 +224,7 @@ class _Scene:
             picture[y : y + int(size[1]), x : x + int(size[0])] = tone
         self._ground = np.clip(picture, 0, 255).astype(np.float32)
         count = int(random.integers(5, 10))
-        places: list[Float64] = []
+        places: list[egocentric.Float64] = []
         while len(places) < count:
             place = random.uniform((22, 22), (width - 22, height - 22))
             near = [float(np.hypot(*(place - other))) for other in places]
@@ -250,7 +234,7 @@ class _Scene:
         self._skin = random.uniform((170, 110, 80), (235, 190, 165))
         self._hands = random.uniform(0, 2 * math.pi, 4)
 
-    def draw(self, time_s: float, camera: Float64) -> UInt8:
+    def draw(self, time_s: float, camera: egocentric.Float64) -> UInt8:
         """Return the picture, RGB, of a camera whose upper left corner is at `camera`."""
         x, y = round(float(camera[0])), round(float(camera[1]))
         view = self._ground[y : y + HEIGHT_PX, x : x + WIDTH_PX].copy()
@@ -264,7 +248,7 @@ class _Scene:
         return np.clip(view, 0, 255).astype(np.uint8)
 
 
-def _paste(view: NDArray[np.float32], thing: _Object, centre: Float64) -> None:
+def _paste(view: NDArray[np.float32], thing: _Object, centre: egocentric.Float64) -> None:
     left, top = (round(float(part)) - thing.radius for part in centre)
     side = 2 * thing.radius + 1
     x0, y0, x1, y1 = (
@@ -281,8 +265,12 @@ def _paste(view: NDArray[np.float32], thing: _Object, centre: Float64) -> None:
 
 
 def _look(
-    scene: _Scene, theta: Float64, rest: Float64, count: int, random: np.random.Generator
-) -> tuple[Float64, NDArray[np.bool_], Float64]:
+    scene: _Scene,
+    theta: egocentric.Float64,
+    rest: egocentric.Float64,
+    count: int,
+    random: np.random.Generator,
+) -> tuple[egocentric.Float64, NDArray[np.bool_], egocentric.Float64]:
     """Return gaze in the panorama (frames, 2), whether it jumps, and the camera's corners."""
     size = np.array([WIDTH_PX, HEIGHT_PX], dtype=np.float64)
     room = np.array(PANORAMA_PX) - size
@@ -320,8 +308,12 @@ def _look(
 
 
 def odds_of(
-    features: Float64, theta: Float64, costs: Float64, where: Float64, now: Float64
-) -> Float64:
+    features: egocentric.Float64,
+    theta: egocentric.Float64,
+    costs: egocentric.Float64,
+    where: egocentric.Float64,
+    now: egocentric.Float64,
+) -> egocentric.Float64:
     """Return how likely a person looks next at each object; 0 for those not well in the picture.
 
     `features`, shape (objects, `FEATURES`). `theta`: What the person likes. `costs`, shape
@@ -334,7 +326,7 @@ def odds_of(
     far = np.hypot(*((where - now) * (1, HEIGHT_PX / WIDTH_PX)).T)
     wish = features @ theta - costs - _DISTANCE_COST * far
     odds = np.exp(np.where(seen, wish - wish[seen].max(), -np.inf))
-    found: Float64 = odds / odds.sum()
+    found: egocentric.Float64 = odds / odds.sum()
     return found
 
 
@@ -353,18 +345,18 @@ def write_clips(
     folder.mkdir(parents=True, exist_ok=True)
     listed = []
     with (
-        _GAZE.open_csv(folder / GAZE_TABLE) as write_gaze,
-        _TRUTH.open_csv(folder / TRUTH_TABLE) as write_truth,
+        _GAZE.open_csv(folder / egocentric.GAZE_TABLE) as write_gaze,
+        _TRUTH.open_csv(folder / egocentric.TRUTH_TABLE) as write_truth,
     ):
         for clip in drawn_clips(settings, progress):
             file = f"videos/{clip.name}.mp4"
             write_clip(folder / file, clip)
             listed.append((clip.name, file, clip.person, clip.split))
             points = enumerate(zip(clip.gaze.tolist(), clip.kind.tolist(), strict=True))
-            write_gaze((clip.name, n, *xy, KINDS[kind]) for n, (xy, kind) in points)
+            write_gaze((clip.name, n, *xy, egocentric.KINDS[kind]) for n, (xy, kind) in points)
             write_truth((clip.name, n, *xy) for n, xy in enumerate(clip.truth.tolist()))
     # Last: a folder without it is no data set.
-    _CLIPS.write_csv(folder / CLIPS_TABLE, listed)
+    _CLIPS.write_csv(folder / egocentric.CLIPS_TABLE, listed)
     return len(listed)
 
 

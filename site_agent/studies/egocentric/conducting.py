@@ -25,13 +25,7 @@ from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, part_of
-from site_agent.studies.egocentric.one_run import (
-    RunJob,
-    do_run,
-    draw_world,
-    train_first,
-    write_samples,
-)
+from site_agent.studies.egocentric import one_run
 from site_agent.studies.egocentric.protocol import (
     DATA,
     EYES,
@@ -72,15 +66,17 @@ def conduct_egocentric_study(
         total = len(tuning) + len(plan_runs(worlds, settings, first_rates(settings)))
 
         def do(runs: Sequence[Run], progress: Progress) -> StudyResults:
-            def payload(run: Run) -> RunJob:
+            def payload(run: Run) -> one_run.RunJob:
                 def drawing(_share: float | None, text: str) -> None:
                     progress(None, f"drawing {run.world}: {text}")
 
                 first = data.first(run, progress)
-                return RunJob(run, data.file(run, drawing), first, settings)
+                return one_run.RunJob(run, data.file(run, drawing), first, settings)
 
             by_key = {run.key: run for run in runs}
-            return study.do(by_key, data.facts, do_run, payload, cost=_cost, progress=progress)
+            return study.do(
+                by_key, data.facts, one_run.do_run, payload, cost=_cost, progress=progress
+            )
 
         tuned_by = len(tuning) / total
         first = do(tuning, part_of(conduct.progress, _READING, tuned_by))
@@ -122,8 +118,8 @@ class _Data:
                     shape=clip_shape(self.settings.architecture), progress=progress
                 )
             else:
-                samples = draw_world(run.world, seed, self.settings, progress)
-            write_samples(samples, path)
+                samples = one_run.draw_world(run.world, seed, self.settings, progress)
+            one_run.write_samples(samples, path)
         return path
 
     def _size(self, world: str) -> str:
@@ -138,7 +134,7 @@ class _Data:
         words = (own.architecture, own.first_people, own.videos, own.first_epochs)
         path = self._folder / f"first-{'-'.join(map(str, words))}.safetensors"
         if not path.is_file():
-            train_first(own, path, progress)
+            one_run.train_first(own, path, progress)
         return path
 
     def facts(self, run: Run) -> dict[str, Any]:

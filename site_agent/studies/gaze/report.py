@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from site_agent import tables as written
-from site_agent.pictures.plot_style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    LEGEND_PT,
-    REFERENCE,
-    SMALL_PT,
-    VERMILION,
-    draw_grid,
-    new_figure,
-    save_png,
-)
+from site_agent.pictures import plot_style
 from site_agent.studies.gaze import results as study_results
 from site_agent.studies.gaze.protocol import Run
 from site_agent.studies.gaze.results import (
@@ -43,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = {
-    "individual": BLACK, "data-centre": BLUE, "fedavg": VERMILION, "adaptive": GREEN,
+    "individual": plot_style.BLACK, "data-centre": plot_style.BLUE, "fedavg": plot_style.VERMILION, "adaptive": plot_style.GREEN,
 }  # fmt: skip
 _LABELS = {"fedavg": "FedAvg", "data-centre": "data centre"}
 _DEGREES_OF_FIGURES = "mean angle error (degrees)"
@@ -71,37 +60,39 @@ def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
     rows = sorted({pair[0] for pair in errors})
     columns = sorted({pair[1] for pair in errors})
     values = _array([[errors[row, column] for column in columns] for row in rows])
-    figure = new_figure(2.2 + 0.42 * len(columns), 1.6 + 0.36 * len(rows))
+    figure = plot_style.new_figure(2.2 + 0.42 * len(columns), 1.6 + 0.36 * len(rows))
     axes = figure.subplots()
     shown = axes.imshow(values, cmap="viridis_r", aspect="auto")
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for row, line in enumerate(values):
         for column, value in enumerate(line):
             colour = "white" if value > middle else "black"
-            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=SMALL_PT,
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=plot_style.SMALL_PT,
                       color=colour)  # fmt: skip
-    axes.set_xticks(range(len(columns)), columns, fontsize=LEGEND_PT, rotation=90)
-    axes.set_yticks(range(len(rows)), rows, fontsize=LEGEND_PT)
+    axes.set_xticks(range(len(columns)), columns, fontsize=plot_style.LEGEND_PT, rotation=90)
+    axes.set_yticks(range(len(rows)), rows, fontsize=plot_style.LEGEND_PT)
     axes.set(xlabel="tested on (diagonal: own held-out sessions)", ylabel="trained on")
     figure.colorbar(shown, label=_DEGREES_OF_FIGURES)
-    save_png(figure, path)
+    plot_style.save_png(figure, path)
 
 
 def _draw_persons(path: Path, scores: Sequence[study_results.MethodScores]) -> None:
-    figure = new_figure(11, 4.4)
+    figure = plot_style.new_figure(11, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     specific = [each for each in scores if each.protocol == "person-specific"]
     for place, each in enumerate(specific):
         names, values = list(each.persons), _array(list(each.persons.values()))
         where = np.arange(len(names)) + (place - (len(specific) - 1) / 2) * 0.2
         left.bar(where, values, 0.18, color=_COLOURS[each.method], label=_label(each.method))
-        left.set_xticks(range(len(names)), names, fontsize=LEGEND_PT, rotation=90)
+        left.set_xticks(range(len(names)), names, fontsize=plot_style.LEGEND_PT, rotation=90)
     constant = np.mean([each.constant_error for each in specific])
-    left.axhline(constant, color=REFERENCE, linestyle=":", linewidth=1, label="constant mean")
+    left.axhline(
+        constant, color=plot_style.REFERENCE, linestyle=":", linewidth=1, label="constant mean"
+    )
     left.set(
         ylabel=_DEGREES_OF_FIGURES, title="person-specific", ylim=(0, 1.2 * left.get_ylim()[1])
     )
-    left.legend(fontsize=LEGEND_PT, ncols=5)
+    left.legend(fontsize=plot_style.LEGEND_PT, ncols=5)
     independent = [each for each in scores if each.protocol == "person-independent"]
     for place, each in enumerate(independent):
         half = 0.0 if math.isnan(each.error.half) else each.error.half
@@ -110,13 +101,13 @@ def _draw_persons(path: Path, scores: Sequence[study_results.MethodScores]) -> N
         )
     if independent:
         constant = np.mean([each.constant_error for each in independent])
-        right.axhline(constant, color=REFERENCE, linestyle=":", linewidth=1)
+        right.axhline(constant, color=plot_style.REFERENCE, linestyle=":", linewidth=1)
     labels = [_label(each.method) for each in independent]
-    right.set_xticks(range(len(labels)), labels, fontsize=LEGEND_PT, rotation=20)
+    right.set_xticks(range(len(labels)), labels, fontsize=plot_style.LEGEND_PT, rotation=20)
     right.set(title="person-independent", ylim=(0, None))
     for axes in (left, right):
-        draw_grid(axes, "y")
-    save_png(figure, path)
+        plot_style.draw_grid(axes, "y")
+    plot_style.save_png(figure, path)
 
 
 def _curves(
@@ -144,7 +135,7 @@ def _curves(
 
 
 def _draw_curves(path: Path, curves: Sequence[tuple[str, np.ndarray]]) -> None:
-    figure = new_figure(6.4, 4.4)
+    figure = plot_style.new_figure(6.4, 4.4)
     axes = figure.subplots()
     for method, points in curves:
         look: dict[str, Any] = {"color": _COLOURS[method], "marker": ".", "linewidth": 1.2}
@@ -157,11 +148,11 @@ def _draw_curves(path: Path, curves: Sequence[tuple[str, np.ndarray]]) -> None:
         title="person-independent, mean over folds and seeds",
     )
     _finish(axes)
-    save_png(figure, path)
+    plot_style.save_png(figure, path)
 
 
 def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> None:
-    figure = new_figure(6.4, 4.4)
+    figure = plot_style.new_figure(6.4, 4.4)
     axes = figure.subplots()
     for method in FEDERATED:
         found = {
@@ -178,12 +169,12 @@ def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> 
         xlabel="sites with noisy training images (%)", ylabel=_DEGREES_OF_FIGURES, ylim=(0, None)
     )
     _finish(axes)
-    save_png(figure, path)
+    plot_style.save_png(figure, path)
 
 
 def _finish(axes: Axes) -> None:
-    draw_grid(axes)
-    axes.legend(fontsize=LEGEND_PT)
+    plot_style.draw_grid(axes)
+    axes.legend(fontsize=plot_style.LEGEND_PT)
 
 
 def _array(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
