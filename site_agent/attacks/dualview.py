@@ -47,13 +47,9 @@ COMPONENTS = 64
 class EyePrior:
     """A Gaussian model of eye patches.
 
-    Attributes
-    ----------
-    mean : float64, shape (2160,)
-        Grey levels, 0 to 255.
-    basis : float64, shape (components, 2160)
-        Each component times its standard deviation, so that codes of public eyes have mean 0 and
-        variance 1: the mean square of a code is its squared Mahalanobis distance.
+    `mean` (float64, shape (2160,)): Grey levels, 0 to 255. `basis` (float64, shape (components,
+    2160)): Each component times its standard deviation, so that codes of public eyes have mean 0
+    and variance 1: the mean square of a code is its squared Mahalanobis distance.
     """
 
     mean: Float64
@@ -120,16 +116,10 @@ class GazeGrid:
     def changes(self, gains: Float64, gaze: Float64) -> Float64:
         """Return the mean change of loss in each cell, standardised over the cells of a site.
 
-        Parameters
-        ----------
-        gains : float64, shape (sites, n)
-            `LeakLosses.gains` on public samples.
-        gaze : float64, shape (n, 2)
-            Of those samples.
+        `gains` (float64, shape (sites, n)): `LeakLosses.gains` on public samples. `gaze` (float64,
+        shape (n, 2)): Of those samples.
 
-        Returns
-        -------
-        float64, shape (sites, 81)
+        Returns float64, shape (sites, 81).
         """
         distance = np.square(gaze[:, None] - self.centres[None]).sum(axis=2)
         cell = distance.argmin(axis=1)
@@ -147,15 +137,10 @@ def infer_densities(
 ) -> Float64:
     """Infer the distribution of gaze of each site by an autoencoder that shadow sites have taught.
 
-    Parameters
-    ----------
-    changes : float64, shape (sites, 81)
-        See `GazeGrid.changes`.
-    shadow_changes, shadow_densities : float64, shape (shadow sites, 81)
+    `changes` (float64, shape (sites, 81)): See `GazeGrid.changes`. `shadow_changes`,
+    `shadow_densities` (float64, shape (shadow sites, 81)).
 
-    Returns
-    -------
-    float64, shape (sites, 81)
+    Returns float64, shape (sites, 81).
     """
     import torch
     from torch import nn
@@ -231,12 +216,9 @@ class InversionSettings:
 class Victims:
     """The sites under attack, and what the search starts from.
 
-    Attributes
-    ----------
-    sites : sequence of str
-    starts : float64, shape (sites, components)
-        Codes to start at, such as those predicted from updates. The prior is centred on them:
-        without it, the search ends at pictures that suit the networks and look like nobody.
+    `starts` (float64, shape (sites, components)): Codes to start at, such as those predicted from
+    updates. The prior is centred on them: without it, the search ends at pictures that suit the
+    networks and look like nobody.
     """
 
     sites: Sequence[str]
@@ -248,13 +230,9 @@ def reconstruct(
 ) -> NDArray[np.uint8]:
     """Return pictures of each victim, of shape (sites, restarts, 36, 60).
 
-    Parameters
-    ----------
-    leak : Leak
-        Networks after the last round are inverted. If none leaked, only the prior speaks; if only
-        a combined one did, the search is the same for all sites, and no appearance term applies.
-    public : GazeSamples
-        At least as many as restarts: gaze and head of the pictures are spread over theirs.
+    `leak`: Networks after the last round are inverted. If none leaked, only the prior speaks; if
+    only a combined one did, the search is the same for all sites, and no appearance term applies.
+    `public`: At least as many as restarts: gaze and head of the pictures are spread over theirs.
     """
     from site_agent.networks import to_module
     from site_agent.training.gaze.loop import repeatable

@@ -186,10 +186,7 @@ def read_inputs(
     at the base with thresholds at most three apart. Whoever knows the samples chooses the nearest,
     so that this is more than an attacker gets who does not.
 
-    Parameters
-    ----------
-    update : mapping
-        Differences by entry of the network.
+    `update`: Differences by entry of the network.
 
     Returns
     -------
@@ -254,16 +251,10 @@ def decode_inputs(
 ) -> NDArray[np.float32]:
     """Search pictures whose features at the base are those that were read.
 
-    Parameters
-    ----------
-    features : float32, shape (n, inputs)
-    start : uint8, shape (36, 60)
-        The mean of public pictures, or of any eyes.
+    `features` (float32, shape (n, inputs)). `start` (uint8, shape (36, 60)): The mean of public
+    pictures, or of any eyes.
 
-    Returns
-    -------
-    float32, shape (n, 36, 60)
-        Scaled as networks take them: mean 0, deviation 1.
+    Returns float32, shape (n, 36, 60): Scaled as networks take them: mean 0, deviation 1.
     """
     import torch
 

@@ -32,10 +32,7 @@ ALL_SITES = "all sites"
 class LeakedRound:
     """Networks before and after training.
 
-    Attributes
-    ----------
-    after : mapping of str to StateDict
-        By site, or one under `ALL_SITES`.
+    `after`: By site, or one under `ALL_SITES`.
     """
 
     before: StateDict
@@ -63,12 +60,8 @@ class RecordedRound:
 class LeakLosses:
     """Losses of leaked networks on some samples: mean absolute error of both angles, in radians.
 
-    Attributes
-    ----------
-    sites : tuple of str
-        As in `LeakedRound.after`.
-    before : float64, shape (rounds, n)
-    after : float64, shape (sites, rounds, n)
+    `sites`: As in `LeakedRound.after`. `before` (float64, shape (rounds, n)). `after` (float64,
+    shape (sites, rounds, n)).
     """
 
     sites: tuple[str, ...]
@@ -156,10 +149,7 @@ def leak_of_network(base: StateDict, network: StateDict, name: str = "network") 
 def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:
     """Return the network that one site has trained, or the mean of those of several sites.
 
-    Parameters
-    ----------
-    updates : NetworkContribution
-        At least one; of differences from `base`.
+    `updates`: At least one; of differences from `base`.
     """
     tensors: dict[str, NDArray[np.generic]] = {}
     for name, info in base.infos.items():

@@ -56,11 +56,8 @@ def membership_signals(losses: leaks.LeakLosses) -> dict[str, leaks.Float64]:
 def likelihood_ratios(losses: leaks.LeakLosses, references: leaks.Float64) -> leaks.Float64:
     """Return the score of each sample against references: shape (n,), in standard deviations.
 
-    Parameters
-    ----------
-    references : float64, shape (networks, n)
-        Losses of networks that have not been trained with the samples, at least one. The networks
-        of other sites serve as well, if they leaked.
+    `references` (float64, shape (networks, n)): Losses of networks that have not been trained with
+    the samples, at least one. The networks of other sites serve as well, if they leaked.
     """
     last = losses.after[:, -1]
     scores = np.empty_like(last)
@@ -79,12 +76,7 @@ def likelihood_ratios(losses: leaks.LeakLosses, references: leaks.Float64) -> le
 class Candidates:
     """Samples of which some trained, and what an attacker computes of them once.
 
-    Attributes
-    ----------
-    losses : Losses
-        Of the samples.
-    is_member : bool, shape (n,)
-    gradients : SampleGradients
+    `losses`: Of the samples. `is_member` (bool, shape (n,)).
     """
 
     losses: leaks.Losses
@@ -113,12 +105,8 @@ def probe_membership(
 ) -> dict[str, MemberScores]:
     """Attack the membership of samples in a leak in every way that the given knowledge allows.
 
-    Parameters
-    ----------
-    shadow : ShadowLosses, optional
-        For logistic regression; of the same kind of leak.
-    references : float64, shape (networks, n), optional
-        Losses of networks of public persons; see `likelihood_ratios`.
+    `shadow`: For logistic regression; of the same kind of leak. `references` (float64, shape
+    (networks, n)): Losses of networks of public persons; see `likelihood_ratios`.
     """
     found = candidates.losses.of_leak(leak)
     scores = signals = membership_signals(found)
@@ -156,10 +144,7 @@ def probe_by_shadows(
     half of them. Its loss after training and its gradient's coefficient in the update are Gaussian
     with and without it; the score is the log-likelihood ratio (Carlini et al. 2022).
 
-    Parameters
-    ----------
-    leak : Leak
-        Of one round and one network.
+    `leak`: Of one round and one network.
     """
     judged = Candidates.of(members, others[:: max(1, len(others) // len(members))])
     samples, rng = judged.losses.samples, np.random.default_rng(seed)
@@ -192,9 +177,7 @@ def reference_losses(
 
     Each is the last round of `recorded` with another random half of its sites.
 
-    Returns
-    -------
-    float64, shape (count, n)
+    Returns float64, shape (count, n).
     """
     last = recorded[-1]
     rng = np.random.default_rng(seed)
@@ -223,18 +206,12 @@ def predict_from_updates(
     Kernel ridge regression over the cosines between updates of the first round. Melis et al.
     2019 infer properties from updates likewise.
 
-    Parameters
-    ----------
-    leak : Leak
-        With at least one round. If only a combined network leaked, all sites get its prediction.
-    shadow : mapping of str to StateDict
-        Networks that were trained from the leak's first base, each on another public person.
-    values : float64, shape (shadow sites, columns)
-        What is known of those persons, such as 1 for glasses and 0 for none.
+    `leak`: With at least one round. If only a combined network leaked, all sites get its
+    prediction. `shadow`: Networks that were trained from the leak's first base, each on another
+    public person. `values` (float64, shape (shadow sites, columns)): What is known of those
+    persons, such as 1 for glasses and 0 for none.
 
-    Returns
-    -------
-    float64, shape (sites, columns)
+    Returns float64, shape (sites, columns).
     """
     first = leak.rounds[0]
     known = list(shadow.values())
@@ -270,11 +247,7 @@ def fit_logistic(
 ) -> Logistic:
     """Fit a logistic regression with an L2 penalty by Newton's method, classes weighted alike.
 
-    Parameters
-    ----------
-    features : float64, shape (n, columns)
-    labels : bool, shape (n,)
-        Some of either kind.
+    `features` (float64, shape (n, columns)). `labels` (bool, shape (n,)): Some of either kind.
     """
     centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-12
     rows = np.column_stack([np.ones(len(features)), (features - centre) / scale])
@@ -306,9 +279,7 @@ def kernel_ridge(
     penalty : float
         In means of the diagonal of `known`.
 
-    Returns
-    -------
-    float64, shape (m, columns)
+    Returns float64, shape (m, columns).
     """
     mean = values.mean(axis=0)
     ridge = penalty * np.trace(known) / len(known) * np.eye(len(known))

@@ -87,19 +87,11 @@ def scores_by_losses(
 ) -> Float64:
     """Return score(j, p) for sites and the persons of the same names.
 
-    Parameters
-    ----------
-    losses : LeakLosses
-        On pictures of the persons with which no site trained.
-    persons : str, shape (n,)
-        Who is on each picture.
-    sites : sequence of str
-        A site is named like its person. If only a combined network leaked, all sites have its
-        scores.
+    `losses`: On pictures of the persons with which no site trained. `persons` (str, shape (n,)):
+    Who is on each picture. `sites`: A site is named like its person. If only a combined network
+    leaked, all sites have its scores.
 
-    Returns
-    -------
-    float64, shape (sites, sites)
+    Returns float64, shape (sites, sites).
     """
     gains = losses.gains
     means = np.array([gains[:, persons == name].mean(axis=1) for name in sites]).T
@@ -114,12 +106,8 @@ class UpdateComparison:
 
     Each base is trained once, however many leaks are compared.
 
-    Parameters
-    ----------
-    candidates : mapping of str to GazeSamples
-        Pictures of each person, at least 2; a site is named like its person.
-    training : LocalTraining
-        How sites train.
+    `candidates`: Pictures of each person, at least 2; a site is named like its person. `training`:
+    How sites train.
     """
 
     def __init__(self, candidates: Mapping[str, GazeSamples], training: LocalTraining) -> None:
@@ -132,10 +120,7 @@ class UpdateComparison:
         The cosine of each tensor of weights, less the mean over sites and over candidates, is
         summed over tensors and rounds. They are 0 where no network of a single site leaked.
 
-        Returns
-        -------
-        float64, shape (candidates, candidates)
-            Rows are sites.
+        Returns float64, shape (candidates, candidates): Rows are sites.
         """
         names = list(self._candidates)
         total = np.zeros((len(names), len(names)))
@@ -174,15 +159,10 @@ def update_cosines(
 ) -> Float64:
     """Return cosines between the updates of two sets of networks, summed over weight tensors.
 
-    Parameters
-    ----------
-    centre : sequence of StateDict, optional
-        The mean of their updates is taken off all. Without it, each set's own mean is taken off,
-        so that cosines are 0 where the networks of a set are all the same.
+    `centre`: The mean of their updates is taken off all. Without it, each set's own mean is taken
+    off, so that cosines are 0 where the networks of a set are all the same.
 
-    Returns
-    -------
-    float64, shape (rows, columns)
+    Returns float64, shape (rows, columns).
     """
     total = np.zeros((len(rows), len(columns)))
     for name, info in before.infos.items():

@@ -44,13 +44,8 @@ class Separation:
 class MemberScores:
     """The scores that an attack gives to samples.
 
-    Attributes
-    ----------
-    scores : float64, shape (n,)
-        Higher for those that the attack takes for members.
-    is_member : bool, shape (n,)
-    persons : str, shape (n,)
-        Intervals resample whole persons.
+    `scores` (float64, shape (n,)): Higher for those that the attack takes for members. `is_member`
+    (bool, shape (n,)). `persons` (str, shape (n,)): Intervals resample whole persons.
     """
 
     scores: Float64
@@ -75,17 +70,10 @@ def separation(
 ) -> Separation:
     """Return how well scores separate members from others.
 
-    Parameters
-    ----------
-    scores : float64, shape (n,)
-        Higher for members.
-    groups : str, shape (n,), optional
-        Samples of one person are not independent: intervals resample whole groups.
+    `scores` (float64, shape (n,)): Higher for members. `groups` (str, shape (n,)): Samples of one
+    person are not independent: intervals resample whole groups.
 
-    Raises
-    ------
-    InvalidInputError
-        There are no members, or nobody else.
+    Raises `InvalidInputError`: there are no members, or nobody else.
     """
     is_member = np.asarray(is_member, dtype=bool)
     members, others = int(is_member.sum()), int((~is_member).sum())

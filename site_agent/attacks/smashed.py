@@ -126,11 +126,8 @@ class Inversion:
 class AttackedPart:
     """The results of all attackers on one client part.
 
-    Attributes
-    ----------
-    signal_to_noise_db : float
-        Of the victims' smashed data; infinite without noise.
-    truth, mean : uint8, shapes (n, 36, 60) and (36, 60)
+    `signal_to_noise_db`: Of the victims' smashed data; infinite without noise. `truth`, `mean`
+    (uint8, shapes (n, 36, 60) and (36, 60)).
     """
 
     signal_to_noise_db: float
@@ -156,12 +153,7 @@ def attack_smashed_data(
 ) -> AttackedPart:
     """Attack the smashed data of victims, and score what comes out.
 
-    Parameters
-    ----------
-    part : StateDict
-        The client part that made the smashed data.
-    shadow, victims : GazeSamples
-        Of different persons.
+    `part`: The client part that made the smashed data. `shadow`, `victims`: Of different persons.
     """
     settings = settings or InversionSettings()
     with repeatable():

@@ -38,10 +38,7 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
     become labels where there are several; landmarks of categories that do not name them are
     called '00', '01', ...
 
-    Raises
-    ------
-    AnnotationFileError
-        Naming the file and the entry.
+    Raises `AnnotationFileError`: naming the file and the entry.
     """
     path = Path(path)
     lists = _read_lists(path)

@@ -104,10 +104,8 @@ _WIDEST = 3.0
 def join_datasets(datasets: Sequence[FaceDataset], *, same_parts: bool = False) -> FaceDataset:
     """Return the images of several data sets as one.
 
-    Raises
-    ------
-    DatasetEditError
-        Two of them have the same image file or, with `same_parts`, other names of landmarks.
+    Raises `DatasetEditError`: two of them have the same image file or, with `same_parts`, other
+    names of landmarks.
     """
     first, *others = datasets
     if not others:

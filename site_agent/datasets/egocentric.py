@@ -262,12 +262,8 @@ def is_egocentric(path: Path) -> bool:
 def open_egocentric(path: Path | str) -> EgocentricDataset:
     """Open a data set of egocentric clips, in the layout that its files show.
 
-    Raises
-    ------
-    InvalidInputError
-        The folder has none of the layouts.
-    AnnotationFileError
-        A table of gaze is damaged; names file, line, what was found and what was expected.
+    Raises `InvalidInputError`: the folder has none of the layouts. `AnnotationFileError`: a table
+    of gaze is damaged; names file, line, what was found and what was expected.
     """
     folder = Path(path)
     readers = {"generic": _read_generic, "egtea": _read_egtea, "ego4d": _read_ego4d}

@@ -45,11 +45,8 @@ def read_imglab_xml(path: Path | str) -> FaceDataset:
         With the paths of the images joined to the folder of `path`. Empty boxes that are to be
         ignored are left out.
 
-    Raises
-    ------
-    AnnotationFileError
-        When the file cannot be read, is not such XML, has a document type, or an attribute is
-        missing or not a number. The text names the file and the line.
+    Raises `AnnotationFileError`: when the file cannot be read, is not such XML, has a document
+    type, or an attribute is missing or not a number. The text names the file and the line.
     """
     path = Path(path)
     reader = _Reader(path)

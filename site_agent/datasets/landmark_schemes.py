@@ -142,10 +142,8 @@ def eye_aspect_ratio(eye: NDArray[np.floating]) -> Float64:
     `eye`, float of shape (..., 6, 2): corner, two points of the upper lid, other corner, two points
     of the lower lid.
 
-    Returns
-    -------
-    float64, shape (...)
-        ``(|2-6| + |3-5|) / (2 |1-4|)`` with points counted from 1; NaN for an eye of no width.
+    Returns float64, shape (...): ``(|2-6| + |3-5|) / (2 |1-4|)`` with points counted from 1; NaN
+    for an eye of no width.
 
     Notes
     -----

@@ -42,11 +42,8 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
 
     `origin` is the coordinate of the centre of the upper left pixel in the file: 1 in 300-W.
 
-    Returns
-    -------
-    float64, shape (points, 2)
-        (x, y) in pixels from the centre of the upper left pixel; NaN where a landmark is not
-        marked.
+    Returns float64, shape (points, 2): (x, y) in pixels from the centre of the upper left pixel;
+    NaN where a landmark is not marked.
     """
     path = Path(path)
     try:

@@ -61,10 +61,7 @@ def split_dataset(
     dict of str to FaceDataset
         Images in the order of the data set; `path` is None.
 
-    Raises
-    ------
-    DatasetEditError
-        Fewer groups than parts.
+    Raises `DatasetEditError`: fewer groups than parts.
     """
     total = sum(shares.values())
     if not shares or any(not share > 0 for share in shares.values()):

@@ -49,17 +49,12 @@ class Distribution:
 class DatasetStatistics:
     """Numbers of a data set.
 
-    Attributes
-    ----------
-    faces : int
-        Without the boxes marked `ignore`.
-    marks, labels : dict of str to int
-        How many faces are difficult, occluded, truncated; faces of each label, '' for none.
-    distributions : dict of str to Distribution
-        Of whatever there is: ``faces_per_image``, ``box_width_px``, ``box_height_px``,
-        ``box_aspect`` (width over height), and where the landmarks are iBUG's
-        ``inter_ocular_px`` (distance of the eye centres), ``inter_ocular_per_box`` (over the
-        square root of the box's area), ``eye_aspect_ratio`` (mean of both eyes).
+    `faces`: Without the boxes marked `ignore`. `marks`, `labels`: How many faces are difficult,
+    occluded, truncated; faces of each label, '' for none. `distributions`: Of whatever there is:
+    ``faces_per_image``, ``box_width_px``, ``box_height_px``, ``box_aspect`` (width over height),
+    and where the landmarks are iBUG's ``inter_ocular_px`` (distance of the eye centres),
+    ``inter_ocular_per_box`` (over the square root of the box's area), ``eye_aspect_ratio`` (mean of
+    both eyes).
     """
 
     images: int

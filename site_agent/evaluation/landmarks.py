@@ -40,23 +40,15 @@ def evaluate_landmarks(
 ) -> landmark_scores.LandmarkScores:
     """Run a landmark model on every box of a data set and measure its errors.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-        Boxes marked `ignore` are left out, those without landmarks are counted as skipped.
-    parts : sequence of str, optional
-        The landmarks to compare: names, ranges of numbers and groups, as `expand_parts` takes
-        them. A model has to place just these, or all of the data set. By default all that the
-        model places, which are known where they are all of the data set, where a metadata file
-        lies beside the model, and where they are a group of iBUG's (see `find_model_parts`).
-    workers : int
-        Threads at once; 0: as many as the machine has processors, up to 8.
+    `dataset`: Boxes marked `ignore` are left out, those without landmarks are counted as skipped.
+    `parts`: The landmarks to compare: names, ranges of numbers and groups, as `expand_parts` takes
+    them. A model has to place just these, or all of the data set. By default all that the model
+    places, which are known where they are all of the data set, where a metadata file lies beside
+    the model, and where they are a group of iBUG's (see `find_model_parts`). `workers`: Threads at
+    once; 0: as many as the machine has processors, up to 8.
 
-    Raises
-    ------
-    EvaluationError
-        No landmarks to compare with, another number of them than the model has, or an unfit
-        normaliser.
+    Raises `EvaluationError`: no landmarks to compare with, another number of them than the model
+    has, or an unfit normaliser.
     """
     predictor = _predictor(landmarks)
     names, places = _model_parts(landmarks, predictor, dataset, parts or ())

@@ -223,9 +223,7 @@ def gaze_targets(
     `gaze` (float, shape (frames, 2)): x and y, 0 to 1. `tracked` (bool, shape (frames,)): All, if
     not given.
 
-    Returns
-    -------
-    float32, shape (frames, height, width)
+    Returns float32, shape (frames, height, width).
     """
     half = TARGET_SIZE // 2
     rows, columns = pixel_of(gaze, height, width)

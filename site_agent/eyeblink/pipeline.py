@@ -69,16 +69,11 @@ def run_blink_analysis(
 ) -> BlinkSession:
     """Find the blinks of a recording and write the session's files.
 
-    Parameters
-    ----------
-    source : path, Recording, CameraReader or TraceFile
-        A video file or a folder of images with ``timestamps.csv``; either with other times as a
-        `Recording`; a camera, which is read until it is stopped and closed then; or a trace.
-    landmarks : path
-        A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for a trace.
-    trials : path, optional
-        The trials of a conditioning session: a list, or a log of stimulus pulses (see
-        `trial_files.read_trials`). ``settings.trial_timing`` corrects their times.
+    `source`: A video file or a folder of images with ``timestamps.csv``; either with other times as
+    a `Recording`; a camera, which is read until it is stopped and closed then; or a trace.
+    `landmarks`: A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for
+    a trace. `trials`: The trials of a conditioning session: a list, or a log of stimulus pulses
+    (see `trial_files.read_trials`). ``settings.trial_timing`` corrects their times.
     """
     settings = settings or BlinkAnalysisSettings()
     out_dir = Path(out_dir)

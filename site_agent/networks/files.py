@@ -127,9 +127,7 @@ def to_inputs(patches: NDArray[np.uint8]) -> torch.Tensor:
 
     `patches`, uint8 of shape (n, 36, 60).
 
-    Returns
-    -------
-    float32 tensor, shape (n, 1, 36, 60)
+    Returns float32 tensor, shape (n, 1, 36, 60).
     """
     import torch
 
@@ -148,10 +146,7 @@ def predict_gaze(
     shape (n, 36, 60): left eyes, or right eyes mirrored. `head`, float of shape (n, 2): yaw and
     pitch of the head in radians.
 
-    Returns
-    -------
-    float64, shape (n, 2)
-        Yaw and pitch in radians.
+    Returns float64, shape (n, 2): Yaw and pitch in radians.
     """
     import torch
 
@@ -172,9 +167,7 @@ def encode_gaze(module: nn.Module, patches: NDArray[np.uint8]) -> NDArray[np.flo
     `module`: as `to_module` returns it. `patches`, uint8 of shape (n, 36, 60): left eyes, or right
     eyes mirrored.
 
-    Returns
-    -------
-    float64, shape (n, 12)
+    Returns float64, shape (n, 12).
     """
     import torch
 
@@ -205,9 +198,7 @@ def predict_maps(module: nn.Module, frames: NDArray[np.uint8]) -> NDArray[np.flo
 
     `module`: of a saliency network. `frames`, uint8 of shape (n, frames, size, size, 3).
 
-    Returns
-    -------
-    float32, shape (n, frames, 64, 64)
+    Returns float32, shape (n, frames, 64, 64).
     """
     import torch
     from torch.nn import functional

@@ -128,9 +128,7 @@ class Glc(nn.Module):
 
         `clips` (float32, shape (n, 3, frames, size, size)).
 
-        Returns
-        -------
-        float32, shape (n, 1, frames, size / 4, size / 4)
+        Returns float32, shape (n, 1, frames, size / 4, size / 4).
         """
         patches = self.patch_embed(clips)
         grid: Grid = self.layout.grid
@@ -284,9 +282,7 @@ def global_local_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
 
     `q`, `k`, `v` (float, shape (n, heads, tokens, numbers)).
 
-    Returns
-    -------
-    float, shape (n, heads, tokens, numbers)
+    Returns float, shape (n, heads, tokens, numbers).
     """
     scale = q.shape[-1] ** -0.5
     to_self = (q * k).sum(-1) * scale

@@ -33,27 +33,16 @@ FIRST_LYING = 5
 def read_image(path: Path | str, *, apply_orientation: bool = True, bits: int = FULL_BITS) -> UInt8:
     """Read an image file.
 
-    Parameters
-    ----------
-    path : path
-        Any format that OpenCV decodes, recognised by its content. Grey and palette images, alpha
-        (left out) and 16 bits a channel all give 8-bit RGB.
-    apply_orientation : bool
-        Turn the picture upright by its EXIF data. Annotated data must be read with False: dlib's
-        tools, by which boxes and landmarks were drawn, ignore EXIF.
-    bits : int
-        How many bits the camera used of a file with 16 bits a channel, such as 10 or 12. The
-        upper 8 of these are kept; brighter samples become white.
+    `path`: Any format that OpenCV decodes, recognised by its content. Grey and palette images,
+    alpha (left out) and 16 bits a channel all give 8-bit RGB. `apply_orientation`: Turn the picture
+    upright by its EXIF data. Annotated data must be read with False: dlib's tools, by which boxes
+    and landmarks were drawn, ignore EXIF. `bits`: How many bits the camera used of a file with 16
+    bits a channel, such as 10 or 12. The upper 8 of these are kept; brighter samples become white.
 
-    Returns
-    -------
-    uint8, shape (height, width, 3)
-        RGB.
+    Returns uint8, shape (height, width, 3): RGB.
 
-    Raises
-    ------
-    ImageFileError
-        With the file's name and the reason, also for a JPEG or PNG file that ends too early.
+    Raises `ImageFileError`: with the file's name and the reason, also for a JPEG or PNG file that
+    ends too early.
     """
     import cv2
 

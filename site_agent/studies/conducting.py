@@ -71,10 +71,8 @@ def conduct_study(
     repeats the study, for whoever reads its folder. `workers`, `redo`, `on_outcome`, `progress`:
     See `run_study`.
 
-    Raises
-    ------
-    InvalidInputError, BusyError, AnnotationFileError
-        Nothing can be begun. Steps that fail raise nothing: `StudyRun.failed` has them.
+    Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`: nothing can be begun. Steps that
+    fail raise nothing: `StudyRun.failed` has them.
     """
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}

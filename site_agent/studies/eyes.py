@@ -92,10 +92,8 @@ def conduct_study(
     `folder`: Made where absent. A study that was interrupted goes on in it. `dataset`: None: eyes
     are drawn.
 
-    Raises
-    ------
-    InvalidInputError, BusyError, AnnotationFileError
-        Nothing can be begun. Runs that fail raise nothing: `StudyResults.failed` has them.
+    Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`: nothing can be begun. Runs that
+    fail raise nothing: `StudyResults.failed` has them.
     """
     runs = {run.key: run for run in kind.runs(dataset, settings)}
     with open_study(folder, f"poolctl-{kind.name}-study/3", conduct) as study:

@@ -139,12 +139,8 @@ class Study:
 def open_study(folder: Path, schema: str, conduct: Conduct) -> Iterator[Study]:
     """Make the folder of a study, and keep other processes away from it until the block ends.
 
-    Raises
-    ------
-    InvalidInputError
-        The folder holds a study of another kind, is a file, or cannot be written.
-    BusyError
-        Another process is at work there.
+    Raises `InvalidInputError`: the folder holds a study of another kind, is a file, or cannot be
+    written. `BusyError`: another process is at work there.
     """
     with jobs.hold_folder(folder, folder / ".study" / "lock", what="study"):
         file = folder / "study.json"

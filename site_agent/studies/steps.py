@@ -266,10 +266,7 @@ class StudyFolder:
 
         `made`: folder with the step's files; is gone afterwards.
 
-        Raises
-        ------
-        OSError
-            Something cannot be written.
+        Raises `OSError`: something cannot be written.
         """
         place, name = self.place_of(step), result_name(step)
         # Whoever is killed from here on has lost this step, and nothing else.

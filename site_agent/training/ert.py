@@ -157,13 +157,9 @@ def train_ert(
     training_scores : bool
         Score the model on its own training data at the end.
 
-    Raises
-    ------
-    TrainingDataError
-        Too few faces, boxes without parts or with other parts, unreadable images; names file and
-        lines.
-    TrainingFailedError
-        dlib failed, or memory would not or did not suffice.
+    Raises `TrainingDataError`: too few faces, boxes without parts or with other parts, unreadable
+    images; names file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not
+    suffice.
     """
     settings = settings or ErtSettings()
     output = Path(output)

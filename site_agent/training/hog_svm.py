@@ -128,12 +128,8 @@ def train_hog_svm(
     training_scores : bool
         Score the detector on its own training data at the end.
 
-    Raises
-    ------
-    TrainingDataError
-        No faces, unreadable images, or boxes that cannot be learned; names file and lines.
-    TrainingFailedError
-        dlib failed, or memory would not or did not suffice.
+    Raises `TrainingDataError`: no faces, unreadable images, or boxes that cannot be learned; names
+    file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not suffice.
 
     Notes
     -----

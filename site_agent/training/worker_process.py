@@ -162,12 +162,8 @@ def run_worker(
     dict
         Facts that the worker reports.
 
-    Raises
-    ------
-    TrainingDataError
-        An image cannot be read.
-    TrainingFailedError
-        dlib refuses, crashes or is killed.
+    Raises `TrainingDataError`: an image cannot be read. `TrainingFailedError`: dlib refuses,
+    crashes or is killed.
     """
     tell = progress or (lambda _fraction, _text: None)
     with tempfile.TemporaryDirectory(prefix="poolctl-training-") as folder:

@@ -89,10 +89,7 @@ def mean_over_persons(
 ) -> Score:
     """Return a measure with the interval from resampling persons.
 
-    Parameters
-    ----------
-    measure : callable
-        From how often each sample counts, float64 (n,), to the value.
+    `measure`: From how often each sample counts, float64 (n,), to the value.
     """
     _, group = np.unique(persons, return_inverse=True)
 
@@ -107,10 +104,7 @@ def mean_over_persons(
 def read_sent(path: Path, read: Callable[[Path], Sent]) -> Sent:
     """Read a contribution, or say where contributions are.
 
-    Raises
-    ------
-    InvalidInputError
-        The file is none, or of another kind.
+    Raises `InvalidInputError`: the file is none, or of another kind.
     """
     try:
         return read(path)
@@ -126,17 +120,11 @@ def require_held_out(
 ) -> None:
     """Refuse held-out data that show persons of the site.
 
-    Parameters
-    ----------
-    own, others : collection of str
-        The persons of ``--data`` and of ``--holdout``.
-    marks : mapping of str to collection of str
-        Marks of the pictures, under ``own`` and ``others``.
+    `own`, `others`: The persons of ``--data`` and of ``--holdout``. `marks`: Marks of the pictures,
+    under ``own`` and ``others``.
 
-    Raises
-    ------
-    InvalidInputError
-        A person or a picture is in both, or fewer than two persons are held out.
+    Raises `InvalidInputError`: a person or a picture is in both, or fewer than two persons are held
+    out.
     """
     hint = "hold out persons, not only other pictures of the same persons"
     if both := sorted(set(own) & set(others)):
@@ -162,12 +150,7 @@ _BAR_LEFT_PX, _BAR_RIGHT_PX = 6, 134
 def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: str) -> str:
     """Return the page.
 
-    Parameters
-    ----------
-    pictures : mapping of str to bytes
-        PNG files by their captions.
-    name : str
-        The name by which the page calls the artifact.
+    `pictures`: PNG files by their captions. `name`: The name by which the page calls the artifact.
     """
     facts = {
         "What left the site": receipt.what_left,

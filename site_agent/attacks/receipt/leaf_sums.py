@@ -31,10 +31,8 @@ _ALIKE = 0.9
 class _Recovered:
     """Distances of guesses from leaf sums to the landmarks of faces.
 
-    Attributes
-    ----------
-    nearest, mean_shape : float64, shape (faces,)
-        Mean distance of the landmarks, in box sizes, of the nearest guess and of the mean shape.
+    `nearest`, `mean_shape` (float64, shape (faces,)): Mean distance of the landmarks, in box sizes,
+    of the nearest guess and of the mean shape.
     """
 
     nearest: Float64
@@ -50,10 +48,8 @@ def attack_leaf_sums(
 ) -> Iterator[AttackFinding]:
     """Attack a contribution of leaf sums; the control is one that shows single faces.
 
-    Raises
-    ------
-    InvalidInputError
-        The artifact is no contribution of leaf sums, or was made to another base.
+    Raises `InvalidInputError`: the artifact is no contribution of leaf sums, or was made to another
+    base.
     """
     sent = read_sent(artifact, refitting.read_contribution)
     if sent.base_digest != refitting.forest_digest(base):
@@ -189,11 +185,9 @@ BIN = 256 // 2**DEPTH
 def build_camera(initial_shape: Float32, reference: tuple[float, float] | None) -> ShapePredictor:
     """Make a forest with one tree a pixel, which sorts faces by how bright that pixel is.
 
-    Parameters
-    ----------
-    reference : (x, y) or None
-        The place, in box coordinates, with which all pixels are compared; outside of the image
-        it is black. None: a camera in disguise, which compares neighbours and has random leaves.
+    `reference` ((x, y) or None): The place, in box coordinates, with which all pixels are compared;
+    outside of the image it is black. None: a camera in disguise, which compares neighbours and has
+    random leaves.
     """
     places = np.concatenate([_grid(), [reference or _grid()[0]]])
     distances = np.linalg.norm(places[:, np.newaxis] - initial_shape, axis=2)

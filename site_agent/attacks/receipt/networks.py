@@ -60,11 +60,7 @@ Changes = Mapping[str, NDArray[np.generic]]
 class GazeSides:
     """Whose pictures trained, and whose did not.
 
-    Attributes
-    ----------
-    own, others : GazeSamples
-    public : GazeSamples or None
-        What the attacker has besides, of other persons again.
+    `public`: What the attacker has besides, of other persons again.
     """
 
     own: GazeSamples
@@ -188,15 +184,10 @@ def attack_update(
 ) -> Iterator[AttackFinding]:
     """Attack a contribution to a network, or the sum of several.
 
-    Parameters
-    ----------
-    shadows : int
-        Networks that are trained for likelihood ratios of each sample; 0: none.
+    `shadows`: Networks that are trained for likelihood ratios of each sample; 0: none.
 
-    Raises
-    ------
-    InvalidInputError
-        The artifact is no contribution to a network, or was made to another base.
+    Raises `InvalidInputError`: the artifact is no contribution to a network, or was made to another
+    base.
     """
     sent = read_sent(artifact, read_network_contribution)
     if sent.base_digest != file_digest(base_path):
@@ -318,12 +309,7 @@ def attack_roster(
 ) -> Iterator[AttackFinding]:
     """Measure how far a sum mixes the contributions that it is made of.
 
-    Parameters
-    ----------
-    contributions : sequence of Path
-        Those of all sites, known in a trial only.
-    artifact_samples : int
-        Of the sum.
+    `contributions`: Those of all sites, known in a trial only. `artifact_samples`: Of the sum.
     """
     sent = [read_network_contribution(path) for path in contributions]
     stated = sum(each.samples for each in sent)

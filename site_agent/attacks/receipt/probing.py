@@ -74,12 +74,8 @@ def probe_faces(
 ) -> ProbedReceipt:
     """Attack a face model or leaf sums with the faces of a site and of held-out persons.
 
-    Raises
-    ------
-    InvalidInputError
-        A person or picture is on both sides, or artifact, base and faces do not fit each other.
-    FormatError
-        A file is something else.
+    Raises `InvalidInputError`: a person or picture is on both sides, or artifact, base and faces do
+    not fit each other. `FormatError`: a file is something else.
     """
     from site_agent.refinement import read_base
 
@@ -117,19 +113,11 @@ def probe_gaze(
 ) -> ProbedReceipt:
     """Attack a network's contribution, or the sum of a round, with a site's samples and others.
 
-    Parameters
-    ----------
-    contributions : sequence of Path
-        Secure sum: those that were summed, which only a trial knows.
-    shadows : int
-        Networks to train for likelihood ratios of each sample, which takes long; 0: none.
+    `contributions`: Secure sum: those that were summed, which only a trial knows. `shadows`:
+    Networks to train for likelihood ratios of each sample, which takes long; 0: none.
 
-    Raises
-    ------
-    InvalidInputError
-        A person or picture is on both sides or public, or the artifact was made to another base.
-    FormatError
-        A file is something else.
+    Raises `InvalidInputError`: a person or picture is on both sides or public, or the artifact was
+    made to another base. `FormatError`: a file is something else.
     """
     from site_agent.networks import read_network
 

@@ -27,17 +27,11 @@ def probe_smashed_data(
 ) -> ProbedReceipt:
     """Attack the smashed data of a site's images.
 
-    Parameters
-    ----------
-    path : Path
-        The whole network.
-    sides : GazeSides
-        The victims as `own`, and as `others` the persons that help the attacker.
+    `path`: The whole network. `sides`: The victims as `own`, and as `others` the persons that help
+    the attacker.
 
-    Raises
-    ------
-    InvalidInputError
-        A person or a picture is on both sides, or the network cannot be cut there.
+    Raises `InvalidInputError`: a person or a picture is on both sides, or the network cannot be cut
+    there.
     """
     require_persons_apart(sides)
     started, network = time.monotonic(), read_network(path)

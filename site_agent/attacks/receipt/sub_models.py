@@ -29,12 +29,8 @@ GroupOf = Callable[[datasets.AnnotatedImage], str]
 class KnownFaces:
     """Faces whose persons are known.
 
-    Attributes
-    ----------
-    dataset : FaceDataset
-        Without boxes to ignore, and without images that have no other.
-    persons : str, shape (faces,)
-        In the order of ``dataset.boxes()``.
+    `dataset`: Without boxes to ignore, and without images that have no other. `persons` (str, shape
+    (faces,)): In the order of ``dataset.boxes()``.
     """
 
     dataset: datasets.FaceDataset
@@ -85,10 +81,7 @@ class FaceSides:
     def complete(self, initial_shape: NDArray[np.floating]) -> tuple[FaceSides, tuple[str, ...]]:
         """Return the faces that have the landmarks of a model, and the landmarks' names.
 
-        Raises
-        ------
-        InvalidInputError
-            Either side has fewer than 2 such faces.
+        Raises `InvalidInputError`: either side has fewer than 2 such faces.
         """
         names, _ = datasets.find_model_parts(datasets.part_names(self.own.dataset), initial_shape)
         if len(names) != len(initial_shape):
@@ -136,10 +129,7 @@ def attack_sub_model(
     (findings, pictures)
         Pictures are PNG files by their captions.
 
-    Raises
-    ------
-    InvalidInputError
-        The artifact is neither, or the faces do not fit it.
+    Raises `InvalidInputError`: the artifact is neither, or the faces do not fit it.
     """
     model = read_model(artifact)
     if isinstance(model, FhogDetector):

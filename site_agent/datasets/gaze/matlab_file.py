@@ -46,10 +46,7 @@ def read_matlab(stored: bytes) -> dict[str, Any]:
     Numbers are arrays of the class that the file names; a text is a str; cells are a list in the
     order of MATLAB; a struct is a dict, an array of several a list of them.
 
-    Raises
-    ------
-    ValueError
-        It is damaged, or holds what this does not read.
+    Raises `ValueError`: it is damaged, or holds what this does not read.
     """
     if len(stored) < 128 or stored[124:128] != b"\x00\x01IM":
         raise ValueError("expected a little-endian MATLAB file of version 5 (saved with -v7)")

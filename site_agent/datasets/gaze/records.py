@@ -115,12 +115,8 @@ class GazeDataset:
     def read(self, persons: Iterable[str] | None = None) -> GazeSamples:
         """Return the samples of some persons, or of all.
 
-        Raises
-        ------
-        InvalidInputError
-            A person that the data set does not have.
-        AnnotationFileError
-            A file is damaged or missing.
+        Raises `InvalidInputError`: a person that the data set does not have. `AnnotationFileError`:
+        a file is damaged or missing.
         """
         wanted = self.persons if persons is None else tuple(persons)
         if unknown := sorted(set(wanted) - set(self.persons)):
@@ -229,9 +225,7 @@ def held_out_sessions(samples: GazeSamples, share: float = HELD_OUT_SHARE) -> ND
 
     `share`: 0 to 1; 0 holds out nothing.
 
-    Returns
-    -------
-    bool, shape (n,)
+    Returns bool, shape (n,).
     """
     held = np.zeros(len(samples), dtype=np.bool_)
     for person in np.unique(samples.person) if share > 0 else ():

@@ -70,10 +70,7 @@ def find_closures(
 ) -> list[Closure]:
     """Find the stretches in which the lids are half way down for longer than `shortest_s`.
 
-    Parameters
-    ----------
-    timestamps_s : float64, shape (n,)
-        Of the samples that went into `trace`.
+    `timestamps_s` (float64, shape (n,)): Of the samples that went into `trace`.
     """
     if not clear.span_ear > 0:
         return []

@@ -39,14 +39,9 @@ def start_of_ramp(
     Straight and half-cosine ramps of many lengths are fitted by least squares, each
     with a level before and a height of its own.
 
-    Parameters
-    ----------
-    times_s, fec, raw_fec : float64, shape (n,)
-        Known samples in time order; smoothed to find the ramp, raw to fit it.
-    depth_fec : float
-        The closure that the lids keep up from then on.
-    latest_s : float
-        What comes later is not fitted.
+    `times_s`, `fec`, `raw_fec` (float64, shape (n,)): Known samples in time order; smoothed to find
+    the ramp, raw to fit it. `depth_fec`: The closure that the lids keep up from then on.
+    `latest_s`: What comes later is not fitted.
     """
     before = times_s <= shut_s
     recent = fec[before & (times_s > shut_s - BASE_S)]

@@ -45,14 +45,9 @@ CLOSURE_COEFFICIENTS = (-19.0, 25.0)
 class ClearBlinks:
     """What the clear blinks of a session have in common.
 
-    Attributes
-    ----------
-    count : float
-        How many there are; each counts as much as it is clear.
-    shut_ear, shut_sd_ear : float
-        Median and SD of their lowest EAR.
-    log_evidence, log_evidence_sd : float
-        Median and SD of the logarithm of their evidence.
+    `count`: How many there are; each counts as much as it is clear. `shut_ear`, `shut_sd_ear`:
+    Median and SD of their lowest EAR. `log_evidence`, `log_evidence_sd`: Median and SD of the
+    logarithm of their evidence.
     """
 
     count: float

@@ -70,10 +70,7 @@ MEASURES = ("duration_ms", "closing_ms", "opening_ms", "amplitude_fec", "peak_ve
 def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink], fec: Float64) -> BlinkStatistics:
     """Count and describe; closures longer than a blink are counted apart.
 
-    Parameters
-    ----------
-    fec : float64, shape (n,)
-        Closure in each frame of the trace, NaN where not known.
+    `fec` (float64, shape (n,)): Closure in each frame of the trace, NaN where not known.
     """
     proper = [blink for blink in blinks if blink.kind == "blink"]
     shares_s = seen_time_s(trace)

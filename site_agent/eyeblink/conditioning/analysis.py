@@ -82,13 +82,9 @@ def analyse_conditioning(
 ) -> ConditioningResult:
     """Measure and judge the trials of one session.
 
-    Parameters
-    ----------
-    timestamps_s : float, shape (n,)
-        Presentation times of the frames, strictly increasing. Neither an even grid nor a
-        complete one is assumed.
-    fec : float, shape (n,)
-        Fraction of eyelid closure, unsmoothed; NaN where the eye was not seen.
+    `timestamps_s` (float, shape (n,)): Presentation times of the frames, strictly increasing.
+    Neither an even grid nor a complete one is assumed. `fec` (float, shape (n,)): Fraction of
+    eyelid closure, unsmoothed; NaN where the eye was not seen.
 
     Examples
     --------

@@ -42,14 +42,10 @@ N_FORMS = 5
 class Onset:
     """Begin of a closure, ms after the trial's time zero.
 
-    Attributes
-    ----------
-    criterion_ms : float
-        First of two samples with a velocity above the threshold.
-    log_evidence : float64, shape (forms,)
-        How well each form of a rise explains the samples.
-    start_ms, start_sd_ms : float64, shape (forms,)
-        Mean and standard deviation of the start of the rise, were it of that form.
+    `criterion_ms`: First of two samples with a velocity above the threshold. `log_evidence`
+    (float64, shape (forms,)): How well each form of a rise explains the samples. `start_ms`,
+    `start_sd_ms` (float64, shape (forms,)): Mean and standard deviation of the start of the rise,
+    were it of that form.
     """
 
     criterion_ms: float
@@ -325,9 +321,7 @@ def local_parabolas(timestamps_s: Float64, values: Float64, window_s: float) -> 
     On an even grid this is the filter of Savitzky and Golay (1964) of second order. NaN stays
     NaN, and does not spread: lost frames and uneven rates only leave fewer samples to fit.
 
-    Parameters
-    ----------
-    timestamps_s, values : float64, shape (n,)
+    `timestamps_s`, `values` (float64, shape (n,)).
     """
     if not len(values):
         return values

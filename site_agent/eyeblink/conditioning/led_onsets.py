@@ -142,12 +142,8 @@ def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnse
     light for a part of its exposure so tells how long, and a sharp step lies in the middle
     between the last dark and the first lit frame.
 
-    Parameters
-    ----------
-    brightness : float, shape (n,)
-        Mean brightness of the region for each frame; NaN where not known.
-    timestamps_s : float, shape (n,)
-        Strictly increasing.
+    `brightness` (float, shape (n,)): Mean brightness of the region for each frame; NaN where not
+    known. `timestamps_s` (float, shape (n,)): Strictly increasing.
 
     Notes
     -----
@@ -264,10 +260,7 @@ def place_on_video_clock(trials: Sequence[Trial], cs_onsets_s: ArrayLike) -> Tri
     brings most trials to an onset, then a straight line through these pairs. Trials with an
     onset take its time, the others (`us_only`, or a light that was hidden) the line's.
 
-    Parameters
-    ----------
-    cs_onsets_s : float, shape (n,)
-        On the video's clock, as from `detect_led_onsets`.
+    `cs_onsets_s` (float, shape (n,)): On the video's clock, as from `detect_led_onsets`.
     """
     seen = np.sort(np.asarray(cs_onsets_s, dtype=np.float64).ravel())
     with_cs = [trial for trial in trials if trial.trial_type is not TrialType.US_ONLY]

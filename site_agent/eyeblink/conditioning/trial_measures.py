@@ -85,12 +85,9 @@ def measure_trial(
 ) -> TrialMeasures:
     """Measure one trial.
 
-    Parameters
-    ----------
-    timestamps_s, fec : float64, shape (n,)
-        The session's trace; times strictly increasing, NaN in `fec` where the eye was not seen.
-    session_cs_us_ms : float
-        Tells when the US would have come in a `cs_only` trial that does not say so itself.
+    `timestamps_s`, `fec` (float64, shape (n,)): The session's trace; times strictly increasing, NaN
+    in `fec` where the eye was not seen. `session_cs_us_ms`: Tells when the US would have come in a
+    `cs_only` trial that does not say so itself.
 
     Notes
     -----

@@ -128,12 +128,8 @@ def trials_from_onsets(
     trial; a CS without one is `cs_only`, a US without one `us_only`. Further US onsets within the
     window of the same trial (a train of puffs) are left out with a remark.
 
-    Parameters
-    ----------
-    cs_onsets_s, us_onsets_s : float, shape (n,) and (m,)
-        Seconds; any order; NaN are left out.
-    pairing_window_ms : float
-        Longest CS-US interval.
+    `cs_onsets_s`, `us_onsets_s` (float, shape (n,) and (m,)): Seconds; any order; NaN are left out.
+    `pairing_window_ms`: Longest CS-US interval.
     """
     cs, cs_bounces = _distinct(cs_onsets_s)
     us, us_bounces = _distinct(us_onsets_s)

@@ -89,9 +89,7 @@ def choose_face(
 ) -> Detection | None:
     """Return the face that a rule (see `FaceSettings.face`) means.
 
-    Parameters
-    ----------
-    picture_size : (width, height)
+    `picture_size` ((width, height)).
     """
     if not found:
         return None

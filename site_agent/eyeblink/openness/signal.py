@@ -34,10 +34,8 @@ LEAST_CONFIDENCE = 0.35
 def without_unjudged(trace: EyeTrace, places: Float64) -> EyeTrace:
     """Take out the frames whose eyes cannot be judged; `gaps` says why.
 
-    Parameters
-    ----------
-    places : float64, shape (n, 3)
-        Middle between the eyes (x, y) and distance of the eyes in px, NaN where not known.
+    `places` (float64, shape (n, 3)): Middle between the eyes (x, y) and distance of the eyes in px,
+    NaN where not known.
     """
     gaps: UInt8 = trace.gaps.copy()
     seen = gaps == Gap.NONE

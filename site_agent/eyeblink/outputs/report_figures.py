@@ -252,14 +252,9 @@ def learning_figure(conditioning: ConditioningResult) -> Figure | None:
 class AlignedTrials:
     """FEC around the stimuli.
 
-    Attributes
-    ----------
-    time_ms : float64, shape (k,)
-        After the CS (the US in `us_only` trials).
-    fec : float64, shape (trials, k)
-        Less each trial's baseline; NaN where nothing is known.
-    valid : bool, shape (trials,)
-        Rejected trials are there too, for a picture; no average takes them.
+    `time_ms` (float64, shape (k,)): After the CS (the US in `us_only` trials). `fec` (float64,
+    shape (trials, k)): Less each trial's baseline; NaN where nothing is known. `valid` (bool, shape
+    (trials,)): Rejected trials are there too, for a picture; no average takes them.
     """
 
     time_ms: Float64

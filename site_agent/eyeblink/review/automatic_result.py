@@ -24,14 +24,9 @@ from site_agent.eyeblink.session_reading import read_session
 class FrameColumns:
     """frames.csv: one entry a frame.
 
-    Attributes
-    ----------
-    signals : mapping of str to float64, shape (n,)
-        EAR, FEC and confidence by column; NaN where not known.
-    boxes : float64, shape (n, 4)
-        Face boxes in pixels, NaN where there is none.
-    gap_codes : uint8, shape (n,)
-        `Gap`.
+    `signals` (mapping of str to float64, shape (n,)): EAR, FEC and confidence by column; NaN where
+    not known. `boxes` (float64, shape (n, 4)): Face boxes in pixels, NaN where there is none.
+    `gap_codes` (uint8, shape (n,)): `Gap`.
     """
 
     timestamps_s: Float64

@@ -68,10 +68,8 @@ class Effect:
 class LearningCurve:
     """A straight line over sessions with its 95 % confidence band.
 
-    Attributes
-    ----------
-    positions, mean, low, high : float64, shape (k,)
-        The line and its band; percentages stay within 0..100.
+    `positions`, `mean`, `low`, `high` (float64, shape (k,)): The line and its band; percentages
+    stay within 0..100.
     """
 
     measure: LearningMeasure

@@ -354,10 +354,7 @@ def is_deep(picture: VideoFrame) -> bool:
 def deep_picture(picture: VideoFrame, bits: int, *, grey: bool) -> UInt8:
     """Return a frame of 16 bits of which `bits` are used; brighter values become white.
 
-    Returns
-    -------
-    uint8, shape (height, width) if `grey`, else (height, width, 3)
-        Grey or RGB.
+    Returns uint8, shape (height, width) if `grey`, else (height, width, 3): Grey or RGB.
     """
     import cv2
 

@@ -30,12 +30,8 @@ class SeekableFrames(Protocol):
 class SeekableImages:
     """Reads the images that are asked for.
 
-    Parameters
-    ----------
-    timestamps_s : float64, shape (n,)
-        Times of all frames as in frames.csv.
-    frame_rate_hz : float or None
-        Rate of the images, where the folder has no table of times.
+    `timestamps_s` (float64, shape (n,)): Times of all frames as in frames.csv. `frame_rate_hz`:
+    Rate of the images, where the folder has no table of times.
     """
 
     def __init__(

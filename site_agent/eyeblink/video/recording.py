@@ -133,14 +133,8 @@ def were_given(times_from: str) -> bool:
 class FrameClock:
     """Gives each frame of a video its time: of a table, or by a rate.
 
-    Parameters
-    ----------
-    times_s : float64, shape (n,), optional
-        One for each frame.
-    frame_rate_hz : float
-        Where there are no times.
-    source : str
-        Where the times come from, for the provenance.
+    `times_s` (float64, shape (n,)): One for each frame. `frame_rate_hz`: Where there are no times.
+    `source`: Where the times come from, for the provenance.
     """
 
     def __init__(
@@ -181,10 +175,7 @@ def open_clock(
 def read_frame_times(path: Path) -> Float64:
     """Read a table with one row for each frame of a video, in their order.
 
-    Returns
-    -------
-    float64, shape (n,)
-        Seconds, ascending.
+    Returns float64, shape (n,): Seconds, ascending.
     """
     table = read_table(path)
     times_s = table.times_s()

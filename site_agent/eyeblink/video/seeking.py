@@ -114,10 +114,8 @@ class _Decoder(VideoReader):
 class SeekableVideo:
     """Decodes the frames that are asked for and keeps those around them; safe between threads.
 
-    Parameters
-    ----------
-    timestamps_s : float64, shape (n,)
-        Times of all frames as `VideoReader` gives them, from the start of the recording.
+    `timestamps_s` (float64, shape (n,)): Times of all frames as `VideoReader` gives them, from the
+    start of the recording.
     """
 
     def __init__(self, path: Path | str, timestamps_s: Float64, bits: int = FULL_BITS) -> None:

@@ -129,10 +129,7 @@ QUICK = CrossEncoderStudySettings(
 def plan_runs(persons: Sequence[str], settings: CrossEncoderStudySettings) -> tuple[MethodRun, ...]:
     """Return all runs of a study: all of the first seed, then of the next one.
 
-    Raises
-    ------
-    InvalidInputError
-        Fewer than 2 persons are left to train with.
+    Raises `InvalidInputError`: fewer than 2 persons are left to train with.
     """
     if len(persons) < settings.left_out + 2:
         raise InvalidInputError(

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = {
-    "individual": plot_style.BLACK, "data-centre": plot_style.BLUE, "fedavg": plot_style.VERMILION, "adaptive": plot_style.GREEN,
-}  # fmt: skip
+    "individual": plot_style.BLACK,
+    "data-centre": plot_style.BLUE,
+    "fedavg": plot_style.VERMILION,
+    "adaptive": plot_style.GREEN,
+}
 _LABELS = {"fedavg": "FedAvg", "data-centre": "data centre"}
 _DEGREES_OF_FIGURES = "mean angle error (degrees)"
 
@@ -67,8 +70,8 @@ def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
     for row, line in enumerate(values):
         for column, value in enumerate(line):
             colour = "white" if value > middle else "black"
-            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=plot_style.SMALL_PT,
-                      color=colour)  # fmt: skip
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center",
+                      fontsize=plot_style.SMALL_PT, color=colour)  # fmt: skip
     axes.set_xticks(range(len(columns)), columns, fontsize=plot_style.LEGEND_PT, rotation=90)
     axes.set_yticks(range(len(rows)), rows, fontsize=plot_style.LEGEND_PT)
     axes.set(xlabel="tested on (diagonal: own held-out sessions)", ylabel="trained on")

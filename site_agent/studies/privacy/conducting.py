@@ -63,12 +63,8 @@ def conduct_privacy_study(
     `folder`: Made where absent. A study that was interrupted goes on in it. `dataset`: None draws
     the persons.
 
-    Raises
-    ------
-    InvalidInputError, BusyError, AnnotationFileError
-        Nothing can be begun.
-    TrainingFailedError
-        A probe failed.
+    Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`: nothing can be begun.
+    `TrainingFailedError`: a probe failed.
     """
     with open_study(folder, SCHEMA, conduct) as study:
         reading = part_of(conduct.progress, 0, _READING)

@@ -133,10 +133,7 @@ def read_persons(
 ) -> StudyPersons:
     """Read the persons of a data set: half are victims, the others divided among the groups.
 
-    Raises
-    ------
-    InvalidInputError
-        There are fewer than 12 persons.
+    Raises `InvalidInputError`: there are fewer than 12 persons.
     """
     names = dataset.persons
     if len(names) < _FEWEST:

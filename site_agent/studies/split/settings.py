@@ -109,10 +109,7 @@ QUICK = SplitStudySettings(
 def plan_runs(persons: Sequence[str], settings: SplitStudySettings) -> tuple[MethodRun, ...]:
     """Return all runs of a study: all of the first seed, then of the next one.
 
-    Raises
-    ------
-    InvalidInputError
-        Too few persons for averages over 3 sites.
+    Raises `InvalidInputError`: too few persons for averages over 3 sites.
     """
     victims = max(_FEWEST_VICTIMS, len(persons) // 3)
     if len(persons) - victims < 3:

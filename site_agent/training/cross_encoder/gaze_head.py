@@ -82,14 +82,8 @@ class Shots:
 def read_shots(dataset: gaze.GazeDataset, settings: GazeHeadSettings) -> Shots:
     """Read the samples of persons, hold sessions out, and draw the shots from the others.
 
-    Raises
-    ------
-    TrainingDataError
-        There are fewer samples than shots.
-    InvalidInputError
-        A person that the data set does not have.
-    AnnotationFileError
-        A file is damaged or missing.
+    Raises `TrainingDataError`: there are fewer samples than shots. `InvalidInputError`: a person
+    that the data set does not have. `AnnotationFileError`: a file is damaged or missing.
     """
     samples = dataset.read(settings.persons or None)
     held = gaze.held_out_sessions(samples, settings.validation)
@@ -118,14 +112,9 @@ def train_gaze_head(
     sessions, beside heads on other features of the same shots; it is empty where nothing is held
     out.
 
-    Raises
-    ------
-    TrainingDataError, AnnotationFileError
-        As `read_shots`.
-    InvalidInputError
-        As `read_shots`; or the encoder is of another kind of network.
-    TrainingFailedError
-        The output cannot be written.
+    Raises `TrainingDataError`, `AnnotationFileError`: as `read_shots`. `InvalidInputError`: as
+    `read_shots`; or the encoder is of another kind of network. `TrainingFailedError`: the output
+    cannot be written.
     """
     from site_agent.networks import read_network, to_module
 

@@ -87,10 +87,7 @@ def train_epoch(
 
     The other parameters are those of `site_agent.training.gaze.loop.train_epoch`.
 
-    Raises
-    ------
-    TrainingDataError
-        No session has two frames.
+    Raises `TrainingDataError`: no session has two frames.
     """
     module.train()
     pairs = pair_frames(data.session, generator)

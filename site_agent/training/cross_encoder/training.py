@@ -52,14 +52,8 @@ def read_frames(
 ) -> gaze.GazeSamples:
     """Read the frames with both eyes of the persons that the settings name.
 
-    Raises
-    ------
-    TrainingDataError
-        There are fewer than two frames.
-    InvalidInputError
-        A person has none, or the data set has no such person.
-    AnnotationFileError
-        A file is damaged or missing.
+    Raises `TrainingDataError`: there are fewer than two frames. `InvalidInputError`: a person has
+    none, or the data set has no such person. `AnnotationFileError`: a file is damaged or missing.
     """
     from site_agent.datasets.gaze.records import require_both_eyes
 
@@ -81,12 +75,9 @@ def train_cross_encoder(
 
     Called again with the same data and settings, an interrupted training goes on.
 
-    Raises
-    ------
-    TrainingDataError, InvalidInputError, AnnotationFileError
-        As `read_frames`; or the architecture is of another kind.
-    TrainingFailedError
-        The loss is not finite, or the output cannot be written.
+    Raises `TrainingDataError`, `InvalidInputError`, `AnnotationFileError`: as `read_frames`; or the
+    architecture is of another kind. `TrainingFailedError`: the loss is not finite, or the output
+    cannot be written.
     """
     import torch
 

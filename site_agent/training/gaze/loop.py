@@ -292,10 +292,7 @@ def train_epochs(
     int
         The epoch after which it went on; 0: it began.
 
-    Raises
-    ------
-    TrainingFailedError
-        The loss is not finite.
+    Raises `TrainingFailedError`: the loss is not finite.
     """
     path, parts = checkpoint
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

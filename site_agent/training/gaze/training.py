@@ -114,14 +114,8 @@ def read_training_data(
 ) -> GazeTrainingData:
     """Read the samples of the persons that the settings name, and hold sessions out.
 
-    Raises
-    ------
-    TrainingDataError
-        Fewer than 2 samples are left to train on.
-    InvalidInputError
-        A person that the data set does not have.
-    AnnotationFileError
-        A file is damaged or missing.
+    Raises `TrainingDataError`: fewer than 2 samples are left to train on. `InvalidInputError`: a
+    person that the data set does not have. `AnnotationFileError`: a file is damaged or missing.
     """
     persons = settings.persons or dataset.persons
     parts = []
@@ -153,14 +147,10 @@ def train_gaze(
     `progress`: called with the fraction done and a text; an exception that it raises stops the
     training. `base`: the network to go on from; by default one with random parameters.
 
-    Raises
-    ------
-    TrainingDataError, AnnotationFileError
-        As `read_training_data`.
-    TrainingFailedError
-        The loss is not finite, or the output cannot be written.
-    InvalidInputError
-        An unknown architecture, a base of another one, or no CUDA device where one is asked for.
+    Raises `TrainingDataError`, `AnnotationFileError`: as `read_training_data`.
+    `TrainingFailedError`: the loss is not finite, or the output cannot be written.
+    `InvalidInputError`: an unknown architecture, a base of another one, or no CUDA device where one
+    is asked for.
     """
     from site_agent.training.gaze.loop import checkpoint_path
 
