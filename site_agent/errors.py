@@ -173,27 +173,20 @@ class FaceModelError(SiteAgentError):
     """A file that is not the face model asked for; says what it is and what was expected."""
 
 
-class BlinkAnalysisError(SiteAgentError):
-    """An eyeblink analysis that cannot be done: unfit models, settings or output folder."""
-
-
-class TrainingSettingsError(SiteAgentError):
-    """A training setting is out of its range."""
-
-
 class LinesError(SiteAgentError):
     """A file, or a data set, of which lines cannot be used.
 
-    `problems`: pairs of a line, counted from 1, and a text; line 0 means the whole file.
+    `problems`: pairs of a line, counted from 1, and a text, or the text of one that is about the
+    whole file, as line 0 is.
     """
 
     _MOST_SHOWN = 12
 
     def __init__(
-        self, path: Path | None, problems: Iterable[tuple[int, str]], *, hint: str = ""
+        self, path: Path | None, problems: str | Iterable[tuple[int, str]], *, hint: str = ""
     ) -> None:
         self.path = path
-        self.problems = tuple(problems)
+        self.problems = ((0, problems),) if isinstance(problems, str) else tuple(problems)
         place = str(path) if path else "the data set"
         lines = [
             f"{place}, line {line}: {text}" if line else f"{place}: {text}"
@@ -216,10 +209,6 @@ class EvaluationError(SiteAgentError):
     """A model cannot be scored on a data set: nothing to compare with, or parts that differ."""
 
 
-class PredictionInputError(SiteAgentError):
-    """Nothing to predict on: no images, or no boxes for a landmark model to start from."""
-
-
 class TableFileError(LinesError):
     """A table of trials, pulses, eye aspect ratios, times or sessions that cannot be used."""
 
@@ -238,10 +227,6 @@ class ReviewOutdatedError(SiteAgentError):
 
 class ReviewActionError(SiteAgentError):
     """An action of a reviewer that does not apply to the blinks as they stand."""
-
-
-class ReviewExportError(SiteAgentError):
-    """A training set that cannot be made from a review: nothing chosen, or no landmarks."""
 
 
 class StudyFolderError(SiteAgentError):
@@ -274,7 +259,3 @@ class TermsForbidError(SiteAgentError):
     def __init__(self, what: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join([f"{what}:", *(f"  {each}" for each in self.problems)]))
-
-
-class DatasetEditError(SiteAgentError):
-    """A data set cannot be split, converted or drawn as asked."""

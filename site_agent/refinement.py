@@ -323,14 +323,12 @@ def _model_parts(
     known = part_names(dataset)
     names, unknown = find_model_parts(known, initial_shape, words)
     if unknown:
-        raise TrainingDataError(
-            dataset.path, [(0, f"has no landmarks named {', '.join(unknown[:6])}")]
-        )
+        raise TrainingDataError(dataset.path, f"has no landmarks named {', '.join(unknown[:6])}")
     if len(names) != len(initial_shape):
         found = f"has {len(names) or len(known)} landmarks, the model {len(initial_shape)}"
         raise TrainingDataError(
             dataset.path,
-            [(0, found)],
+            found,
             hint="refine with faces of the model's scheme, or name the model's landmarks "
             "(parts, for example eyes or 36-47)",
         )

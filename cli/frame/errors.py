@@ -168,19 +168,15 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     server_errors.StartError: Outcome(ExitCode.UNEXPECTED, "server"),
     server_errors.DatabaseUnusableError: Outcome(ExitCode.INTEGRITY, "database_unusable"),
     agent_errors.AnnotationFileError: Outcome(ExitCode.INTEGRITY, "annotation_file"),
-    agent_errors.DatasetEditError: Outcome(ExitCode.USAGE, "dataset_edit"),
     agent_errors.ImageFileError: Outcome(ExitCode.INTEGRITY, "image_file"),
     agent_errors.VideoFileError: Outcome(ExitCode.INTEGRITY, "video_file"),
     agent_errors.TableFileError: Outcome(ExitCode.INTEGRITY, "table_file"),
     agent_errors.FaceModelError: Outcome(ExitCode.INTEGRITY, "face_model", _FORMATS_HINT),
-    agent_errors.TrainingSettingsError: Outcome(ExitCode.USAGE, "training_settings"),
     agent_errors.TrainingDataError: Outcome(
         ExitCode.INTEGRITY, "training_data", "poolctl dataset check FACES.XML lists the mistakes"
     ),
     agent_errors.TrainingFailedError: Outcome(ExitCode.UNEXPECTED, "training_failed"),
     agent_errors.EvaluationError: Outcome(ExitCode.INCOMPATIBLE, "evaluation"),
-    agent_errors.PredictionInputError: Outcome(ExitCode.USAGE, "prediction_input"),
-    agent_errors.BlinkAnalysisError: Outcome(ExitCode.USAGE, "blink_analysis"),
     agent_errors.ConditioningError: Outcome(ExitCode.USAGE, "conditioning"),
     agent_errors.StudyFolderError: Outcome(
         ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY creates a study"
@@ -191,7 +187,6 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.ReviewFolderError: Outcome(ExitCode.INTEGRITY, "review_folder"),
     agent_errors.ReviewOutdatedError: Outcome(ExitCode.INCOMPATIBLE, "review_outdated"),
     agent_errors.ReviewActionError: Outcome(ExitCode.USAGE, "review_action"),
-    agent_errors.ReviewExportError: Outcome(ExitCode.USAGE, "review_export"),
 }
 
 _START_EXIT_CODES = {

@@ -20,7 +20,7 @@ from site_agent.datasets.records import (
     parts_array,
 )
 from site_agent.datasets.split import free_names
-from site_agent.errors import AnnotationFileError, DatasetEditError
+from site_agent.errors import AnnotationFileError, InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ _WIDEST = 3.0
 def join_datasets(datasets: Sequence[FaceDataset], *, same_parts: bool = False) -> FaceDataset:
     """Return the images of several data sets as one.
 
-    Raises `DatasetEditError`: two of them have the same image file or, with `same_parts`, other
+    Raises `InvalidInputError`: two of them have the same image file or, with `same_parts`, other
     names of landmarks.
     """
     first, *others = datasets
@@ -115,7 +115,7 @@ def join_datasets(datasets: Sequence[FaceDataset], *, same_parts: bool = False) 
         for path in {image.path.resolve() for image in dataset.images}:
             owner = owners.setdefault(path, dataset)
             if owner is not dataset:
-                raise DatasetEditError(
+                raise InvalidInputError(
                     f"{owner.path} and {dataset.path} both have the image {path}; data sets that "
                     "are used as one must not share images"
                 )
@@ -125,7 +125,7 @@ def join_datasets(datasets: Sequence[FaceDataset], *, same_parts: bool = False) 
             f"{dataset.path} has {len(names)} ({names[0]} to {names[-1]})"
             for dataset, names in with_parts
         )
-        raise DatasetEditError(
+        raise InvalidInputError(
             f"the landmarks have other names or numbers: {found}; data sets that are used as one "
             "need the same (poolctl dataset convert --parts, --renumber)"
         )
@@ -188,14 +188,14 @@ def renumber_parts(dataset: FaceDataset) -> FaceDataset:
     bare = dict(zip(names, without_prefix(names), strict=True))
     others = [name for name, each in bare.items() if not (each.isascii() and each.isdigit())]
     if others:
-        raise DatasetEditError(
+        raise InvalidInputError(
             f"{dataset.path or 'the data set'} has a part called {others[0]!r}; only numbers can "
             "be renumbered"
         )
     digits = max((len(str(int(number))) for number in bare.values()), default=2)
     new = {name: f"{int(number):0{max(2, digits)}d}" for name, number in bare.items()}
     if len(set(new.values())) != len(new):
-        raise DatasetEditError(
+        raise InvalidInputError(
             f"{dataset.path or 'the data set'} has two parts of the same number: {', '.join(names)}"
         )
 
@@ -245,7 +245,7 @@ def rebox_dataset(
                 relations.append(_relation(np.asarray(match, dtype=np.float64), extent))
         detected.append(own)
     if not relations:
-        raise DatasetEditError(
+        raise InvalidInputError(
             f"{dataset.path or 'the data set'}: the detector found none of the faces that have "
             "landmarks; try --upsample, or boxes around the landmarks"
         )

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from aggregators.pictures import FACE_LINES
 from site_agent.datasets.landmark_schemes import ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
-from site_agent.errors import AnnotationFileError, DatasetEditError, ImageFileError
+from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError
 from site_agent.pictures.images import read_image
 from site_agent.pictures.plot_style import INK_RGB, PAPER_RGB, TRUE_RGB
 
@@ -55,7 +55,7 @@ def write_contact_sheets(
     """
     shown = list(dataset.boxes(ignored=True))
     if not shown:
-        raise DatasetEditError(f"{dataset.path or 'the data set'} has nothing to show")
+        raise InvalidInputError(f"{dataset.path or 'the data set'} has nothing to show")
     tiles = _tiles(dataset, shown, tile_px)
     files = sheet_paths(dataset, output, columns=columns, rows=rows)
     for page, file in enumerate(files, start=1):
@@ -63,7 +63,7 @@ def write_contact_sheets(
         try:
             Image.fromarray(_arranged(some, columns)).save(file, format="PNG")
         except OSError as error:
-            raise DatasetEditError(f"{file} cannot be written: {error.strerror}") from error
+            raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
         if progress is not None:
             progress(page / len(files), f"page {page} of {len(files)}")
     return files

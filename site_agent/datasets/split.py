@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.records import AnnotatedImage, FaceDataset
-from site_agent.errors import AnnotationFileError, DatasetEditError
+from site_agent.errors import AnnotationFileError, InvalidInputError
 
 GroupOf = Callable[[AnnotatedImage], str]
 """Returns the name of what an image belongs to: a person, a folder."""
@@ -30,11 +30,11 @@ def site_shares(sites: int, test: float = 0.0) -> dict[str, float]:
     With one site the parts are ``train`` and ``test``.
     """
     if not 0.0 <= test < 1.0:
-        raise DatasetEditError(f"the test part is {test:g} of the data; expected 0 to below 1")
+        raise InvalidInputError(f"the test part is {test:g} of the data; expected 0 to below 1")
     if not 1 <= sites <= _MOST_PARTS:
-        raise DatasetEditError(f"{sites} sites; expected 1 to {_MOST_PARTS}")
+        raise InvalidInputError(f"{sites} sites; expected 1 to {_MOST_PARTS}")
     if sites == 1 and not test:
-        raise DatasetEditError(
+        raise InvalidInputError(
             "one site and no test part is not a split; give --site-count or --test-share"
         )
     digits = len(str(sites))
@@ -61,14 +61,14 @@ def split_dataset(
     dict of str to FaceDataset
         Images in the order of the data set; `path` is None.
 
-    Raises `DatasetEditError`: fewer groups than parts.
+    Raises `InvalidInputError`: fewer groups than parts.
     """
     total = sum(shares.values())
     if not shares or any(not share > 0 for share in shares.values()):
-        raise DatasetEditError(f"the shares are {dict(shares)}; expected numbers above 0")
+        raise InvalidInputError(f"the shares are {dict(shares)}; expected numbers above 0")
     groups = _groups(dataset, group_of)
     if len(groups) < len(shares):
-        raise DatasetEditError(
+        raise InvalidInputError(
             f"{dataset.path or 'the data set'} has {len(groups)} groups of images that belong "
             f"together, too few for {len(shares)} parts ({', '.join(shares)})"
         )
@@ -109,13 +109,15 @@ def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise DatasetEditError(f"{pattern!r} is not a regular expression: {error}") from error
+        raise InvalidInputError(f"{pattern!r} is not a regular expression: {error}") from error
 
     def group_of(image: AnnotatedImage) -> str:
         name = _name_in(dataset, image)
         found = expression.search(name)
         if found is None:
-            raise DatasetEditError(f"{_place(dataset, image)}: {name!r} does not match {pattern!r}")
+            raise InvalidInputError(
+                f"{_place(dataset, image)}: {name!r} does not match {pattern!r}"
+            )
         if "person" in expression.groupindex:
             return str(found["person"])
         return str(found[1] if expression.groups else found[0])
@@ -142,7 +144,7 @@ def by_table(dataset: FaceDataset, table: Path | str) -> GroupOf:
         values = by_name.get(image.path.name, set())
         if len(values) != 1:
             found = "names several persons for it" if values else "does not have it"
-            raise DatasetEditError(f"{_place(dataset, image)}: {table} {found}: {name}")
+            raise InvalidInputError(f"{_place(dataset, image)}: {table} {found}: {name}")
         return next(iter(values))
 
     return group_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.trials import TrialType
-from site_agent.errors import BlinkAnalysisError, ConditioningError
+from site_agent.errors import ConditioningError, InvalidInputError
 from site_agent.eyeblink.blinks.finding import doubts_of, judge_blinks
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
@@ -225,13 +225,13 @@ def _open_models(
     addresses: Mapping[str, str] | None,
 ) -> FaceModels:
     if landmarks is None:
-        raise BlinkAnalysisError("a landmark model is needed for everything but a trace")
+        raise InvalidInputError("a landmark model is needed for everything but a trace")
     return FaceModels.open(landmarks, detector, settings.faces, addresses or {})
 
 
 def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded:
     if light_regions(settings.trial_timing):
-        raise BlinkAnalysisError("a trace has no picture in which a light could be watched")
+        raise InvalidInputError("a trace has no picture in which a light could be watched")
     path = Path(source.path)
     trace = read_trace(path, frame_rate_hz=source.frame_rate_hz, decimal=settings.files.decimal)
     return _Recorded(
@@ -248,7 +248,7 @@ def _prepare(
 ) -> TrialList | None:
     """Check inputs and outputs before the analysis, which may take an hour."""
     if out_dir.exists() and not out_dir.is_dir():
-        raise BlinkAnalysisError(f"{out_dir}: is a file, expected a folder for the results")
+        raise InvalidInputError(f"{out_dir}: is a file, expected a folder for the results")
     check_requested(settings.outputs)
     light_regions(settings.trial_timing)
     return (

@@ -15,7 +15,7 @@ from aggregators.errors import AggregatorError
 from aggregators.predictors import LandmarkPredictor
 from site_agent.datasets.landmark_schemes import EYE_POINTS
 from site_agent.datasets.trials import Trial
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import session_folder, text_tables
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.statistics import perclos_pct
@@ -40,7 +40,7 @@ from site_agent.settings import Settings
 from site_agent.training_record import read_training_metadata
 
 
-class FileSettings(Settings, error=BlinkAnalysisError):
+class FileSettings(Settings, error=InvalidInputError):
     """How the input files are read."""
 
     decimal: text_tables.Decimal = Field(
@@ -53,7 +53,7 @@ class FileSettings(Settings, error=BlinkAnalysisError):
     )
 
 
-class BlinkAnalysisSettings(Settings, error=BlinkAnalysisError):
+class BlinkAnalysisSettings(Settings, error=InvalidInputError):
     """All settings of an analysis; every one is written into the provenance."""
 
     files: FileSettings = Field(default_factory=FileSettings)
@@ -230,7 +230,7 @@ class FaceModels:
         doubts = model_doubts(Path(landmarks), points.address, predictor.part_count)
         if settings.region:
             if detector is not None:
-                raise BlinkAnalysisError("give either a detector or a fixed region, not both")
+                raise InvalidInputError("give either a detector or a fixed region, not both")
             place = ",".join(str(value) for value in settings.region)
             fixed = session_folder.SourceFile(
                 "detector", f"fixed region {place} (x, y, width, height)", None
@@ -253,7 +253,7 @@ class FaceModels:
     def new_crowd(self) -> FaceCrowd:
         """Return followers of all faces; only where there is a detector."""
         if self.detector is None:
-            raise BlinkAnalysisError("all faces are found by a detector, not in a fixed region")
+            raise InvalidInputError("all faces are found by a detector, not in a fixed region")
         return FaceCrowd(self.detector, self.predictor, self.settings)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from aggregators.formats import file_digest
-from site_agent.errors import BlinkAnalysisError, StudyFolderError
+from site_agent.errors import InvalidInputError, StudyFolderError
 from site_agent.settings import Settings
 
 RECORD_NAME = "study.json"
@@ -88,7 +88,7 @@ def _label() -> Any:
     return Field(default="", description=f"{text} Empty where not given.")
 
 
-class SessionLabels(Settings, error=BlinkAnalysisError):
+class SessionLabels(Settings, error=InvalidInputError):
     """Labels of a recording; without `subject` the files have plain names."""
 
     subject: str = _label()
@@ -110,21 +110,21 @@ class SessionLabels(Settings, error=BlinkAnalysisError):
         for name, entity in (("subject", "sub-"), ("session", "ses-"), ("task", "task-")):
             label = getattr(self, name).removeprefix(entity)
             if label and not re.fullmatch("[0-9A-Za-z]+", label):
-                raise BlinkAnalysisError(
+                raise InvalidInputError(
                     f"the {name} label {label!r} has other characters than letters and digits; "
                     "file names of the BIDS standard allow these only"
                 )
             object.__setattr__(self, name, label)
         if (self.session or self.task) and not self.subject:
             given = "session" if self.session else "task"
-            raise BlinkAnalysisError(f"a {given} label without a subject: give the subject, too")
+            raise InvalidInputError(f"a {given} label without a subject: give the subject, too")
         if self.age and not re.fullmatch(_AGE, self.age):
-            raise BlinkAnalysisError(
+            raise InvalidInputError(
                 f"the age {self.age!r} is not an ISO 8601 duration such as P21Y"
             )
         sex = _SEXES.get(self.sex.lower(), self.sex.upper())
         if sex not in _SEXES.values():
-            raise BlinkAnalysisError(
+            raise InvalidInputError(
                 f"the sex {self.sex!r}: expected F, M, O or U, or female, male, other or unknown"
             )
         object.__setattr__(self, "sex", sex)

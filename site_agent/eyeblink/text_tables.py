@@ -94,7 +94,7 @@ def read_table(path: Path, decimal: Decimal = ".") -> TextTable:
     frame = _text_frame(path)
     frame.index += 1
     if not len(frame):
-        raise TableFileError(path, [(0, "is empty; expected a header line and rows")])
+        raise TableFileError(path, "is empty; expected a header line and rows")
     names = [column_name(cell) for cell in frame.iloc[0]]
     repeated = sorted({name for name in names if name and names.count(name) > 1})
     if repeated:
@@ -133,9 +133,9 @@ def first_line(path: Path) -> str:
         with path.open(encoding="utf-8-sig") as file:
             return file.readline(100_000)
     except OSError as error:
-        raise TableFileError(path, [(0, error.strerror or str(error))]) from error
+        raise TableFileError(path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
-        raise TableFileError(path, [(0, NOT_UTF8)]) from error
+        raise TableFileError(path, NOT_UTF8) from error
 
 
 def header_of(path: Path) -> list[str]:
@@ -171,6 +171,6 @@ def _text_frame(path: Path) -> Any:
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
     except UnicodeDecodeError as error:
-        raise TableFileError(path, [(0, NOT_UTF8)]) from error
+        raise TableFileError(path, NOT_UTF8) from error
     except pd.errors.ParserError as error:
-        raise TableFileError(path, [(0, str(error).rpartition("error: ")[2].strip())]) from error
+        raise TableFileError(path, str(error).rpartition("error: ")[2].strip()) from error

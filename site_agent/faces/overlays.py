@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from aggregators.whole_file import whole_file
-from site_agent.errors import PredictionInputError
+from site_agent.errors import InvalidInputError
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image, resized
 from site_agent.pictures.plot_style import FOUND_RGB
@@ -64,7 +64,7 @@ def overlay_paths(images: Iterable[Path], folder: Path | str) -> list[Path]:
         taken.add(name.lower())
         paths.append(folder / name)
         if file_identity(paths[-1]) in own:
-            raise PredictionInputError(
+            raise InvalidInputError(
                 f"{paths[-1]}: is one of the images themselves; overlays need another folder"
             )
     return paths
@@ -87,7 +87,7 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
             _write_png(draw_overlay(image, prediction.faces), path)
             written.append(path)
     except OSError as error:
-        raise PredictionInputError(
+        raise InvalidInputError(
             f"{folder}: overlays cannot be written: {error.strerror or error}"
         ) from error
     return written

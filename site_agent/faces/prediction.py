@@ -23,7 +23,7 @@ from site_agent.datasets import (
     part_names,
     write_imglab_xml,
 )
-from site_agent.errors import ImageFileError, PredictionInputError
+from site_agent.errors import ImageFileError, InvalidInputError
 from site_agent.faces import models
 from site_agent.pictures import images as image_files
 from site_agent.runs.progress import Progress
@@ -91,7 +91,7 @@ def find_images(paths: Iterable[Path | str]) -> list[Path]:
     """Return the images that files and folders name, each once, in the order given."""
     found = list(dict.fromkeys(image for path in paths for image in image_files.list_images(path)))
     if not found:
-        raise PredictionInputError("no images were given; name image files, folders or an XML file")
+        raise InvalidInputError("no images were given; name image files, folders or an XML file")
     return found
 
 
@@ -209,14 +209,14 @@ def _check_request(
     images: Sequence[AnnotatedImage], detector: object, landmarks: object, *, has_boxes: bool
 ) -> None:
     if detector is None and landmarks is None:
-        raise PredictionInputError(
+        raise InvalidInputError(
             "no model was given; give a detector (--detector), a landmark model (--landmarks), "
             "or both"
         )
     if not images:
-        raise PredictionInputError("no images were given; name image files, folders or an XML file")
+        raise InvalidInputError("no images were given; name image files, folders or an XML file")
     if detector is None and not has_boxes:
-        raise PredictionInputError(
+        raise InvalidInputError(
             "a landmark model alone does not find faces: give --detector, or annotations with boxes"
         )
 

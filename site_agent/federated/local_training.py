@@ -140,7 +140,7 @@ def train_at_site(
 
     if len(samples) < settings.least_samples:
         text = f"found {len(samples)} samples, expected at least {settings.least_samples}"
-        raise errors.TrainingDataError(None, [(0, text)])
+        raise errors.TrainingDataError(None, text)
     if settings.dp_epsilon is not None:
         return SiteUpdate(
             _train_private_contribution(

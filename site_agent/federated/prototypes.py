@@ -127,8 +127,7 @@ def class_statistics(
     number = int(counts.sum())
     if not number:
         raise TrainingDataError(
-            None,
-            [(0, f"found no class of gaze with {FEWEST_SAMPLES} samples, expected at least one")],
+            None, f"found no class of gaze with {FEWEST_SAMPLES} samples, expected at least one"
         )
     between = np.square(counts / number) @ np.square(means.astype(np.float64)).sum(axis=1)
     return ClassStatistics(counts, means, max(0.0, total / number - float(between)) / number)

@@ -34,11 +34,11 @@ def read_terms_file(path: Path) -> list[Term]:
     with path.open("rb") as stream:
         content = stream.read(MOST_FILE_BYTES + 1)
     if len(content) > MOST_FILE_BYTES:
-        raise TermsFileError(path, [(0, f"more than {MOST_FILE_BYTES:,} bytes; expected terms")])
+        raise TermsFileError(path, f"more than {MOST_FILE_BYTES:,} bytes; expected terms")
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise TermsFileError(path, [(0, f"no UTF-8 text: {error.reason}")]) from error
+        raise TermsFileError(path, f"no UTF-8 text: {error.reason}") from error
     terms: dict[Term, None] = {}
     problems = []
     for number, line in enumerate(lines, 1):

@@ -197,7 +197,7 @@ def train_client(
         The server answers with numbers that are not finite, or of another shape.
     """
     if len(samples) < 2:
-        raise TrainingDataError(None, [(0, f"found {len(samples)} samples, expected at least 2")])
+        raise TrainingDataError(None, f"found {len(samples)} samples, expected at least 2")
     cut = plan.found_cut
     module = to_part_module(part, cut, "client")
     front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from aggregators.methods.refitting import RefitSettings
-from site_agent.errors import InvalidInputError, TrainingSettingsError
+from site_agent.errors import InvalidInputError
 from site_agent.evaluation import EvaluationSettings
 from site_agent.settings import Settings
 from site_agent.studies.steps import SCORE_PREFIX, Contribute, Merge, Score, Step, Train
@@ -28,7 +28,7 @@ _MOST_SPELLED_OUT = 9
 _BY_FACES = "by faces"
 
 
-class CombinationSettings(Settings, error=TrainingSettingsError):
+class CombinationSettings(Settings, error=InvalidInputError):
     """Settings of the combinations of parts."""
 
     unions: bool = Field(
@@ -55,7 +55,7 @@ class CombinationSettings(Settings, error=TrainingSettingsError):
     )
 
 
-class RefinementSettings(Settings, error=TrainingSettingsError):
+class RefinementSettings(Settings, error=InvalidInputError):
     """Settings of merging landmark models into a cascade, and of refining them."""
 
     step: float = Field(
@@ -87,7 +87,7 @@ class RefinementSettings(Settings, error=TrainingSettingsError):
     )
 
 
-class StudySettings(Settings, error=TrainingSettingsError):
+class StudySettings(Settings, error=InvalidInputError):
     """All settings of a study, besides its data."""
 
     training: ErtSettings | HogSvmSettings

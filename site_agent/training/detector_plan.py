@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset
-from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.settings import Settings
 from site_agent.training import windows
 
@@ -20,7 +20,7 @@ _MOST_UPSAMPLING = 4
 _Side = Annotated[int, Field(ge=16, le=1000)]
 
 
-class HogSvmSettings(Settings, error=TrainingSettingsError):
+class HogSvmSettings(Settings, error=InvalidInputError):
     """How a detector is trained; the defaults are those of table I of the paper."""
 
     c: float = Field(
@@ -110,7 +110,7 @@ def plan_detector(dataset: FaceDataset, settings: HogSvmSettings) -> DetectorPla
     faces = [[box for box in image.boxes if not box.ignore] for image in dataset.images]
     if not any(faces):
         raise TrainingDataError(
-            dataset.path, [(0, "has no face boxes to train on")], hint="mark faces with <box>"
+            dataset.path, "has no face boxes to train on", hint="mark faces with <box>"
         )
     kept = [list(boxes) for boxes in faces]
     left_out: list[tuple[int, str]] = []

@@ -24,7 +24,7 @@ from site_agent.datasets import (
 from site_agent.datasets.landmark_schemes import EYE_POINTS
 from site_agent.datasets.part_order import order_problem
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
-from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
 from site_agent.runs.progress import Progress
 from site_agent.settings import Settings
@@ -39,7 +39,7 @@ _SAMPLE_OVERHEAD_BYTES = 240
 _FEWEST_FACES = 2
 
 
-class ErtSettings(Settings, error=TrainingSettingsError):
+class ErtSettings(Settings, error=InvalidInputError):
     """How a landmark model is trained; the defaults are those of table III of the paper."""
 
     oversampling_amount: int = Field(
@@ -213,12 +213,12 @@ def checked_parts(dataset: FaceDataset, settings: ErtSettings) -> tuple[str, ...
     boxes = [box for _, box in dataset.boxes()]
     if len(boxes) < _FEWEST_FACES:
         found = f"has {len(boxes)} boxes to train on, at least {_FEWEST_FACES} are needed"
-        raise TrainingDataError(dataset.path, [(0, found)])
+        raise TrainingDataError(dataset.path, found)
     known = part_names(dataset)
     if not known:
         raise TrainingDataError(
             dataset.path,
-            [(0, "has boxes, but none of them has landmarks")],
+            "has boxes, but none of them has landmarks",
             hint="mark landmarks with <part>, or train a detector (hog-svm), which needs none",
         )
     unknown = [name for name in settings.parts if name not in known]

@@ -25,7 +25,7 @@ from site_agent.datasets.egocentric import (
     ClipShape,
     EgocentricDataset,
 )
-from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.saliency import (
     SaliencyEvaluation,
     evaluate_saliency,
@@ -47,7 +47,7 @@ _CLIP_NORM = 1.0
 _READING_SHARE = 0.1
 
 
-class SaliencySettings(Settings, error=TrainingSettingsError):
+class SaliencySettings(Settings, error=InvalidInputError):
     """How a saliency network is trained; the learning rate falls along half a cosine."""
 
     architecture: str = Field(
@@ -204,7 +204,7 @@ def train_saliency(
     samples = read_clips(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
     training, validation = samples.of("train"), samples.of("validation")
     if len(training) < 1:
-        raise TrainingDataError(dataset.path, [(0, "found no training clips, expected at least 1")])
+        raise TrainingDataError(dataset.path, "found no training clips, expected at least 1")
     module = to_module(new_network(settings.architecture, settings.seed))
     optimiser = torch.optim.AdamW(
         module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay

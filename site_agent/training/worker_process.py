@@ -177,7 +177,7 @@ def run_worker(
     if "done" in outcome:
         return dict(outcome["done"])
     if outcome.get("type") in _DATA_ERRORS:
-        raise TrainingDataError(data_path, [(0, outcome["error"])])
+        raise TrainingDataError(data_path, outcome["error"])
     raise TrainingFailedError(_failure_text(outcome, process.returncode, needed_memory_bytes))
 
 

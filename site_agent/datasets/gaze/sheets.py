@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from site_agent.datasets.gaze import records
-from site_agent.errors import DatasetEditError
+from site_agent.errors import InvalidInputError
 from site_agent.pictures.plot_style import FOUND_RGB, INK_RGB, PAPER_RGB, RGB, TRUE_RGB
 from site_agent.runs.progress import Progress, no_progress
 
@@ -50,7 +50,7 @@ def write_gaze_sheet(
     try:
         sheet.save(output, format="PNG")
     except OSError as error:
-        raise DatasetEditError(f"{output} cannot be written: {error.strerror}") from error
+        raise InvalidInputError(f"{output} cannot be written: {error.strerror}") from error
     return output
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.formats import file_digest
-from site_agent.errors import BlinkAnalysisError, BusyError, ConditioningError, StudyFolderError
+from site_agent.errors import BusyError, ConditioningError, InvalidInputError, StudyFolderError
 from site_agent.eyeblink.batch import record as batch_record
 from site_agent.eyeblink.batch.sessions import BatchSession, name_problem, with_overrides
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
@@ -171,7 +171,7 @@ def plan_session(
     folder = study / session.name
     try:
         settings = with_overrides(settings, session.overrides)
-    except (ValueError, BlinkAnalysisError, ConditioningError) as error:
+    except (ValueError, InvalidInputError, ConditioningError) as error:
         return SessionPlan(settings, problem=str(error))
     problem = name_problem(session.name) or _taken(folder)
     if session.is_video and not session.landmarks:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from site_agent.errors import BlinkAnalysisError, ConditioningError, TableFileError
+from site_agent.errors import ConditioningError, InvalidInputError, TableFileError
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.trials import TrialTiming
 from site_agent.eyeblink.openness.traces import looks_like_trace
@@ -54,14 +54,14 @@ def read_session_table(path: Path | str) -> SessionList:
     if "video" not in table.columns and "trace" not in table.columns:
         found = ", ".join(table.columns)[:200]
         raise TableFileError(
-            table.path, [(0, f"the columns are {found}; expected video or trace, and session")]
+            table.path, f"the columns are {found}; expected video or trace, and session"
         )
     problems: list[tuple[int, str]] = []
     sessions: list[BatchSession] = []
     for row in table.rows:
         try:
             sessions.append(_session(table.path.parent, row))
-        except (ValueError, BlinkAnalysisError, ConditioningError) as error:
+        except (ValueError, InvalidInputError, ConditioningError) as error:
             problems.append((row.line, str(error)))
     problems += _name_problems(sessions)
     if not len(table):
@@ -288,16 +288,16 @@ def with_bids_labels(
         number = f"{session.number:02g}" if float(session.number).is_integer() else ""
         subject = given["bids_subject"] or session.participant
         if not subject:
-            raise BlinkAnalysisError(
+            raise InvalidInputError(
                 f"the session {session.name!r} has no participant; names of the BIDS standard "
                 "need one (column participant, or bids_subject)"
             )
         try:
             labels = SessionLabels(subject, given["bids_session"] or number, given["task"] or task)
-        except BlinkAnalysisError as error:
-            raise BlinkAnalysisError(f"the session {session.name!r}: {error}") from error
+        except InvalidInputError as error:
+            raise InvalidInputError(f"the session {session.name!r}: {error}") from error
         if labels in first:
-            raise BlinkAnalysisError(
+            raise InvalidInputError(
                 f"{first[labels]!r} and {session.name!r} would have the same BIDS names (subject "
                 f"{labels.subject}, session {labels.session or 'none'}); give them a session_number"
             )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.settings import Settings
 
@@ -104,7 +104,7 @@ SHUT_SHARE = 0.8
 """Lids are shut from this share of their way down on, as in PERCLOS."""
 
 
-class ExtentSettings(Settings, error=BlinkAnalysisError):
+class ExtentSettings(Settings, error=InvalidInputError):
     """How beginning and end are measured."""
 
     smoothing_ms: float = Field(

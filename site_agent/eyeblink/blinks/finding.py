@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.blinks import extents as blink_extents
 from site_agent.eyeblink.blinks.closures import Cut, find_closures
 from site_agent.eyeblink.blinks.likelihood import (
@@ -46,7 +46,7 @@ DOUBTFUL_BLINK, DOUBTFUL_CLOSURE = 0.2, 0.1
 """From this probability on, what is too improbable to be counted is listed as left out."""
 
 
-class BlinkSettings(Settings, error=BlinkAnalysisError):
+class BlinkSettings(Settings, error=InvalidInputError):
     """What counts as a blink."""
 
     least_confidence: float = Field(

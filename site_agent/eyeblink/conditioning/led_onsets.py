@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from site_agent.datasets.trials import Trial, TrialType
-from site_agent.errors import BlinkAnalysisError, ConditioningError
+from site_agent.errors import ConditioningError, InvalidInputError
 from site_agent.eyeblink.conditioning.trials import (
     TrialList,
     TrialTiming,
@@ -67,7 +67,7 @@ class LightMeter:
         rows, columns = image.shape[:2]
         for name, (x, y, width, height) in self._regions.items():
             if x < 0 or y < 0 or x + width > columns or y + height > rows:
-                raise BlinkAnalysisError(
+                raise InvalidInputError(
                     f"the {name} light at {x},{y},{width},{height} (x, y, width, height) is not "
                     f"within the picture of {columns} x {rows} pixels"
                 )
@@ -78,7 +78,7 @@ def light_regions(timing: TrialTiming) -> dict[str, Region]:
     regions = {"CS": timing.detect_led, "US": timing.detect_us_led}
     for name, region in regions.items():
         if region and (len(region) != 4 or min(region[2:]) < 1):
-            raise BlinkAnalysisError(
+            raise InvalidInputError(
                 f"the {name} light is at {','.join(map(str, region))}, expected X,Y,WIDTH,HEIGHT "
                 "in pixels, for example 600,20,24,24"
             )

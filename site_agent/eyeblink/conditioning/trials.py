@@ -55,7 +55,7 @@ def trials_of(table: text_tables.TextTable) -> TrialList:
             ],
         )
     if not len(table):
-        raise TableFileError(table.path, [(0, "has a header but no trial")])
+        raise TableFileError(table.path, "has a header but no trial")
     problems: list[tuple[int, str]] = []
     trials: list[Trial] = []
     onsets_s = zip(_onsets_s(table, "cs"), _onsets_s(table, "us"), strict=True)
@@ -285,13 +285,8 @@ def trials_of_pulses(
         listed = ", ".join(list(dict.fromkeys(found))[:12]) or "none"
         raise TableFileError(
             table.path,
-            [
-                (
-                    0,
-                    f"no pulse on the channels {settings.cs_channel!r} (CS) and "
-                    f"{settings.us_channel!r} (US); found {listed}; name the channels of CS and US",
-                )
-            ],
+            f"no pulse on the channels {settings.cs_channel!r} (CS) and "
+            f"{settings.us_channel!r} (US); found {listed}; name the channels of CS and US",
         )
     paired = trials_from_onsets(*onsets, pairing_window_ms=settings.pairing_window_ms)
     return replace(paired, path=table.path)
@@ -324,13 +319,8 @@ def _row_onsets(
     if len(high) > 1 and all(high):
         raise TableFileError(
             table.path,
-            [
-                (
-                    0,
-                    f"the channel {channel!r} is never low; expected rows for the ends of pulses, "
-                    "too, or a column edge instead of state",
-                )
-            ],
+            f"the channel {channel!r} is never low; expected rows for the ends of pulses, "
+            "too, or a column edge instead of state",
         )
     before = [False, *high]
     return [

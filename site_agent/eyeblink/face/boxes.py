@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.records import FaceBox, Float64, UInt8
 from site_agent.faces.models import Detection
 from site_agent.settings import Settings
 
 
-class FaceSettings(Settings, error=BlinkAnalysisError):
+class FaceSettings(Settings, error=InvalidInputError):
     """How faces are found and followed."""
 
     face: str = Field(

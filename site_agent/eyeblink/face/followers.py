@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face import boxes, finding
 from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
 from site_agent.eyeblink.video.frames import Frame
@@ -84,7 +84,7 @@ class RegionFollower:
         height, width = image.shape[:2]
         box = self._region
         if box.left < 0 or box.top < 0 or box.right >= width or box.bottom >= height:
-            raise BlinkAnalysisError(
+            raise InvalidInputError(
                 f"the region {','.join(map(str, self._settings.region))} (x, y, width, height) "
                 f"reaches beyond the picture of {width}x{height} pixels"
             )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.landmark_schemes import EYE_POINTS, IBUG_PARTS, eye_aspect_ratio, eyes_of
 from site_agent.datasets.part_order import group_of_shape, order_problem
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.boxes import Predictor
 from site_agent.eyeblink.face.finding import Follower, FoundFace
 from site_agent.eyeblink.records import EyeSample, FaceSource, Float64, Gap
@@ -36,7 +36,7 @@ def check_eyes(predictor: Predictor, name: str) -> None:
     """
     count = predictor.part_count
     if problem := order_problem(predictor.initial_shape):
-        raise BlinkAnalysisError(
+        raise InvalidInputError(
             f"{name}: the 68 landmarks of its mean face {problem}, so its landmarks 37 to 48 are "
             "not the eyes; expected the order of the iBUG scheme. 'poolctl dataset check' tells "
             "what is wrong with the data it was trained on; a new training is needed"
@@ -45,7 +45,7 @@ def check_eyes(predictor: Predictor, name: str) -> None:
         count == EYE_POINTS and group_of_shape(predictor.initial_shape) == "eyes"
     ):
         return
-    raise BlinkAnalysisError(
+    raise InvalidInputError(
         f"{name}: found a model of {count} landmarks, expected the 68 of the iBUG scheme, or the "
         f"{EYE_POINTS} of its eyes alone (37 to 48)"
     )

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import records
 from site_agent.eyeblink.conditioning.cr_onset import LEAST_SAMPLES, local_parabolas
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
@@ -93,7 +93,7 @@ def percentile_of_known(
     return np.where(count >= 2, value, otherwise)
 
 
-class FilterSettings(Settings, error=BlinkAnalysisError):
+class FilterSettings(Settings, error=InvalidInputError):
     """How eye aspect ratios are smoothed before anything is measured of them."""
 
     filter: Literal["none", "savgol"] = Field(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, UInt8
 from site_agent.settings import Settings
 
@@ -110,7 +110,7 @@ def closure_paper_pct(ear: Float64) -> Float64:
     return 100.0 - (ear - lowest) * (100.0 / highest)
 
 
-class CalibrationSettings(Settings, error=BlinkAnalysisError):
+class CalibrationSettings(Settings, error=InvalidInputError):
     """How the open and the closed eye of a session are found."""
 
     closed_from: Literal["percentile", "air-puffs"] = Field(

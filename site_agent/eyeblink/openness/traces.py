@@ -27,7 +27,7 @@ def read_trace(
     """
     path = Path(path)
     if frame_rate_hz is not None and not 0 < frame_rate_hz < 100_000:
-        raise TableFileError(path, [(0, f"frame rate {frame_rate_hz}: expected more than 0")])
+        raise TableFileError(path, f"frame rate {frame_rate_hz}: expected more than 0")
     if _is_plain(path):
         return _plain_trace(path, frame_rate_hz, decimal)
     return _table_trace(text_tables.read_table(path, decimal), frame_rate_hz)
@@ -58,10 +58,10 @@ def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: text_tables.D
     try:
         lines_read = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError as error:
-        raise TableFileError(path, [(0, text_tables.NOT_UTF8)]) from error
+        raise TableFileError(path, text_tables.NOT_UTF8) from error
     words = [_word(line) for line in lines_read]
     if not words:
-        raise TableFileError(path, [(0, "is empty; expected eye aspect ratios")])
+        raise TableFileError(path, "is empty; expected eye aspect ratios")
     lines = list(range(1, len(words) + 1))
     ear = _ear(path, lines, words, decimal)
     frames = np.arange(len(ear))
@@ -76,7 +76,7 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
             [(1, f"the columns are {table.named()}; expected ear, or ear_left and ear_right")],
         )
     if not table.rows:
-        raise TableFileError(table.path, [(0, "has a header but no values")])
+        raise TableFileError(table.path, "has a header but no values")
     lines = table.lines
     left, right = (
         np.full(len(lines), np.nan) if name is None else _ear_column(table, name)
@@ -150,7 +150,7 @@ def _known(table: text_tables.TextTable, numbers: Float64) -> Float64:
 def _rate(path: Path, frame_rate_hz: float | None) -> float:
     if frame_rate_hz is None:
         text = "has no column timestamp_s; give the frame rate (--frame-rate-hz)"
-        raise TableFileError(path, [(0, text)])
+        raise TableFileError(path, text)
     return frame_rate_hz
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from site_agent.errors import BlinkAnalysisError, MissingExtraError
+from site_agent.errors import InvalidInputError, MissingExtraError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import trial_rows
 from site_agent.eyeblink.outputs.json_files import versions
@@ -56,9 +56,9 @@ def _describe(session: AnalysedSession) -> NWBFile:
     from pynwb.file import Subject
 
     if not len(session.trace.timestamps_s):
-        raise BlinkAnalysisError("the recording has no frame")
+        raise InvalidInputError("the recording has no frame")
     if session.start is None:
-        raise BlinkAnalysisError("NWB needs the time at which the session began; give it")
+        raise InvalidInputError("NWB needs the time at which the session began; give it")
     labels, names = session.settings.labels, session.names
     recording = session.sources[0].name if session.sources else "a recording"
     nwb_file = NWBFile(

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from site_agent.datasets.landmark_schemes import eyes_of
 from site_agent.datasets.trials import TrialType
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
@@ -43,7 +43,7 @@ BLUE, GREY = (102, 204, 255), (150, 150, 150)
 def write_overlay(session: AnalysedSession, path: Path) -> None:
     """Draw face box, landmarks, bars of closure, blinks and stimuli on every frame."""
     if session.footage is None:
-        raise BlinkAnalysisError("there are no pictures: the analysis began with a trace")
+        raise InvalidInputError("there are no pictures: the analysis began with a trace")
     pictures = session.footage.pictures()
     facts = _FrameFacts.of(session)
 

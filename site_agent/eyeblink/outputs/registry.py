@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from site_agent.errors import BlinkAnalysisError, MissingExtraError
+from site_agent.errors import InvalidInputError, MissingExtraError
 from site_agent.eyeblink.outputs import json_files
 from site_agent.eyeblink.outputs.bids import write_bids_files
 from site_agent.eyeblink.outputs.nwb import write_nwb
@@ -87,7 +87,7 @@ def check_requested(names: Iterable[str]) -> None:
 
     for name in sorted(names):
         if name not in ON_REQUEST:
-            raise BlinkAnalysisError(
+            raise InvalidInputError(
                 f"there is no output {name!r} on request; expected {', '.join(ON_REQUEST)}"
             )
         output = ON_REQUEST[name]
@@ -110,7 +110,7 @@ def write_outputs(
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise BlinkAnalysisError(f"{folder}: is a file, expected a folder for the results")
+        raise InvalidInputError(f"{folder}: is a file, expected a folder for the results")
     temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def write_outputs(
             write_bids_files(session, content, folder)
         _move(content, folder, [session.names.path(output.file_name) for output in outputs])
     except OSError as error:
-        raise BlinkAnalysisError(
+        raise InvalidInputError(
             f"{error.filename or folder}: cannot be written: {error.strerror or error}"
         ) from error
     finally:

@@ -14,7 +14,7 @@ from PIL import Image
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, RIGHT_EYE, eyes_of
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
-from site_agent.errors import ReviewExportError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import records
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.review.actions import TrainingFrame
@@ -45,13 +45,13 @@ def export_training_set(
     path = Path(path)
     folder = path.with_suffix("")
     if folder == path:
-        raise ReviewExportError(f"{path}: expected a file name that ends in .xml")
+        raise InvalidInputError(f"{path}: expected a file name that ends in .xml")
     for target in (path, folder):
         if target.exists():
-            raise ReviewExportError(f"{target}: already exists; give another name")
+            raise InvalidInputError(f"{target}: already exists; give another name")
     video = review.video
     if video is None:
-        raise ReviewExportError(f"{review.result.folder}: there is no video to take frames from")
+        raise InvalidInputError(f"{review.result.folder}: there is no video to take frames from")
     chosen = _choose_frames(review)
     scale = _fitting_scale([landmarks for _, _, landmarks in chosen])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def export_training_set(
 def _choose_frames(review: ReviewSession) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
     frames = [review.state.frames[number] for number in sorted(review.state.frames)]
     if not frames:
-        raise ReviewExportError(
+        raise InvalidInputError(
             f"{review.result.folder}: no frame is chosen for training; choose some in the page "
             "(key T) and correct their landmarks where needed"
         )
@@ -88,7 +88,7 @@ def _choose_frames(review: ReviewSession) -> list[tuple[TrainingFrame, records.F
     first, _, expected = faces[0]
     for frame, _, landmarks in faces:
         if len(landmarks) != len(expected):
-            raise ReviewExportError(
+            raise InvalidInputError(
                 f"frame {frame.frame}: found {len(landmarks)} landmarks, expected the "
                 f"{len(expected)} of frame {first.frame}; choose the frame again (key T) with the "
                 "landmark model of the others"
@@ -105,7 +105,7 @@ def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox,
         what = (
             "needs --landmarks FILE to place its landmarks" if review.finder is None else "no face"
         )
-        raise ReviewExportError(f"frame {frame.frame}: {what}")
+        raise InvalidInputError(f"frame {frame.frame}: {what}")
     if frame.landmarks is not None:
         return placed.box, np.array(frame.landmarks, dtype=np.float64)
     return placed.box, placed.landmarks

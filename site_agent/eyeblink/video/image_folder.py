@@ -195,7 +195,7 @@ def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[st
     listed = [TimedImage(folder / names[index], float(times_s[index])) for index in first]
     images = [image for image in listed if image.path.is_file()]
     if not images:
-        raise TableFileError(path, [(0, f"none of its {len(listed)} images is in {folder}")])
+        raise TableFileError(path, f"none of its {len(listed)} images is in {folder}")
     return images, [name for name in names if not (folder / name).is_file()]
 
 

@@ -21,7 +21,7 @@ from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets import gaze
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE
-from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
 from site_agent.networks.architectures import require_kind
 from site_agent.runs.progress import Progress, no_progress
@@ -38,7 +38,7 @@ BASELINES = ("random encoder", "PCA-12", "head pose only", "mean gaze")
 _COMPONENTS = 12
 
 
-class GazeHeadSettings(Settings, error=TrainingSettingsError):
+class GazeHeadSettings(Settings, error=InvalidInputError):
     """How a gaze head is fitted."""
 
     persons: tuple[str, ...] = Field(
@@ -94,7 +94,7 @@ def read_shots(dataset: gaze.GazeDataset, settings: GazeHeadSettings) -> Shots:
             f"has {len(offered)} samples outside the held-out sessions, expected at least "
             f"{max(1, count)} shots; lower --shots"
         )
-        raise TrainingDataError(dataset.path, [(0, found)])
+        raise TrainingDataError(dataset.path, found)
     drawn = draw_shots(len(offered), count, settings.seed)
     return Shots(offered[np.sort(drawn)], offered, samples[held], gaze.person_digests(samples))
 

@@ -92,7 +92,7 @@ def train_epoch(
     module.train()
     pairs = pair_frames(data.session, generator)
     if not len(pairs):
-        raise TrainingDataError(None, [(0, "no session has two frames with both eyes")])
+        raise TrainingDataError(None, "no session has two frames with both eyes")
     total = torch.zeros(())
     batches = torch.split(pairs, max(1, batch_size // PATCHES_OF_A_PAIR))
     for number, batch in enumerate(batches, 1):

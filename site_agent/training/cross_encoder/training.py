@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from site_agent.datasets import gaze
-from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.settings import Settings
@@ -19,7 +19,7 @@ _FEWEST_SAMPLES = 4
 _READING_SHARE = 0.05
 
 
-class CrossEncoderSettings(Settings, error=TrainingSettingsError):
+class CrossEncoderSettings(Settings, error=InvalidInputError):
     """How a cross-encoder is trained; the learning rate falls to 0 along half a cosine."""
 
     architecture: str = Field(
@@ -61,7 +61,7 @@ def read_frames(
     samples = require_both_eyes(dataset.read(settings.persons or None), dataset.path)
     if len(samples) < _FEWEST_SAMPLES:
         found = f"has {len(samples) // 2} frames with both eyes, expected at least 2"
-        raise TrainingDataError(dataset.path, [(0, found)])
+        raise TrainingDataError(dataset.path, found)
     return samples
 
 

@@ -12,7 +12,7 @@ from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets import gaze
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE
-from site_agent.errors import InvalidInputError, TrainingDataError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.plain_json import plain
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.settings import Settings
@@ -22,7 +22,7 @@ from site_agent.training_record import BegunTraining, DataSummary, TrainingResul
 Device = Literal["auto", "cpu", "cuda"]
 
 
-class GazeSettings(Settings, error=TrainingSettingsError):
+class GazeSettings(Settings, error=InvalidInputError):
     """How a gaze network is trained; the learning rate falls to 0 along half a cosine."""
 
     architecture: str | None = Field(
@@ -126,7 +126,7 @@ def read_training_data(
     held = gaze.held_out_sessions(samples, settings.validation)
     if (count := len(samples) - int(held.sum())) < _FEWEST_SAMPLES:
         found = f"has {count} samples to train on, expected at least {_FEWEST_SAMPLES}"
-        raise TrainingDataError(dataset.path, [(0, found)])
+        raise TrainingDataError(dataset.path, found)
     return GazeTrainingData(samples[~held], samples[held], gaze.person_digests(samples))
 
 

@@ -52,7 +52,7 @@ def test_what_cannot_be_reviewed_is_told(results: Path, tmp_path: Path, poolctl:
     assert refused(tmp_path) == (5, "review_folder")
     assert refused(results, "--video", tmp_path / "a.mp4") == (6, "review_outdated")
     assert refused(results, "--trace-only", "--video", "a.mp4") == (2, "usage")
-    assert refused(results, "--export", tmp_path / "a.xml") == (2, "review_export")
+    assert refused(results, "--export", tmp_path / "a.xml") == (2, "invalid_input")
     (results / "blinks.csv").write_text((results / "blinks.csv").read_text() + "\n")
     assert refused(results) == (6, "review_outdated")
 

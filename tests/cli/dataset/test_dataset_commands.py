@@ -50,7 +50,7 @@ def test_splitting_by_person_and_checking_the_parts(
     assert str(copies) not in (tmp_path / "faces-site-1.xml").read_text(), "paths are relative"
     for wrong, code in (
         ((), "usage"),
-        (("--person-pattern", "("), "dataset_edit"),
+        (("--person-pattern", "("), "invalid_input"),
         (("--persons", tmp_path / "no.csv"), "file_not_found"),
     ):
         assert poolctl(*words, "--force", *wrong, "--json").error["code"] == code

@@ -56,7 +56,7 @@ def test_overlays_do_not_replace_photographs(
     words = ("predict", folder, "--detector", "stock", "--pictures")
     for force in ((), ("--force",)):
         refused = poolctl(*words, folder, *force, "--json")
-        assert (refused.code, refused.error["code"]) == (2, "prediction_input")
+        assert (refused.code, refused.error["code"]) == (2, "invalid_input")
         assert "is one of the images themselves" in refused.error["message"]
     assert marks(folder) == before
     assert len(poolctl(*words, seen, "--json").data["pictures"]) == 2

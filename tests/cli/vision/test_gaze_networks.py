@@ -62,7 +62,7 @@ def test_a_training_is_planned_and_replaces_only_its_own(
     assert poolctl(*words, *same).error["code"] == "usage", "the base is an input"
     other = ("train", "gaze", eyes, "-o", tmp_path / "a.safetensors", *SHORT, "--json")
     assert poolctl(*other, "--architecture", "lenet").error["code"] == "invalid_input"
-    assert poolctl(*other, "--set", "validation=1").error["code"] == "training_settings"
+    assert poolctl(*other, "--set", "validation=1").error["code"] == "invalid_input"
     assert poolctl("train", "gaze", tmp_path / "none", "--json").code == 4
     settings = tmp_path / "settings.toml"
     settings.write_text(poolctl("settings", "train", "gaze").out)

@@ -81,7 +81,7 @@ def test_what_cannot_follow_is_said_before_training(
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     assert poolctl(*words, "--test", tmp_path / "no.xml").code == 4
     shown = poolctl(*words, "--parts", "ears").error
-    assert shown["code"] == "training_settings"
+    assert shown["code"] == "invalid_input"
     assert "eyes, mouth" in shown["message"]
     assert not (tmp_path / "a.dat").exists()
 

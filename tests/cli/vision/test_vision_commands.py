@@ -59,7 +59,7 @@ def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) ->
     refused = poolctl(*words, "--target-size-px", "abc")
     assert (refused.code, refused.error["code"]) == (2, "settings")
     refused = poolctl(*words, "--set", "c=-1")
-    assert (refused.code, refused.error["code"]) == (2, "training_settings")
+    assert (refused.code, refused.error["code"]) == (2, "invalid_input")
     assert refused.error["message"].startswith("c is -1")
     assert not list(tmp_path.glob(".*")), "no temporary files are left"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from site_agent.datasets import copy_images, dataset_digest, part_names, parts_array, rebox_dataset
-from site_agent.errors import AnnotationFileError, DatasetEditError
+from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.drawn import faces_in, picture
 
 
@@ -53,5 +53,5 @@ def test_boxes_of_a_detector(tmp_path: Path) -> None:
     mixed = replace(dataset, images=(ignored, *dataset.images[1:]))
     kept = rebox_dataset(mixed, find).dataset
     assert kept.images[0] == ignored
-    with pytest.raises(DatasetEditError, match="found none"):
+    with pytest.raises(InvalidInputError, match="found none"):
         rebox_dataset(dataset, lambda _: [])

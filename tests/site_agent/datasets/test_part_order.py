@@ -20,7 +20,7 @@ from site_agent.datasets import (
 )
 from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
-from site_agent.errors import DatasetEditError
+from site_agent.errors import InvalidInputError
 from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
 
 BY_TEXT = sorted(range(68), key=str)
@@ -112,7 +112,7 @@ def test_names_without_leading_zeros(tmp_path: Path) -> None:
     assert mended == dataset
     assert check_datasets([mended]) == []
     named = replace(images[0], boxes=(FaceBox(0, 0, 9, 9, {"nose": (1, 1)}),))
-    with pytest.raises(DatasetEditError, match="'nose'"):
+    with pytest.raises(InvalidInputError, match="'nose'"):
         renumber_parts(replace(bad, images=(named,)))
 
 

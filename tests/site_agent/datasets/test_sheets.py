@@ -11,7 +11,7 @@ from PIL import Image
 
 from site_agent.datasets import FaceBox, FaceDataset, write_contact_sheets
 from site_agent.datasets.sheets import surroundings
-from site_agent.errors import AnnotationFileError, DatasetEditError
+from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.drawn import faces_in
 
 
@@ -76,10 +76,10 @@ def test_grey_of_16_bits_is_not_white(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_shown(tmp_path: Path) -> None:
-    with pytest.raises(DatasetEditError, match="nothing to show"):
+    with pytest.raises(InvalidInputError, match="nothing to show"):
         write_contact_sheets(FaceDataset(None), tmp_path / "sheet.png")
     dataset = faces_in(tmp_path, 1)
-    with pytest.raises(DatasetEditError, match="cannot be written"):
+    with pytest.raises(InvalidInputError, match="cannot be written"):
         write_contact_sheets(dataset, tmp_path / "absent" / "sheet.png")
     dataset.images[0].path.write_text("no picture")
     with pytest.raises(AnnotationFileError, match="line 6"):

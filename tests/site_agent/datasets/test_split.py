@@ -18,7 +18,7 @@ from site_agent.datasets import (
     site_shares,
     split_dataset,
 )
-from site_agent.errors import AnnotationFileError, DatasetEditError
+from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.drawn import faces_in
 
 
@@ -37,7 +37,7 @@ def test_shares_of_sites_and_a_test_part() -> None:
     assert site_shares(1, 0.2) == {"train": 0.8, "test": 0.2}
     assert list(site_shares(10, 0.5)) == [*(f"site-{i:02d}" for i in range(1, 11)), "test"]
     for wrong in ((1, 0.0), (0, 0.5), (2, 1.0), (2, -0.1)):
-        with pytest.raises(DatasetEditError):
+        with pytest.raises(InvalidInputError):
             site_shares(*wrong)
 
 
@@ -96,11 +96,11 @@ def test_persons_by_a_pattern(tmp_path: Path) -> None:
         parts = split_dataset(dataset, site_shares(3), group_of=by_pattern(dataset, pattern))
         assert sorted(len(part.images) for part in parts.values()) == [2, 2, 2]
         assert all(len({n[:9] for n in names(part)}) == 1 for part in parts.values())
-    with pytest.raises(DatasetEditError, match=r"faces\.xml, line \d+: 'person-00_00.png'"):
+    with pytest.raises(InvalidInputError, match=r"faces\.xml, line \d+: 'person-00_00.png'"):
         split_dataset(dataset, site_shares(2), group_of=by_pattern(dataset, "child"))
-    with pytest.raises(DatasetEditError, match="not a regular expression"):
+    with pytest.raises(InvalidInputError, match="not a regular expression"):
         by_pattern(dataset, "(")
-    with pytest.raises(DatasetEditError, match="3 groups of images"):
+    with pytest.raises(InvalidInputError, match="3 groups of images"):
         split_dataset(dataset, site_shares(4), group_of=by_pattern(dataset, r"person-\d+"))
 
 
@@ -112,7 +112,7 @@ def test_persons_by_a_table(tmp_path: Path) -> None:
     parts = split_dataset(dataset, site_shares(2), group_of=by_table(dataset, table))
     assert {len({n[:9] for n in names(part)}) for part in parts.values()} == {1}
     table.write_text("\n".join(rows[:-1]))
-    with pytest.raises(DatasetEditError, match="does not have it: person-01_03"):
+    with pytest.raises(InvalidInputError, match="does not have it: person-01_03"):
         split_dataset(dataset, site_shares(2), group_of=by_table(dataset, table))
     table.write_text("\n".join([*rows, f"9,{names(dataset)[0]}"]))
     with pytest.raises(AnnotationFileError, match="line 6"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from site_agent.datasets.synthetic import write_blink_video
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.finding import FaceSettings
 from site_agent.eyeblink.pipeline import (
     BlinkAnalysisSettings,
@@ -154,7 +154,7 @@ def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> Non
     provenance = json.loads(session.files["provenance"].read_text(encoding="utf-8"))
     assert "fixed region" in provenance["sources"][1]["name"]
     outside = BlinkAnalysisSettings(faces=FaceSettings(region=(300, 0, 100, 100)))
-    with pytest.raises(BlinkAnalysisError, match="beyond the picture of 320x240"):
+    with pytest.raises(InvalidInputError, match="beyond the picture of 320x240"):
         run_blink_analysis(small, landmarks=landmark_file, out_dir=tmp_path / "c", settings=outside)
     assert not (tmp_path / "c").exists()
 
@@ -163,5 +163,5 @@ def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> Non
     "settings", [{"face": "smallest"}, {"region": (0, 0, 4, 4)}, {"starts": 0}]
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(BlinkAnalysisError, match="expected"):
+    with pytest.raises(InvalidInputError, match="expected"):
         FaceSettings(**settings)

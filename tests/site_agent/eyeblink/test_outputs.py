@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.openness.traces import read_trace
@@ -149,7 +149,7 @@ def test_nothing_half_written_stays(tmp_path: Path) -> None:
 
     failing = BlinkOutput("failing", "failing.txt", fail, essential=True)
     session = session_of(SESSIONS["with-faces"])
-    with pytest.raises(BlinkAnalysisError, match="No space left"):
+    with pytest.raises(InvalidInputError, match="No space left"):
         write_outputs(session, tmp_path / "out", outputs=(*ESSENTIAL, failing))
     assert list(tmp_path.iterdir()) == []
 
@@ -166,7 +166,7 @@ def test_an_existing_folder_keeps_other_files(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
-    with pytest.raises(BlinkAnalysisError, match="is a file"):
+    with pytest.raises(InvalidInputError, match="is a file"):
         write_outputs(session_of(SESSIONS["with-faces"]), tmp_path / "out")
 
 

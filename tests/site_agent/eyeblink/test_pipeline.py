@@ -12,7 +12,7 @@ import pytest
 
 from aggregators.formats import read_model, write_model
 from aggregators.models import ShapePredictor
-from site_agent.errors import BlinkAnalysisError, FaceModelError
+from site_agent.errors import FaceModelError, InvalidInputError
 from site_agent.eyeblink.face.finding import FaceFollower, FaceSettings
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.openness.traces import read_trace
@@ -117,7 +117,7 @@ def test_a_model_of_the_eyes_alone_sees_the_same_blinks(
     assert isinstance(lips, ShapePredictor)
     turned = replace(lips, initial_shape=np.ascontiguousarray(lips.initial_shape[::-1]))
     write_model(turned, tmp_path / "twelve.dat")
-    with pytest.raises(BlinkAnalysisError, match=r"12 landmarks, expected .* eyes alone"):
+    with pytest.raises(InvalidInputError, match=r"12 landmarks, expected .* eyes alone"):
         run_blink_analysis(recording, landmarks=tmp_path / "twelve.dat", out_dir=out)
 
 
@@ -128,10 +128,10 @@ def test_models_and_videos_that_do_not_do(tmp_path: Path) -> None:
     write_model(small_predictor(68), tmp_path / "points.dat")
     write_model(small_detector(None), tmp_path / "faces.svm")
     out = tmp_path / "out"
-    with pytest.raises(BlinkAnalysisError, match=r"five\.dat: found a model of 5 landmarks"):
+    with pytest.raises(InvalidInputError, match=r"five\.dat: found a model of 5 landmarks"):
         run_blink_analysis(video, landmarks=tmp_path / "five.dat", out_dir=out)
     with pytest.raises(FaceModelError, match="expected a landmark model"):
         run_blink_analysis(video, landmarks=tmp_path / "faces.svm", out_dir=out)
-    with pytest.raises(BlinkAnalysisError, match="is a file"):
+    with pytest.raises(InvalidInputError, match="is a file"):
         run_blink_analysis(video, landmarks=tmp_path / "points.dat", out_dir=video)
     assert not out.exists()

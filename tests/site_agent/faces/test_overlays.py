@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from site_agent.errors import PredictionInputError
+from site_agent.errors import InvalidInputError
 from site_agent.faces.overlays import draw_overlay, overlay_paths, write_overlays
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image
@@ -62,7 +62,7 @@ def test_each_image_gets_a_picture_of_its_own(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["face.png", "face-2.png"]
     assert all(read_image(path).shape[1] % 300 == 0 for path in written)
     (tmp_path / "file").write_text("")
-    with pytest.raises(PredictionInputError, match="overlays cannot be written"):
+    with pytest.raises(InvalidInputError, match="overlays cannot be written"):
         write_overlays(predictions, tmp_path / "file")
 
 
@@ -72,7 +72,7 @@ def test_the_images_themselves_are_never_drawn_over(tmp_path: Path) -> None:
     path = tmp_path / "face.png"
     Image.fromarray(grey(30, 20)).save(path)
     before = path.read_bytes()
-    with pytest.raises(PredictionInputError, match=r"face\.png: is one of the images themselves"):
+    with pytest.raises(InvalidInputError, match=r"face\.png: is one of the images themselves"):
         write_overlays([ImagePrediction(path, 30, 20, ())], tmp_path)
     assert path.read_bytes() == before
 

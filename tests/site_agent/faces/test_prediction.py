@@ -13,7 +13,7 @@ from PIL import ExifTags, Image
 
 from site_agent.datasets import FaceDataset, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.errors import FaceModelError, ImageFileError, PredictionInputError
+from site_agent.errors import FaceModelError, ImageFileError, InvalidInputError
 from site_agent.faces.prediction import (
     find_images,
     predict_images,
@@ -87,17 +87,17 @@ def test_what_cannot_be_done_is_said_at_once(
     trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
     paths = paths_of(test_faces)
-    with pytest.raises(PredictionInputError, match="give --detector, or annotations with boxes"):
+    with pytest.raises(InvalidInputError, match="give --detector, or annotations with boxes"):
         predict_images(paths, landmarks=trained_landmarks)
     bare = dataclasses.replace(
         test_faces,
         images=tuple(dataclasses.replace(image, boxes=()) for image in test_faces.images),
     )
-    with pytest.raises(PredictionInputError, match="give --detector"):
+    with pytest.raises(InvalidInputError, match="give --detector"):
         predict_images(bare, landmarks=trained_landmarks)
-    with pytest.raises(PredictionInputError, match="no model was given"):
+    with pytest.raises(InvalidInputError, match="no model was given"):
         predict_images(paths)
-    with pytest.raises(PredictionInputError, match="no images"):
+    with pytest.raises(InvalidInputError, match="no images"):
         predict_images([], detector=trained_detector)
     with pytest.raises(FaceModelError):
         predict_images(paths, detector=trained_landmarks)
@@ -115,7 +115,7 @@ def test_images_are_found_in_files_and_folders(test_faces: FaceDataset, tmp_path
     shutil.copy(second, tmp_path / "a.png")
     (tmp_path / "notes.txt").write_text("no image")
     assert find_images([first, tmp_path, first]) == [first, tmp_path / "a.png", tmp_path / "b.png"]
-    with pytest.raises(PredictionInputError, match="no images were given"):
+    with pytest.raises(InvalidInputError, match="no images were given"):
         find_images([])
     with pytest.raises(ImageFileError, match="no such file"):
         find_images([tmp_path / "gone"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from site_agent.errors import InvalidInputError, TrainingSettingsError
+from site_agent.errors import InvalidInputError
 from site_agent.evaluation import EvaluationSettings
 from site_agent.runs.jobs import Schedule
 from site_agent.studies.model_study import plan_jobs
@@ -108,9 +108,9 @@ def test_what_cannot_be_planned_says_why() -> None:
         plan(replace(settings, combination=CombinationSettings(weights=(1, 2))))
     with pytest.raises(InvalidInputError, match="part 7 does not exist"):
         plan(replace(settings, combination=CombinationSettings(double=7)))
-    with pytest.raises(TrainingSettingsError, match="weights is -1"):
+    with pytest.raises(InvalidInputError, match="weights is -1"):
         CombinationSettings(weights=(1, -1))
-    with pytest.raises(TrainingSettingsError, match="step is 3"):
+    with pytest.raises(InvalidInputError, match="step is 3"):
         RefinementSettings(step=3)
 
 

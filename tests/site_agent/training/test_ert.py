@@ -16,7 +16,7 @@ from aggregators.predictors import to_grey
 from site_agent.datasets import FaceBox, FaceDataset, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
-from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR
 from site_agent.eyeblink.session import model_doubts
 from site_agent.pictures.images import read_image
@@ -112,7 +112,7 @@ def test_some_landmarks_can_be_chosen(training_faces: FaceDataset, tmp_path: Pat
     again = train_ert(training_faces, tmp_path / "b.dat", grouped)
     assert again.model_path.read_bytes() == result.model_path.read_bytes()
     assert again.record.settings["parts"] == eyes
-    with pytest.raises(TrainingSettingsError, match="parts is 'tail'"):
+    with pytest.raises(InvalidInputError, match="parts is 'tail'"):
         train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=("tail",)))
 
 
@@ -182,5 +182,5 @@ def test_a_box_outside_its_image_is_named(training_faces: FaceDataset, tmp_path:
     [("nu", 1.1), ("tree_depth", 30), ("feature_pool_region_padding", -0.5), ("parts", ("1", "1"))],
 )
 def test_settings_out_of_range_are_refused(setting: str, value: object) -> None:
-    with pytest.raises(TrainingSettingsError, match=setting):
+    with pytest.raises(InvalidInputError, match=setting):
         ErtSettings(**{setting: value})  # type: ignore[arg-type]

@@ -14,10 +14,10 @@ from aggregators.models import FhogDetector
 from site_agent.datasets import FaceBox, FaceDataset, dataset_digest
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import (
+    InvalidInputError,
     SiteAgentError,
     TrainingDataError,
     TrainingFailedError,
-    TrainingSettingsError,
 )
 from site_agent.training import HogSvmSettings, read_training_metadata, train_hog_svm
 from site_agent.training.detector_plan import plan_detector
@@ -178,5 +178,5 @@ def test_the_output_folder_is_checked_first(training_faces: FaceDataset, tmp_pat
     ],
 )
 def test_settings_out_of_range_are_refused(setting: str, value: object) -> None:
-    with pytest.raises(TrainingSettingsError, match=setting):
+    with pytest.raises(InvalidInputError, match=setting):
         HogSvmSettings(**{setting: value})  # type: ignore[arg-type]

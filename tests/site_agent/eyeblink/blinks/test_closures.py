@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.blinks.finding import BlinkSettings, doubts_of, find_blinks, judge_blinks
 from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.openness.signal import calibrate, fraction_eyelid_closure
@@ -150,7 +150,7 @@ def test_stretches_without_eyes_are_named() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 40.0, float("nan")])
 def test_a_confidence_that_is_no_probability_is_refused(value: float) -> None:
-    with pytest.raises(BlinkAnalysisError, match="expected a number above 0"):
+    with pytest.raises(InvalidInputError, match="expected a number above 0"):
         BlinkSettings(least_confidence=value)
 
 

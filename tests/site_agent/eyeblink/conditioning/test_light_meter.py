@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trials import TrialTiming, TtlSettings, read_trials
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
@@ -83,10 +83,10 @@ def test_a_list_of_trials_takes_its_clock_from_the_light(video: Path, tmp_path: 
 
 
 def test_a_place_outside_the_picture_is_refused(video: Path) -> None:
-    with pytest.raises(BlinkAnalysisError, match="expected X,Y,WIDTH,HEIGHT"):
+    with pytest.raises(InvalidInputError, match="expected X,Y,WIDTH,HEIGHT"):
         light_regions(TrialTiming(detect_led=(1, 2, 3)))
     meter = LightMeter(VideoReader(video), {"CS": (120, 90, 20, 20)})
-    with pytest.raises(BlinkAnalysisError, match="not within the picture of 128 x 96"):
+    with pytest.raises(InvalidInputError, match="not within the picture of 128 x 96"):
         next(iter(meter.frames()))
     meter.close()
 
@@ -95,6 +95,6 @@ def test_a_trace_has_no_light(tmp_path: Path) -> None:
     trace = tmp_path / "ear.txt"
     trace.write_text("0.3\n" * 100)
     settings = BlinkAnalysisSettings(trial_timing=TrialTiming(detect_led=CS_LIGHT))
-    with pytest.raises(BlinkAnalysisError, match="no picture"):
+    with pytest.raises(InvalidInputError, match="no picture"):
         run_blink_analysis(TraceFile(trace, 30.0), out_dir=tmp_path / "out", settings=settings)
     assert not (tmp_path / "out").exists()

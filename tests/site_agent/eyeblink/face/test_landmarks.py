@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aggregators.predictors import LandmarkPredictor
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.face.landmarks import (
     check_eyes,
@@ -88,7 +88,7 @@ def test_confidence_falls_as_the_face_turns_away() -> None:
 
 
 def test_other_landmark_schemes_are_refused() -> None:
-    with pytest.raises(BlinkAnalysisError, match=r"a\.dat: found a model of 194 landmarks"):
+    with pytest.raises(InvalidInputError, match=r"a\.dat: found a model of 194 landmarks"):
         check_eyes(LandmarkPredictor(small_predictor(194)), "a.dat")
 
 
@@ -97,7 +97,7 @@ def test_a_model_trained_in_the_order_of_text_is_refused() -> None:
     check_eyes(LandmarkPredictor(model), "a.dat")
     as_text = sorted(range(68), key=lambda number: str(number + 1))
     sorted_model = replace(model, initial_shape=model.initial_shape[as_text])
-    with pytest.raises(BlinkAnalysisError, match=r"a\.dat: .*as text .* are not the eyes"):
+    with pytest.raises(InvalidInputError, match=r"a\.dat: .*as text .* are not the eyes"):
         check_eyes(LandmarkPredictor(sorted_model), "a.dat")
 
 

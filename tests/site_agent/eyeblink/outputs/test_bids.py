@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.errors import BlinkAnalysisError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.outputs.registry import OUTPUTS, write_outputs
 from site_agent.eyeblink.review.actions import Delete
 from site_agent.eyeblink.review.review_session import open_review
@@ -41,7 +41,7 @@ def test_labels() -> None:
     [({"subject": "a_b"}, "letters and digits"), ({"subject": "1", "age": "21"}, "P21Y")],
 )
 def test_invalid_labels_are_refused(labels: dict[str, str], problem: str) -> None:
-    with pytest.raises(BlinkAnalysisError, match=problem):
+    with pytest.raises(InvalidInputError, match=problem):
         SessionLabels(**labels)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.errors import BlinkAnalysisError, MissingExtraError
+from site_agent.errors import InvalidInputError, MissingExtraError
 from site_agent.eyeblink.outputs.registry import OUTPUTS, check_requested, write_outputs
 from site_agent.eyeblink.session import AnalysedSession
 
@@ -82,7 +82,7 @@ def test_without_a_start_it_cannot_be_written(labelled: AnalysedSession, tmp_pat
 
 def test_requested_outputs_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     check_requested(["overlay", "nwb"])
-    with pytest.raises(BlinkAnalysisError, match="no output 'pdf' on request; expected overlay"):
+    with pytest.raises(InvalidInputError, match="no output 'pdf' on request; expected overlay"):
         check_requested(["pdf"])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"poolctl\[nwb\]"):

@@ -12,7 +12,7 @@ from site_agent.datasets.check import check_datasets
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, expand_parts
 from site_agent.datasets.records import part_names
-from site_agent.errors import ReviewExportError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.review.actions import UseFrame
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.training_export import export_training_set
@@ -72,7 +72,7 @@ def test_frames_chosen_without_a_model_get_their_landmarks_at_export(
 ) -> None:
     with open_review(video_session, video=recording) as review:
         review.act(UseFrame(frame=7))
-        with pytest.raises(ReviewExportError, match="frame 7: needs --landmarks"):
+        with pytest.raises(InvalidInputError, match="frame 7: needs --landmarks"):
             export_training_set(review, tmp_path / "a.xml")
         assert list(tmp_path.glob("*.xml")) == []
     with open_review(video_session, video=recording, landmarks=landmark_file) as review:
@@ -84,11 +84,11 @@ def test_an_impossible_export_is_refused(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
     with open_review(video_session, video=recording, landmarks=landmark_file) as review:
-        with pytest.raises(ReviewExportError, match="no frame is chosen"):
+        with pytest.raises(InvalidInputError, match="no frame is chosen"):
             export_training_set(review, tmp_path / "a.xml")
         choose(review, 1)
         export_training_set(review, tmp_path / "a.xml")
-        with pytest.raises(ReviewExportError, match="already exists"):
+        with pytest.raises(InvalidInputError, match="already exists"):
             export_training_set(review, tmp_path / "a.xml")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -100,7 +100,7 @@ def test_frames_with_landmarks_of_two_models_are_not_exported_together(
         choose(review, 1)
     with open_review(video_session, video=recording, landmarks=eyes_file) as review:
         choose(review, 2)
-        with pytest.raises(ReviewExportError, match=r"frame 2: found 12 .* the 68 of frame 1"):
+        with pytest.raises(InvalidInputError, match=r"frame 2: found 12 .* the 68 of frame 1"):
             export_training_set(review, tmp_path / "a.xml")
 
 
