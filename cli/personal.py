@@ -90,7 +90,7 @@ def export(
     """
     from aggregators.formats import write_model
     from site_agent.federated.personal import assemble, site_only
-    from site_agent.networks import read_network
+    from site_agent.networks.files import read_network
 
     require_free(output, force=force)
     _, _, found = _find(part)

@@ -16,7 +16,7 @@ from cli.options.data import ImagesOption, PersonOptions, read_face_file, readin
 from cli.vision.gaze import read_gaze_samples
 
 if TYPE_CHECKING:
-    from site_agent.attacks.receipt import ProbedReceipt
+    from site_agent.attacks.receipt.probing import ProbedReceipt
 
 
 app = group("Measure what something that left your site reveals.")
@@ -72,8 +72,10 @@ def probe(
     --persons. FOLDER gets receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt
     with the model.
     """
-    from site_agent.attacks.receipt import FaceSides, GazeSides, know_faces, probe_faces, probe_gaze
-    from site_agent.datasets.gaze import is_gaze_data
+    from site_agent.attacks.receipt.networks import GazeSides
+    from site_agent.attacks.receipt.probing import probe_faces, probe_gaze
+    from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
+    from site_agent.datasets.gaze.check import is_gaze_data
 
     files = {name: output / f"receipt.{name}" for name in ("json", "html")}
     for path in files.values():
@@ -120,7 +122,7 @@ def probe(
 
 def write_receipt(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
     from aggregators.whole_file import write_whole
-    from site_agent.attacks.receipt import receipt_page
+    from site_agent.attacks.receipt.findings import receipt_page
 
     files["json"].parent.mkdir(parents=True, exist_ok=True)
     write_whole(files["json"], done.receipt.model_dump_json(indent=2) + "\n")

@@ -91,7 +91,7 @@ class _Result:
 
 
 def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
-    from site_agent.datasets.synthetic import SITE_STYLES
+    from site_agent.datasets.synthetic.sites import SITE_STYLES
 
     # Sites differ in who comes and how the room is lit; the test set is of all kinds.
     styles = [name for name in SITE_STYLES if name != "mixed"]

@@ -24,12 +24,12 @@ from aggregators.methods.leaf_refit import LeafRefit, mean_change
 from aggregators.methods.sub_models import collect_sub_models
 from aggregators.models import MergeInput, ShapePredictor
 from aggregators.predictors import to_grey
-from site_agent.datasets import (
+from site_agent.datasets.part_order import find_model_parts
+from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
     dataset_digest,
-    find_model_parts,
     part_names,
     parts_array,
 )
@@ -279,7 +279,7 @@ def load_site(
     """Read the grey crops around all faces that have every landmark.
 
     Boxes marked `ignore` are left out. `parts`: the model's landmarks, as
-    `site_agent.datasets.expand_parts` takes them; where empty all of the data set's, or those that
+    `site_agent.datasets.landmark_schemes.expand_parts` takes them; where empty all of the data set's, or those that
     the model's mean shape shows. `margin`: how far beyond its box a face's image is kept, in box
     sizes.
     """

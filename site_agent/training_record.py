@@ -34,7 +34,7 @@ class DataSummary:
     Attributes
     ----------
     digest : str
-        `site_agent.datasets.dataset_digest` of the whole data set.
+        `site_agent.datasets.records.dataset_digest` of the whole data set.
     ignored_boxes : int
         Boxes marked to be ignored, in the file or because no window reaches them.
     parts : int
@@ -42,7 +42,7 @@ class DataSummary:
     persons : int
         Networks: persons whose eyes they are.
     image_marks : tuple of str
-        `site_agent.datasets.image_marks`, or `sample_marks` of eye patches, by which a test on the
+        `site_agent.datasets.records.image_marks`, or `sample_marks` of eye patches, by which a test on the
         same images is known.
     """
 

@@ -16,7 +16,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.options import data as data_options
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
+    from site_agent.datasets.records import FaceDataset
 
 app = single()
 
@@ -53,7 +53,8 @@ def split(
     Images are copied only with --copy. Copies of the same image stay together; with
     --together person, all images of a person do. Existing files are replaced only with --force.
     """
-    from site_agent.datasets import dataset_digest, site_shares, split_dataset
+    from site_agent.datasets.records import dataset_digest
+    from site_agent.datasets.split import site_shares, split_dataset
 
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     group_of = grouping.group_of(faces)
@@ -141,7 +142,7 @@ def convert(
     reading = data_options.reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
     faces = data_options.read_joined_faces(datasets, reading)
     if renumber:
-        from site_agent.datasets import renumber_parts
+        from site_agent.datasets.conversion import renumber_parts
 
         faces = renumber_parts(faces)
     # Refused before a detector looks at every image.
@@ -162,7 +163,7 @@ def convert(
         faces = _with_parts(faces, parts)
     output.parent.mkdir(parents=True, exist_ok=True)
     faces = _write_imglab(faces, output, copy=copy)
-    from site_agent.datasets import part_names
+    from site_agent.datasets.records import part_names
 
     counts = {
         "images": len(faces.images),
@@ -190,7 +191,8 @@ def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
 
 
 def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
-    from site_agent.datasets import copy_images, write_imglab_xml
+    from site_agent.datasets.conversion import copy_images
+    from site_agent.datasets.imglab_xml import write_imglab_xml
 
     if copy:
         faces = copy_images(faces, path.with_suffix(""))
@@ -202,7 +204,7 @@ def _rebox(
     invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
 ) -> tuple[FaceDataset, dict[str, Any]]:
     from cli.frame.addresses import model_file
-    from site_agent.datasets import rebox_dataset
+    from site_agent.datasets.conversion import rebox_dataset
     from site_agent.faces.models import open_detector
     from site_agent.pictures.images import read_image
 
@@ -243,7 +245,9 @@ def _boxes_around(faces: FaceDataset, margin: float) -> FaceDataset:
 
 
 def _with_parts(faces: FaceDataset, words: str) -> FaceDataset:
-    from site_agent.datasets import PART_GROUPS, choose_parts, expand_parts, part_names
+    from site_agent.datasets.conversion import choose_parts
+    from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
+    from site_agent.datasets.records import part_names
 
     names = part_names(faces)
     chosen, unknown = expand_parts([word.strip() for word in words.split(",")], names)

@@ -15,7 +15,9 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.options import data as data_options
 
 if TYPE_CHECKING:
-    from site_agent.datasets import Distribution, FaceDataset, Finding
+    from site_agent.datasets.check import Finding
+    from site_agent.datasets.records import FaceDataset
+    from site_agent.datasets.statistics import Distribution
 
 app = single()
 
@@ -71,7 +73,8 @@ def check(
     patches, repeated samples, angles out of range, and eyes of a frame that look apart. Exit code
     5 if there are errors.
     """
-    from site_agent.datasets import check_datasets, dataset_digest
+    from site_agent.datasets.check import check_datasets
+    from site_agent.datasets.records import dataset_digest
 
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
@@ -123,7 +126,8 @@ def stats(
     counts, sessions, the ranges of angles, and the error of a constant. The digest identifies the
     data in training records.
     """
-    from site_agent.datasets import dataset_digest, dataset_statistics
+    from site_agent.datasets.records import dataset_digest
+    from site_agent.datasets.statistics import dataset_statistics
 
     if data_options.holds_gaze(datasets):
         return gaze.stats(invocation, datasets)
@@ -189,7 +193,7 @@ def preview(
     Further pages are called NAME-2.png and so on. Ignored boxes are red. Of gaze data, draws
     one page with a row for each person, and arrows where the eyes look.
     """
-    from site_agent.datasets import sheet_paths, write_contact_sheets
+    from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
 
     output = output or Path(f"{datasets[0].stem}.png")
     if data_options.holds_gaze(datasets):
@@ -205,7 +209,8 @@ def preview(
 
 
 def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[Finding]:
-    from site_agent.training import HogSvmSettings, unlearnable_boxes
+    from site_agent.training.detector_plan import HogSvmSettings
+    from site_agent.training.ert import unlearnable_boxes
 
     sides = size.lower().split("x")
     if len(sides) != 2 or not all(side.strip().isdigit() for side in sides):

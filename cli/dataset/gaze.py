@@ -14,7 +14,7 @@ from cli.frame.options import Argument, FolderArgument, ForceOption, Option, com
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from site_agent.datasets import Finding
+    from site_agent.datasets.check import Finding
     from site_agent.datasets.gaze.check import PersonStatistics
 
 
@@ -122,8 +122,9 @@ def synth_eyes(
     differ in looks, light, cameras, gaze, head pose, amount of data, and in what no picture shows:
     the angle kappa and the radius of the eyeball. 'poolctl dataset preview' draws them.
     """
-    from site_agent.datasets.gaze import TABLE_NAME
-    from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, write_eye_dataset
+    from site_agent.datasets.gaze.generic_layout import TABLE_NAME
+    from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+    from site_agent.datasets.synthetic.eye_patches.persons import Skews
 
     settings = RenderSettings(
         persons=person_count,
@@ -181,7 +182,8 @@ def check(
     invocation: Invocation, paths: list[Path], report_file: Path | None, *, strict: bool
 ) -> Reply:
     """Answer ``dataset check`` of gaze data."""
-    from site_agent.datasets.gaze import check_gaze, gaze_digest, open_gaze
+    from site_agent.datasets.gaze.check import check_gaze, open_gaze
+    from site_agent.datasets.gaze.records import gaze_digest
 
     with invocation.progress("check") as report:
         findings = check_gaze(paths, report)
@@ -201,7 +203,8 @@ def check(
 
 def stats(invocation: Invocation, paths: list[Path]) -> Reply:
     """Answer ``dataset stats`` of gaze data."""
-    from site_agent.datasets.gaze import gaze_statistics, join_digests, open_gaze
+    from site_agent.datasets.gaze.check import gaze_statistics, open_gaze
+    from site_agent.datasets.gaze.records import join_digests
 
     path = _only(paths)
     dataset = open_gaze(path)
@@ -232,7 +235,8 @@ def preview(
     invocation: Invocation, paths: list[Path], output: Path, columns: int, rows: int
 ) -> Reply:
     """Answer ``dataset preview`` of gaze data."""
-    from site_agent.datasets.gaze import open_gaze, write_gaze_sheet
+    from site_agent.datasets.gaze.check import open_gaze
+    from site_agent.datasets.gaze.sheets import write_gaze_sheet
 
     path = _only(paths)
     dataset = open_gaze(path)

@@ -44,7 +44,7 @@ def synth(
 
     Every face has an exact box and 68 exact landmarks; 'poolctl dataset preview' draws them.
     """
-    from site_agent.datasets.synthetic import face_dataset_files, write_face_dataset
+    from site_agent.datasets.synthetic.sites import face_dataset_files, write_face_dataset
 
     named: dict[str, Any] = {"persons": person_count, "first_person": first_person, "name": name}
     for file in face_dataset_files(folder, image_count, **named):
@@ -97,7 +97,7 @@ def video(
     --conditioning the person learns to blink before an air puff: VIDEO_trials.csv has the trials
     for 'poolctl blink --trials', and VIDEO_truth.json the responses with their onsets.
     """
-    from site_agent.datasets import synthetic
+    from site_agent.datasets.synthetic import videos as synthetic
 
     if conditioning is not None and seconds is not None:
         raise UsageError("--conditioning is as long as its trials take: leave --seconds out")

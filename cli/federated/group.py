@@ -66,7 +66,8 @@ def init(
     Its parameters are random; equal seeds give equal networks. Upload it for rounds through a pool.
     """
     from aggregators.formats import write_model
-    from site_agent.networks import find_architecture, new_network
+    from site_agent.networks.architectures import find_architecture
+    from site_agent.networks.files import new_network
 
     found = find_architecture(architecture)
     with place_for_model(output, force=force) as place:
@@ -132,7 +133,7 @@ def simulate(
     """
     from site_agent.federated.engines.simulator import divide
     from site_agent.federated.tasks import task_of_network
-    from site_agent.networks import new_network, read_network
+    from site_agent.networks.files import new_network, read_network
 
     plans = _plans(
         method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
@@ -223,7 +224,7 @@ def _noise(
     if not private:
         return []
     from site_agent.federated.private_training import noise_words, trained_parameters
-    from site_agent.networks import to_module
+    from site_agent.networks.files import to_module
 
     lines, fewest = [], min(data.sites.values(), key=lambda each: each.samples)
     for plan in private:

@@ -28,8 +28,8 @@ from cli.options.data import LeastOthersOption, MaxHoursOption
 
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse
-    from site_agent.datasets import FaceDataset
     from site_agent.datasets.network_data import NetworkData
+    from site_agent.datasets.records import FaceDataset
     from site_agent.rounds.contract import DataChoice
     from site_agent.rounds.contributing import Contributed
 

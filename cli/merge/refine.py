@@ -19,7 +19,7 @@ from cli.options.data import ImagesOption, PartsOption, part_words, read_face_fi
 
 if TYPE_CHECKING:
     from aggregators.models import ShapePredictor
-    from site_agent.datasets import FaceDataset
+    from site_agent.datasets.records import FaceDataset
     from site_agent.refinement import RefinementPlan, SiteSource
 
 app = single()
@@ -181,7 +181,7 @@ class _Trial:
     parts: tuple[str, ...]
 
     def mean_error(self, model: ShapePredictor, report: Any) -> float:
-        from site_agent.evaluation import evaluate_landmarks
+        from site_agent.evaluation.landmarks import evaluate_landmarks
 
         scores = evaluate_landmarks(model, self.faces, parts=self.parts, progress=report)
         return scores.metrics["mean_error"]
@@ -198,7 +198,7 @@ def _refine(
     trial: _Trial | None,
 ) -> Reply:
     from aggregators.methods import recipe_path
-    from site_agent.datasets import dataset_digest
+    from site_agent.datasets.records import dataset_digest
     from site_agent.refinement import refine_sites
 
     started = time.monotonic()

@@ -12,7 +12,8 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, key_value_pairs, numbers
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset, ReadingOptions
+    from site_agent.datasets.conversion import ReadingOptions
+    from site_agent.datasets.records import FaceDataset
     from site_agent.datasets.split import GroupOf
 
 
@@ -56,7 +57,7 @@ class PersonOptions:
 
     def person_of(self, faces: FaceDataset, needed_by: str) -> GroupOf:
         """Return the person of each image; `needed_by` names who wants to know."""
-        from site_agent.datasets import by_pattern, by_table
+        from site_agent.datasets.split import by_pattern, by_table
 
         if self.person_pattern is not None and self.persons is None:
             return by_pattern(faces, self.person_pattern)
@@ -78,7 +79,7 @@ class GroupingOptions(PersonOptions):
 
     def group_of(self, faces: FaceDataset) -> GroupOf | None:
         """Return the group of each image; None where images stand alone."""
-        from site_agent.datasets import by_folder
+        from site_agent.datasets.split import by_folder
 
         if self.together == "person":
             return self.person_of(faces, "--together person")
@@ -91,7 +92,7 @@ def reading_from(
     images: Path | None, *, pts_origin: float = 1.0, box_margin: float = 0.1
 ) -> ReadingOptions:
     """Return how annotations are read."""
-    from site_agent.datasets import ReadingOptions
+    from site_agent.datasets.conversion import ReadingOptions
 
     if images is not None and not images.is_dir():
         raise InputMissingError(f"--images {images}: no such folder")
@@ -100,7 +101,7 @@ def reading_from(
 
 def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDataset:
     """Read annotations of any known format."""
-    from site_agent.datasets import read_faces
+    from site_agent.datasets.conversion import read_faces
 
     if not path.exists():
         raise InputMissingError(
@@ -114,7 +115,7 @@ def read_joined_faces(
     paths: Sequence[Path], reading: ReadingOptions | None = None, *, same_parts: bool = False
 ) -> FaceDataset:
     """Read annotations, several of them as one data set (see `site_agent.datasets`)."""
-    from site_agent.datasets import join_datasets
+    from site_agent.datasets.conversion import join_datasets
 
     return join_datasets([read_face_file(path, reading) for path in paths], same_parts=same_parts)
 
@@ -131,7 +132,7 @@ def part_words(text: str) -> tuple[str, ...]:
 
 def holds_gaze(paths: list[Path]) -> bool:
     """Say whether data sets are of gaze; they are all, or none of them."""
-    from site_agent.datasets.gaze import is_gaze_data
+    from site_agent.datasets.gaze.check import is_gaze_data
 
     found = [path for path in paths if is_gaze_data(path)]
     if found and len(found) < len(paths):

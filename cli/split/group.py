@@ -53,7 +53,7 @@ def attack(
     beside its control, the same on the pictures themselves. FOLDER gets receipt.json and
     receipt.html with the eyes, each attacker's pictures and the mean eye.
     """
-    from site_agent.attacks.receipt import GazeSides
+    from site_agent.attacks.receipt.networks import GazeSides
     from site_agent.attacks.receipt.smashed_data import probe_smashed_data
     from site_agent.attacks.smashed import InversionSettings
     from site_agent.split.noise import SmashedNoise

@@ -17,7 +17,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import MethodOption, method_options
 
 if TYPE_CHECKING:
-    from site_agent.datasets.gaze import GazeSamples
+    from site_agent.datasets.gaze.records import GazeSamples
     from site_agent.split.plan import SplitPlan
     from site_agent.split.trial import HeldTraining
 
@@ -107,7 +107,7 @@ def provision(
     Give each process the folder of its name, and nobody two of them: main server and aggregator
     together have the whole network. Delete 'authority' afterwards. Certificates last 360 days.
     """
-    from site_agent.networks import new_network, read_network
+    from site_agent.networks.files import new_network, read_network
     from site_agent.split.kits import provision as make_kits
 
     chosen = plan.plan()
@@ -198,7 +198,7 @@ def client(
 
 
 def _read(data: Path, persons: str) -> GazeSamples:
-    from site_agent.datasets.gaze import open_gaze
+    from site_agent.datasets.gaze.check import open_gaze
 
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
@@ -266,7 +266,7 @@ def evaluate(
     """Score the newest parts on your data: your client part here, the rest at the main server."""
     import numpy as np
 
-    from site_agent.datasets.gaze import angular_errors_deg
+    from site_agent.datasets.gaze.records import angular_errors_deg
     from site_agent.split.client import SplitClient
     from site_agent.split.kits import read_kit
 
@@ -307,7 +307,7 @@ def train(
     """
     from site_agent.federated.engines.simulator.folder import divide, score_network
     from site_agent.federated.tasks import GazeTask, PersonScores
-    from site_agent.networks import read_network
+    from site_agent.networks.files import read_network
     from site_agent.split.rounds_folder import assemble as join
     from site_agent.split.trial import hold_training, local_kits
 

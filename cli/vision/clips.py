@@ -27,7 +27,7 @@ def evaluate_clips(
     """Answer ``evaluate`` on the test clips of a data set."""
     from site_agent.datasets.egocentric import open_egocentric
     from site_agent.evaluation.saliency import evaluate_saliency
-    from site_agent.networks import read_network, to_module
+    from site_agent.networks.files import read_network, to_module
     from site_agent.training.saliency import clip_shape
 
     if len(datasets) > 1:
@@ -88,7 +88,7 @@ def predict_looks(
     """Answer ``predict`` with a saliency network, for videos or the test clips of a data set."""
     from site_agent.datasets.egocentric import is_egocentric, open_egocentric
     from site_agent.evaluation.saliency_video import find_looks, write_overlay
-    from site_agent.networks import read_network, to_module
+    from site_agent.networks.files import read_network, to_module
     from site_agent.training.saliency import clip_shape
 
     state = read_network(file)

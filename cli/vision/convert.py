@@ -15,7 +15,7 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from aggregators.models import Model, StateDict
     from aggregators.pruning import EntrySize
-    from site_agent.datasets.gaze import GazeSamples
+    from site_agent.datasets.gaze.records import GazeSamples
 
 
 app = options.single()
@@ -187,7 +187,7 @@ def prune(
         pruned = _prune(content, fraction, layers, scope)
         return _write(data, file, pruned, output, force=force, dry_run=dry_run)
     from aggregators import pruning
-    from site_agent.datasets.gaze import open_gaze
+    from site_agent.datasets.gaze.check import open_gaze
 
     samples = None if test is None else open_gaze(test).read()
     fractions, lines = options.numbers(table, "--table"), []
@@ -223,8 +223,8 @@ def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) ->
 
 def _error_deg(network: StateDict, samples: GazeSamples) -> float:
     """Return the mean angle between a network's gaze and that of the samples."""
-    from site_agent.datasets.gaze import angular_errors_deg
-    from site_agent.networks import predict_gaze, to_module
+    from site_agent.datasets.gaze.records import angular_errors_deg
+    from site_agent.networks.files import predict_gaze, to_module
 
     found = predict_gaze(to_module(network), samples.patches, samples.head)
     return float(angular_errors_deg(found, samples.gaze).mean())

@@ -17,14 +17,12 @@ from cli.vision import clips, gaze
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
-    from site_agent.datasets import FaceDataset
-    from site_agent.evaluation import (
-        DetectionScores,
-        EvaluationSettings,
-        GazeScores,
-        LandmarkScores,
-        ScoredModel,
-    )
+    from site_agent.datasets.records import FaceDataset
+    from site_agent.evaluation.detection import DetectionScores
+    from site_agent.evaluation.gaze import GazeScores
+    from site_agent.evaluation.landmark_scores import LandmarkScores
+    from site_agent.evaluation.model_runs import EvaluationSettings
+    from site_agent.evaluation.report import ScoredModel
 
     Scores = DetectionScores | LandmarkScores | GazeScores
 
@@ -134,15 +132,18 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     file names are not.
     """
     from aggregators.formats import file_digest
-    from site_agent import evaluation
     from site_agent.datasets.egocentric import is_egocentric
-    from site_agent.datasets.gaze import is_gaze_data, join_digests, person_digests
+    from site_agent.datasets.gaze.check import is_gaze_data
+    from site_agent.datasets.gaze.records import join_digests, person_digests
+    from site_agent.evaluation.gaze import evaluate_networks
+    from site_agent.evaluation.model_runs import EvaluationSettings
+    from site_agent.evaluation.report import ScoredModel, write_report
     from site_agent.pool.resources.models import DatasetWords
 
     if not post and (dataset_name or split):
         raise UsageError("--dataset-name and --split go with --post")
     model_words, dataset_paths = _models_and_data(words)
-    settings = evaluation.EvaluationSettings(
+    settings = EvaluationSettings(
         upsample, threshold, normaliser, resamples, seed, part_words(parts)
     )
     if any(is_egocentric(path) for path in dataset_paths):
@@ -169,7 +170,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     found: Sequence[Scores]
     if on_gaze:
         with invocation.progress("evaluate") as report:
-            found = evaluation.evaluate_networks(
+            found = evaluate_networks(
                 paths, samples, resamples=resamples, seed=seed, progress=report
             )
         measured = join_digests(person_digests(samples))
@@ -179,7 +180,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     else:
         found, measured, trained_on = _score_on_faces(invocation, files, dataset, settings, workers)
     models = [
-        evaluation.ScoredModel(file.word, file_digest(file.path), scores)
+        ScoredModel(file.word, file_digest(file.path), scores)
         for file, scores in zip(files, found, strict=True)
     ]
     for file, model, count in zip(files, models, trained_on, strict=True):
@@ -192,7 +193,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
             invocation.note(f"kept in {path}")
     written = []
     if output is not None:
-        written = evaluation.write_report(
+        written = write_report(
             output,
             models,
             dataset_name=words_of([Path(path.name) for path in dataset_paths]),
@@ -254,8 +255,8 @@ def _score_on_faces(
     workers: int,
 ) -> tuple[Sequence[Scores], str, list[int]]:
     """Return the scores, the data set's digest, and how many of its images each model learned."""
-    from site_agent.datasets import dataset_digest
-    from site_agent.evaluation import evaluate_models
+    from site_agent.datasets.records import dataset_digest
+    from site_agent.evaluation.model_runs import evaluate_models
 
     with invocation.progress("evaluate") as report:
         paths = [file.path for file in files]
@@ -268,7 +269,7 @@ def warn_of_training_images(
     invocation: Invocation, models: Sequence[ModelFile], dataset: FaceDataset, digest: str
 ) -> list[int]:
     """Return how many images of a test each model has learned, and warn where there are any."""
-    from site_agent.datasets import image_marks
+    from site_agent.datasets.records import image_marks
     from site_agent.training.overlap import training_overlap
 
     marks = image_marks(dataset)
@@ -366,7 +367,8 @@ def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> No
 
 
 def _plain(scores: Scores, per_image: bool) -> dict[str, Any]:
-    from site_agent.evaluation import DetectionScores, LandmarkScores
+    from site_agent.evaluation.detection import DetectionScores
+    from site_agent.evaluation.landmark_scores import LandmarkScores
 
     if isinstance(scores, DetectionScores):
         return scores.to_dict(per_image=per_image)
@@ -377,7 +379,8 @@ def _plain(scores: Scores, per_image: bool) -> dict[str, Any]:
 
 def verdicts(models: Sequence[ScoredModel]) -> list[str]:
     """Return a sentence on the best detector, and one on the best landmark model."""
-    from site_agent.evaluation import DetectionScores, LandmarkScores
+    from site_agent.evaluation.detection import DetectionScores
+    from site_agent.evaluation.landmark_scores import LandmarkScores
 
     words = []
     detectors = [model for model in models if isinstance(model.scores, DetectionScores)]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-    from site_agent.datasets.gaze import GazeSamples
-    from site_agent.evaluation import ScoredModel
+    from site_agent.datasets.gaze.records import GazeSamples
+    from site_agent.evaluation.report import ScoredModel
 
 
 _SHOWN = (
@@ -41,7 +41,8 @@ def read_gaze_samples(
     invocation: Invocation, paths: Sequence[Path], persons: str, sessions: str
 ) -> tuple[GazeSamples, dict[str, str]]:
     """Return the samples that were asked for, and the digest of each person's whole data."""
-    from site_agent.datasets.gaze import join_samples, open_gaze, person_digests, select_sessions
+    from site_agent.datasets.gaze.check import open_gaze
+    from site_agent.datasets.gaze.records import join_samples, person_digests, select_sessions
 
     if not holds_gaze(list(paths)) or len(paths) > 1:
         raise UsageError("expected one set of gaze data")
@@ -77,7 +78,7 @@ def warn_of_training_samples(
 
 def gaze_tables(models: Sequence[ScoredModel]) -> list[TableText | str]:
     """Return the errors of all networks, within 100 columns, and of the constant mean gaze."""
-    from site_agent.evaluation import GazeScores
+    from site_agent.evaluation.gaze import GazeScores
 
     rows = []
     every = [each.scores for each in models if isinstance(each.scores, GazeScores)]
@@ -112,10 +113,10 @@ def predict_gaze(
     """Answer ``predict`` with a network, for gaze data or for pictures of eyes."""
     import numpy as np
 
-    from site_agent.datasets.gaze import is_gaze_data
-    from site_agent.networks import predict_gaze as run
-    from site_agent.networks import read_network, to_module
+    from site_agent.datasets.gaze.check import is_gaze_data
     from site_agent.networks.architectures import require_kind
+    from site_agent.networks.files import predict_gaze as run
+    from site_agent.networks.files import read_network, to_module
 
     paths = [Path(word) for word in inputs]
     if missing := [path for path in paths if not path.exists()]:
@@ -175,7 +176,8 @@ def _of_data(
     samples: GazeSamples, found: NDArray[np.float64], *, draw: bool
 ) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
     """Return a line for each sample as the camera saw it, and a picture for each person."""
-    from site_agent.datasets.gaze import angular_errors_deg, draw_found_gaze
+    from site_agent.datasets.gaze.records import angular_errors_deg
+    from site_agent.datasets.gaze.sheets import draw_found_gaze
 
     errors = angular_errors_deg(found, samples.gaze)
     sides = [-1 if eye == "right" else 1 for eye in samples.eye]
@@ -214,7 +216,7 @@ def _patches(words: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
     import numpy as np
 
     from aggregators.predictors import to_grey
-    from site_agent.datasets.gaze import PATCH_SHAPE
+    from site_agent.datasets.gaze.records import PATCH_SHAPE
     from site_agent.pictures.images import list_images, read_image
 
     images = list(dict.fromkeys(image for word in words for image in list_images(word)))
@@ -231,7 +233,7 @@ def _patches(words: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
 def _of_images(
     images: list[Path], patches: NDArray[np.uint8], found: NDArray[np.float64]
 ) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
-    from site_agent.datasets.gaze import draw_patch
+    from site_agent.datasets.gaze.sheets import draw_patch
 
     items = [
         {"file": str(path), "yaw": round(float(yaw), 6), "pitch": round(float(pitch), 6)}

@@ -15,7 +15,8 @@ from cli.vision.clips import predict_looks
 from cli.vision.gaze import predict_gaze
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset, ReadingOptions
+    from site_agent.datasets.conversion import ReadingOptions
+    from site_agent.datasets.records import FaceDataset
     from site_agent.faces.prediction import ImagePrediction
 
 app = single()
@@ -83,7 +84,7 @@ def predict(
         if detector or landmarks or upsample is not None or threshold:
             raise UsageError("--network: not with the options of detectors and landmark models")
         return _predict_with_network(invocation, inputs, network, output, pictures, force=force)
-    from site_agent.datasets.gaze import is_gaze_data
+    from site_agent.datasets.gaze.check import is_gaze_data
     from site_agent.faces.prediction import predict_images, write_predictions_xml
 
     if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
@@ -148,8 +149,8 @@ def _predict_with_network(
     *,
     force: bool,
 ) -> Reply:
-    from site_agent.networks import read_network
     from site_agent.networks.architectures import SALIENCY_ARCHITECTURES
+    from site_agent.networks.files import read_network
 
     file = model_file(invocation, network).path
     of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
@@ -185,7 +186,7 @@ def _images(
 
 def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:
     """Tell annotations from images; a folder with .pts files is both, and a detector decides."""
-    from site_agent.datasets import ANNOTATION_FORMATS
+    from site_agent.datasets.conversion import ANNOTATION_FORMATS
     from site_agent.datasets.pts_files import find_pts
 
     if path.is_dir():

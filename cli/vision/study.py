@@ -16,11 +16,16 @@ from cli.options.data import GroupingOptions, ImagesOption, read_face_file, read
 from cli.vision import study_eyes
 from cli.vision.study_eyes import StudyOptions, kept_when_interrupted
 from site_agent.studies.protocol import StudySettings
-from site_agent.training import ErtSettings, HogSvmSettings
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
-    from site_agent.studies import Protocol, StepOutcome, StudyData, StudyOutcome, StudyTable
+    from site_agent.datasets.records import FaceDataset
+    from site_agent.studies.conducting import StudyOutcome
+    from site_agent.studies.model_study import StepOutcome
+    from site_agent.studies.parts import StudyData
+    from site_agent.studies.protocol import Protocol
+    from site_agent.studies.table import StudyTable
 
 app = group("Compare models of several sites: alone, merged, refined, federated.")
 
@@ -80,7 +85,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
         images: ImagesOption = None,
         **settings: Any,
     ) -> Reply:
-        from site_agent.studies import conduct_study, look_at_study
+        from site_agent.studies.conducting import conduct_study, look_at_study
 
         chosen = options.take(settings)
         evaluation = replace(chosen.evaluation, seed=seed)
@@ -158,7 +163,7 @@ def _parts(
     datasets: list[FaceDataset], site_count: int | None, grouping: GroupingOptions, seed: int
 ) -> dict[str, FaceDataset]:
     """Return the parts by name: split, or as they were given."""
-    from site_agent.studies import named_parts, split_into_parts
+    from site_agent.studies.parts import named_parts, split_into_parts
 
     if len(datasets) > 1:
         if site_count is not None or grouping != GroupingOptions():
@@ -202,7 +207,7 @@ def _check_complete(done: StudyOutcome) -> None:
 
 
 def _reply(done: StudyOutcome) -> Reply:
-    from site_agent.studies import table_data
+    from site_agent.studies.outcome import table_data
 
     run, table = done.run, done.table
     data = {

@@ -244,7 +244,8 @@ def study_privacy(
     by updates and by losses, reconstruction of pictures and of the distribution of gaze (DualView),
     membership by samples and by persons, attributes; and on sums over 1, 3, 5 and 15 sites.
     """
-    from site_agent.studies.privacy import conduct_privacy_study, make_privacy_settings
+    from site_agent.studies.privacy.conducting import conduct_privacy_study
+    from site_agent.studies.privacy.persons import make_privacy_settings
 
     data_or_drawn(dataset, drawn)
     settings = make_privacy_settings(quick=quick)
@@ -329,20 +330,20 @@ def study_egocentric(
     continue.
     """
     from site_agent.datasets.egocentric import open_egocentric
-    from site_agent.studies import egocentric
+    from site_agent.studies.egocentric import conducting, protocol
 
     data_or_drawn(dataset, drawn, name="CLIPS")
-    base = egocentric.QUICK if quick else egocentric.EgocentricStudySettings()
+    base = protocol.QUICK if quick else protocol.EgocentricStudySettings()
     settings = replace(base, seeds=seeds or base.seeds, methods=part_words(methods) or base.methods)
     data = None if dataset is None else open_egocentric(dataset)
-    worlds = egocentric.worlds_of(settings, data)
+    worlds = protocol.worlds_of(settings, data)
     if study.dry_run:
-        planned = egocentric.plan_tuning(worlds, settings)
+        planned = protocol.plan_tuning(worlds, settings)
         summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
         rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
         return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
     more = ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
     repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
-        done = egocentric.conduct_egocentric_study(study.output, data, settings, conduct)
+        done = conducting.conduct_egocentric_study(study.output, data, settings, conduct)
     return study_reply(done, study)

@@ -18,11 +18,12 @@ from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, rea
 from cli.vision import train_cross_encoder, train_gaze, train_saliency
 from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
 from site_agent.plain_json import plain
-from site_agent.training import ErtSettings, HogSvmSettings
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
-    from site_agent.training import TrainingResult
+    from site_agent.datasets.records import FaceDataset
+    from site_agent.training_record import TrainingResult
 
 app = group("Train a face detector, a landmark model or a gaze network.")
 app.add_typer(train_gaze.app)
@@ -77,7 +78,7 @@ class FaceTrainingOptions(TrainingOptions):
         settings: HogSvmSettings | ErtSettings,
     ) -> Afterwards:
         """Find out before the training what `prepare` does, and whether the test can be read."""
-        from site_agent.datasets import dataset_digest
+        from site_agent.datasets.records import dataset_digest
 
         tested = (self.test, reading_from(self.images))
         digest = partial(dataset_digest, faces)
@@ -105,7 +106,7 @@ def hog_svm(
     equal, so change the target size only if all sites do. With --by-label the file has one detector
     for each label of the boxes (front, left, right ...), like dlib's own.
     """
-    from site_agent.training import train_hog_svm
+    from site_agent.training.hog_svm import train_hog_svm
 
     reading = reading_from(training.images)
     chosen = HOG_SVM_SETTINGS.take(settings)
@@ -145,8 +146,7 @@ def ert(
     For blinks, train with --for blinks. Models can be merged by wba-cascade if they have the same
     landmarks and the same number of levels (--cascade-depth).
     """
-    from site_agent.training import train_ert
-    from site_agent.training.ert import with_named_parts
+    from site_agent.training.ert import train_ert, with_named_parts
 
     reading = reading_from(training.images)
     parts = ERT_SETTINGS.take({**settings}).parts
@@ -183,9 +183,9 @@ def starter(
     from tempfile import TemporaryDirectory
 
     from aggregators.whole_file import write_whole
-    from site_agent.datasets import read_faces
-    from site_agent.datasets.synthetic import write_face_dataset
-    from site_agent.training import train_ert
+    from site_agent.datasets.conversion import read_faces
+    from site_agent.datasets.synthetic.sites import write_face_dataset
+    from site_agent.training.ert import train_ert
 
     require_free(output, force=force)
     with TemporaryDirectory() as folder:
@@ -307,8 +307,9 @@ def _evaluate(
     invocation: Invocation, result: TrainingResult, after: Afterwards
 ) -> tuple[dict[str, Any], list[TableText | str]]:
     from cli.vision.evaluate import score_tables, warn_of_training_images
-    from site_agent.datasets import dataset_digest
-    from site_agent.evaluation import ScoredModel, evaluate_model
+    from site_agent.datasets.records import dataset_digest
+    from site_agent.evaluation.model_runs import evaluate_model
+    from site_agent.evaluation.report import ScoredModel
 
     assert after.test_faces is not None
     with invocation.progress("evaluate") as report:

@@ -47,7 +47,7 @@ def cross_encoder(
     again to go on. Several sites train one together in rounds: give 'poolctl federated init' the
     same architecture.
     """
-    from site_agent.datasets.gaze import join_digests, person_digests
+    from site_agent.datasets.gaze.records import join_digests, person_digests
     from site_agent.training.cross_encoder.training import read_frames, train_cross_encoder
 
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
@@ -95,7 +95,7 @@ def gaze_head(
     encoder, on principal components, on the head pose alone, and the mean gaze. The network is a
     gaze network like any other, for 'poolctl evaluate' and 'poolctl predict'.
     """
-    from site_agent.datasets.gaze import join_digests, person_digests
+    from site_agent.datasets.gaze.records import join_digests, person_digests
     from site_agent.training.cross_encoder.gaze_head import (
         read_shots,
         recorded_settings,

@@ -18,9 +18,10 @@ from cli.options.versions import NewVersionOptions, model_address
 from site_agent.training.gaze.training import GazeSettings
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset, ReadingOptions
-    from site_agent.datasets.gaze import GazeDataset
-    from site_agent.training import TrainingRecord, TrainingResult
+    from site_agent.datasets.conversion import ReadingOptions
+    from site_agent.datasets.gaze.records import GazeDataset
+    from site_agent.datasets.records import FaceDataset
+    from site_agent.training_record import TrainingRecord, TrainingResult
 
 
 Tested = tuple["Path | None", "ReadingOptions | None"]
@@ -57,7 +58,7 @@ class TrainingOptions:
 
         A file is replaced unasked only by the same training: the same settings and data.
         """
-        from site_agent.training import read_training_metadata
+        from site_agent.training_record import read_training_metadata
 
         force = self.force
         record = None if force or not target.is_file() else read_training_metadata(target)
@@ -171,7 +172,7 @@ def gaze(
 
 def open_gaze_data(path: Path) -> GazeDataset:
     """Open gaze data that the user named."""
-    from site_agent.datasets.gaze import open_gaze
+    from site_agent.datasets.gaze.check import open_gaze
 
     if not path.exists():
         raise InputMissingError(f"{path}: no such file; expected gaze data")

@@ -17,7 +17,7 @@ from site_agent.agent.workspace import GoalState, Refusal
 from site_agent.errors import InvalidInputError, TermsForbidError
 from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.pool.restrictions import require_mergeable, terms_of_version
-from site_agent.training import read_training_metadata
+from site_agent.training_record import read_training_metadata
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from pydantic_core import PydanticCustomError
 from aggregators.methods import METHODS
 from pool_server.wire.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
-from site_agent.datasets import ReadingOptions
+from site_agent.datasets.conversion import ReadingOptions
 from site_agent.errors import AgentConfigError
 from site_agent.rounds.contract import ContributionRules
 

@@ -7,9 +7,10 @@ from aggregators.methods.registry import list_round_methods
 from pool_server.wire.rounds import RoundResponse
 from site_agent.agent.config import RoundsConfig
 from site_agent.agent.workspace import CycleContext, RoundNote
-from site_agent.datasets import FaceDataset, dataset_digest, read_faces
-from site_agent.datasets.gaze import join_digests
+from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.gaze.records import join_digests
 from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
+from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.errors import (
     ConflictError,
     ContributionWithheldError,

@@ -17,9 +17,11 @@ from aggregators.methods import read_recipe, recipe_path
 from pool_server.wire.names import ModelAddress
 from site_agent.agent.config import MergeGoal
 from site_agent.agent.workspace import CycleContext, Outgoing
-from site_agent.datasets import FaceDataset, dataset_digest, part_names, read_faces
+from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.records import FaceDataset, dataset_digest, part_names
 from site_agent.errors import ConflictError, EvaluationError, InvalidInputError
-from site_agent.evaluation import EvaluationSettings, evaluate_landmarks, evaluate_model
+from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model
 
 
 @dataclass(frozen=True)

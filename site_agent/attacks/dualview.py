@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.attacks.leaks import ALL_SITES, Float64, Leak
-from site_agent.datasets.gaze import PATCH_SHAPE, GazeSamples
+from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples
 
 if TYPE_CHECKING:
     import torch
@@ -234,7 +234,7 @@ def reconstruct(
     only a combined one did, the search is the same for all sites, and no appearance term applies.
     `public`: At least as many as restarts: gaze and head of the pictures are spread over theirs.
     """
-    from site_agent.networks import to_module
+    from site_agent.networks.files import to_module
     from site_agent.training.gaze.loop import repeatable
 
     spread = np.argsort(public.gaze[:, 0], kind="stable")

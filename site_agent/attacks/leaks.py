@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.models import NetworkContribution, StateDict
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import FederationPlan
@@ -164,7 +164,7 @@ def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:
 
 def sample_losses(network: StateDict, samples: GazeSamples) -> Float64:
     """Return the mean absolute error of yaw and pitch on each sample, in radians: shape (n,)."""
-    from site_agent.networks import predict_gaze, to_module
+    from site_agent.networks.files import predict_gaze, to_module
 
     found = predict_gaze(to_module(network), samples.patches, samples.head)
     losses: Float64 = np.abs(found - samples.gaze).mean(axis=1)

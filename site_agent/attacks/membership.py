@@ -19,7 +19,7 @@ from aggregators.models import StateDict
 from site_agent.attacks import leaks, reidentification
 from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.scores import MemberScores
-from site_agent.datasets.gaze import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples, join_samples
 
 _COEFFICIENT = "gradient regression"
 _SMALLEST_DEVIATION = 1e-4

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.attacks.leaks import ALL_SITES, Float64, Leak, LeakLosses, apply_update
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.local_training import train_contribution
 
 _DRAWS, _PERMUTATIONS = 200, 10_000

@@ -30,8 +30,7 @@ from aggregators.models import StateDict
 from site_agent.attacks.dualview import fit_embedding, ssim
 from site_agent.attacks.leaks import Float64
 from site_agent.attacks.reidentification import reidentify
-from site_agent.datasets.gaze import GazeSamples, angular_errors_deg
-from site_agent.datasets.gaze.records import PATCH_SHAPE
+from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples, angular_errors_deg
 from site_agent.split.cuts import Cut, to_part_module
 from site_agent.split.noise import SmashedNoise, sensitivity_of, signal_to_noise_db
 from site_agent.split.training import Alter

@@ -62,7 +62,7 @@ def check_datasets(
     what it was trained on looks better than it is. Pictures are compared by their pixels, so that
     a renamed or converted copy is found, too. Boxes marked `ignore` are not looked at. Whether a
     box suits a detector's window depends on the training settings
-    (`site_agent.training.unlearnable_boxes`). Findings are in the order of the files.
+    (`site_agent.training.ert.unlearnable_boxes`). Findings are in the order of the files.
 
     `datasets`: such as training and test data. `expected_parts`: how many landmarks faces should
     have.

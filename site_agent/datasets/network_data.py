@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from site_agent.datasets.egocentric import EgocentricDataset, is_egocentric, open_egocentric
-from site_agent.datasets.gaze import GazeDataset, open_gaze, person_digests
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import GazeDataset, person_digests
 from site_agent.errors import InvalidInputError
 
 NetworkData = GazeDataset | EgocentricDataset

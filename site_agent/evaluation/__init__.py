@@ -8,26 +8,3 @@ all samples, and compare the result with what people marked; `landmark_scores` a
 means of that, and intervals by resampling images. `report` writes them as JSON, CSV, Markdown and,
 by `plots`, pictures. With ``--post`` the command sends the scores to the pool, images never.
 """
-
-from site_agent.evaluation.detection import DetectionScores, evaluate_detector
-from site_agent.evaluation.gaze import GazeScores, evaluate_networks
-from site_agent.evaluation.landmark_scores import LandmarkScores, Normaliser, normaliser_for
-from site_agent.evaluation.landmarks import evaluate_landmarks
-from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model, evaluate_models
-from site_agent.evaluation.report import ScoredModel, write_report
-
-__all__ = [
-    "DetectionScores",
-    "EvaluationSettings",
-    "GazeScores",
-    "LandmarkScores",
-    "Normaliser",
-    "ScoredModel",
-    "evaluate_detector",
-    "evaluate_landmarks",
-    "evaluate_model",
-    "evaluate_models",
-    "evaluate_networks",
-    "normaliser_for",
-    "write_report",
-]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets import AnnotatedImage, FaceDataset
+from site_agent.datasets.records import AnnotatedImage, FaceDataset
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
 from site_agent.faces import models

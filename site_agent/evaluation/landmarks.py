@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from aggregators.models import ForestEnsemble, ShapePredictor
 from aggregators.predictors import LandmarkPredictor, to_grey
-from site_agent import datasets, errors, training_record
+from site_agent import errors, training_record
+from site_agent.datasets import landmark_schemes, part_order, records
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.evaluation import landmark_scores
 from site_agent.faces.models import in_threads, open_landmarks
@@ -29,7 +30,7 @@ _MOST_THREADS = 8
 
 def evaluate_landmarks(
     landmarks: LandmarkPredictor | ShapePredictor | ForestEnsemble | Path | str,
-    dataset: datasets.FaceDataset,
+    dataset: records.FaceDataset,
     *,
     normaliser: str | None = None,
     parts: Sequence[str] | None = None,
@@ -89,28 +90,28 @@ def _predictor(
 def _model_parts(
     landmarks: object,
     predictor: LandmarkPredictor,
-    dataset: datasets.FaceDataset,
+    dataset: records.FaceDataset,
     words: Sequence[str],
 ) -> tuple[tuple[str, ...], list[int]]:
     """Names of the landmarks that are compared, and which of the model's these are."""
-    known = datasets.part_names(dataset)
+    known = records.part_names(dataset)
     place = dataset.path or "the data set"
     if not known:
         raise errors.EvaluationError(f"{place} has no landmarks (<part>) to compare with")
     count = predictor.part_count
     if words and len(known) == count:
-        names, unknown = datasets.expand_parts(words, known)
+        names, unknown = landmark_schemes.expand_parts(words, known)
         columns = [known.index(name) for name in names]
     else:
         if not words and len(known) != count and isinstance(landmarks, Path | str):
             words = _trained_parts(landmarks)
-        names, unknown = datasets.find_model_parts(known, predictor.initial_shape, words)
+        names, unknown = part_order.find_model_parts(known, predictor.initial_shape, words)
         columns = list(range(count))
     if unknown:
         raise errors.EvaluationError(
             f"{place} has no landmarks that are called {', '.join(unknown[:6])}; expected names "
             f"({_shorten_names(known)}), ranges of numbers (36-47), or groups of iBUG's 68 "
-            f"({', '.join(datasets.PART_GROUPS)})"
+            f"({', '.join(landmark_schemes.PART_GROUPS)})"
         )
     if len(names) != len(columns):
         raise errors.EvaluationError(
@@ -132,15 +133,15 @@ def _trained_parts(model_file: Path | str) -> tuple[str, ...]:
 
 
 def _testable_faces(
-    dataset: datasets.FaceDataset, names: Sequence[str], normaliser: landmark_scores.Normaliser
-) -> tuple[list[tuple[int, datasets.AnnotatedImage, list[tuple[datasets.FaceBox, float]]]], int]:
+    dataset: records.FaceDataset, names: Sequence[str], normaliser: landmark_scores.Normaliser
+) -> tuple[list[tuple[int, records.AnnotatedImage, list[tuple[records.FaceBox, float]]]], int]:
     """Images with the boxes that can be tested and their scales, and how many cannot."""
     jobs = []
     skipped = 0
     for index, image in enumerate(dataset.images):
         boxes = [box for box in image.boxes if not box.ignore]
         scaled = [
-            (box, normaliser.scale(datasets.parts_array(box, names), box.corners)) for box in boxes
+            (box, normaliser.scale(records.parts_array(box, names), box.corners)) for box in boxes
         ]
         usable = [
             (box, scale)
@@ -157,12 +158,12 @@ def _measure(
     place: Callable[[UInt8, Sequence[Corners]], Float64],
     names: Sequence[str],
     index: int,
-    image: datasets.AnnotatedImage,
-    boxes: Sequence[tuple[datasets.FaceBox, float]],
+    image: records.AnnotatedImage,
+    boxes: Sequence[tuple[records.FaceBox, float]],
 ) -> list[landmark_scores.FaceErrors]:
     grey = to_grey(read_image(image.path, apply_orientation=False))
     placed = place(grey, [box.corners for box, _ in boxes])
-    truth = np.stack([datasets.parts_array(box, names) for box, _ in boxes])
+    truth = np.stack([records.parts_array(box, names) for box, _ in boxes])
     ears, marked_ears = (_eye_aspect_ratios(shapes, names) for shapes in (placed, truth))
     return [
         landmark_scores.FaceErrors(

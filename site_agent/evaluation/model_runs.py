@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from aggregators.formats import NETWORK_FORMATS, recognise
-from site_agent.datasets import FaceDataset, require_images
+from site_agent.datasets.records import FaceDataset, require_images
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.landmark_scores import LandmarkScores

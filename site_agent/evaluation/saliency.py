@@ -332,7 +332,7 @@ def evaluate_saliency(
     `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel
     F1 of validation clips.
     """
-    from site_agent.networks import predict_maps
+    from site_agent.networks.files import predict_maps
 
     test, validation = samples.of(split), samples.of("validation")
     if not (test.kind == FIXATION).any():

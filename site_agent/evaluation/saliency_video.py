@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.egocentric import UNTRACKED, ClipShape, GazeClip, decode_timed, squeeze
 from site_agent.evaluation.saliency import COVERAGE_THRESHOLD, scale_maps
-from site_agent.networks import predict_maps
+from site_agent.networks.files import predict_maps
 from site_agent.pictures.plot_style import FOUND_RGB
 from site_agent.pictures.video import write_video
 from site_agent.training_record import temporary_beside

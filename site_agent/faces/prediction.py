@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.predictors import LandmarkPredictor
-from site_agent.datasets import (
+from site_agent.datasets.imglab_xml import write_imglab_xml
+from site_agent.datasets.part_order import find_model_parts
+from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
-    find_model_parts,
     numbered_parts,
     part_names,
-    write_imglab_xml,
 )
 from site_agent.errors import ImageFileError, InvalidInputError
 from site_agent.faces import models

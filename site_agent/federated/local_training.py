@@ -135,7 +135,7 @@ def train_at_site(
     from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
     from site_agent.federated.prototypes import HeadAndBody
     from site_agent.federated.tasks import task_of
-    from site_agent.networks import from_module, last_layer, personal_head, to_module
+    from site_agent.networks.files import from_module, last_layer, personal_head, to_module
     from site_agent.training.gaze.loop import make_optimiser, repeatable
 
     if len(samples) < settings.least_samples:
@@ -325,8 +325,8 @@ def _train_private_contribution(
     privacy: Privacy,
 ) -> NetworkContribution:
     from site_agent.federated import private_training as private
-    from site_agent.networks import from_module, to_module
     from site_agent.networks.architectures import require_kind
+    from site_agent.networks.files import from_module, to_module
     from site_agent.training.gaze.loop import repeatable, to_tensors
 
     if settings.optimiser != "sgd":

@@ -45,14 +45,14 @@ from torch.nn import functional
 from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
-from site_agent.networks import last_layer
+from site_agent.networks.files import last_layer
 from site_agent.runs.files import Ledger
 from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from site_agent.datasets.gaze import GazeSamples
+    from site_agent.datasets.gaze.records import GazeSamples
 
 _OF_SAMPLES = "grad_sample"
 """Where Opacus leaves the gradients of single samples."""

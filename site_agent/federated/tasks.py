@@ -17,14 +17,14 @@ from torch import nn
 
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples, ClipShape, join_clips
-from site_agent.datasets.gaze import (
+from site_agent.datasets.gaze import records
+from site_agent.datasets.gaze.records import (
     GazeDataset,
     GazeSamples,
     angular_errors_deg,
     join_digests,
     join_samples,
     person_digests,
-    records,
 )
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
@@ -35,9 +35,8 @@ from site_agent.evaluation.saliency import (
     score_maps,
     summarise_frames,
 )
-from site_agent.networks import encode_gaze, predict_gaze, predict_maps, to_module
 from site_agent.networks.architectures import find_architecture, is_crossed
-from site_agent.networks.files import MAP_PX
+from site_agent.networks.files import MAP_PX, encode_gaze, predict_gaze, predict_maps, to_module
 from site_agent.runs.progress import Progress
 from site_agent.training import saliency
 from site_agent.training.cross_encoder import loop as pairs_loop

@@ -19,8 +19,8 @@ from site_agent.runs.progress import Progress
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from aggregators.models import LeafContribution, ShapePredictor
-    from site_agent.datasets import FaceDataset
     from site_agent.datasets.network_data import NetworkData
+    from site_agent.datasets.records import FaceDataset
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.secure import RoundSums, SumVisit
 

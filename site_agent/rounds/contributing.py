@@ -185,7 +185,7 @@ def contribute_to_round(
 
 def _remember_faces(done: Contributed, data: SiteData) -> None:
     """Keep which faces went into a contribution, so that `evaluate` knows them in its result."""
-    from site_agent.datasets import FaceDataset, dataset_digest, image_marks
+    from site_agent.datasets.records import FaceDataset, dataset_digest, image_marks
 
     if isinstance(data, FaceDataset):
         marks = {"digest": dataset_digest(data), "image_marks": image_marks(data)}

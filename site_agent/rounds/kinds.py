@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from aggregators.methods.round_options import LocalTraining
     from aggregators.models import NetworkContribution, StateDict
     from pool_server.wire.rounds import RoundResponse
-    from site_agent.datasets import FaceDataset
     from site_agent.datasets.network_data import NetworkData
+    from site_agent.datasets.records import FaceDataset
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.contract import ContributionRules, SiteData
     from site_agent.rounds.secure import RoundSums, SumVisit
@@ -53,7 +53,7 @@ class LeafRefitPart(SitePart):
         cls, pool: PoolClient, found: RoundResponse, _site: str, data: SiteData, choice: DataChoice
     ) -> LeafRefitPart:
         from aggregators.methods.refitting import refit_settings
-        from site_agent.datasets import read_faces
+        from site_agent.datasets.conversion import read_faces
 
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
         seed = choice.seed + _times_through(pool, found)
@@ -78,7 +78,7 @@ class LeafRefitPart(SitePart):
         )
 
     def inputs(self, rules: ContributionRules) -> list[Any]:
-        from site_agent.datasets import dataset_digest
+        from site_agent.datasets.records import dataset_digest
 
         settings = self.settings.model_dump(mode="json")
         # Another floor may refuse what this one lets through.

@@ -35,7 +35,7 @@ from aggregators.methods.networks.round_files import contribution_as_network
 from aggregators.models import Float32, StateDict
 from aggregators.whole_file import write_whole
 from site_agent import errors
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.runs.files import Ledger

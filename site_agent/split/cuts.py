@@ -110,7 +110,7 @@ class Parts:
 
 def split_network(network: StateDict, cut: Cut) -> Parts:
     """Return the parts of a network; `join_parts` gives it back in the same bytes."""
-    from site_agent.networks import to_module
+    from site_agent.networks.files import to_module
 
     found = network.metadata.get("architecture", "no architecture")
     if found != cut.architecture:

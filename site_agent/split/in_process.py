@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from aggregators.models import Float32, NetworkContribution, StateDict
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.local_training import clip_update, seed_of, subtract_network
 from site_agent.federated.plan import RoundModel, combine, first_model

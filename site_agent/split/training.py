@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from aggregators.models import Float32, NetworkContribution, StateDict
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
 from site_agent.federated.local_training import seed_of, subtract_network

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from site_agent.datasets import FaceDataset, ReadingOptions
+from site_agent.datasets.conversion import ReadingOptions
+from site_agent.datasets.records import FaceDataset
 from site_agent.runs.jobs import hold_folder
 from site_agent.runs.progress import Progress
 from site_agent.studies import model_study

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aggregators.whole_file import whole_file
-from site_agent.datasets.gaze import GazeDataset, GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samples
 from site_agent.runs.progress import Progress, part_of
 from site_agent.studies.eye_runs import DrawnSettings
 from site_agent.studies.runs import Conduct, StudyResults, describe_persons, open_study

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.datasets.gaze import GazeSamples, held_out_sessions
-from site_agent.datasets.gaze.records import require_both_eyes
+from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, require_both_eyes
 from site_agent.errors import InvalidInputError
 from site_agent.studies.cross_encoder import one_run as cross_encoder_run
 from site_agent.studies.cross_encoder import report as cross_encoder_report

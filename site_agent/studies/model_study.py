@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from site_agent.datasets import expand_parts, part_names
+from site_agent.datasets.landmark_schemes import expand_parts
+from site_agent.datasets.records import part_names
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, State, do_jobs
 from site_agent.runs.progress import Progress, no_progress
@@ -27,7 +28,7 @@ from site_agent.studies.steps import (
     step_digests,
     title,
 )
-from site_agent.training import ErtSettings
+from site_agent.training.ert import ErtSettings
 from site_agent.training_record import program_versions
 
 

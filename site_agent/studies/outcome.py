@@ -9,7 +9,8 @@ from typing import Any
 
 from aggregators.methods import recipe_path
 from aggregators.whole_file import write_whole
-from site_agent.evaluation import DetectionScores, LandmarkScores
+from site_agent.evaluation.detection import DetectionScores
+from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
 from site_agent.pictures import plot_style
 from site_agent.runs.jobs import write_json

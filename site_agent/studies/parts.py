@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from site_agent import datasets as face_data
 from site_agent import errors, wording
+from site_agent.datasets import conversion, imglab_xml, records, split
 from site_agent.datasets.split import GroupOf
 from site_agent.studies.steps import TEST_PART
 
@@ -19,7 +19,7 @@ class StudyPart:
     """One part of a study, or its test data.
 
     `file`: its annotations. Landmarks of the parts are in whole pixels, as training takes them.
-    `digest`: `site_agent.datasets.dataset_digest`.
+    `digest`: `site_agent.datasets.records.dataset_digest`.
     """
 
     name: str
@@ -28,18 +28,18 @@ class StudyPart:
     images: int
     faces: int
     source: str
-    reading: face_data.ReadingOptions = field(default_factory=face_data.ReadingOptions)
+    reading: conversion.ReadingOptions = field(default_factory=conversion.ReadingOptions)
 
-    def read(self) -> face_data.FaceDataset:
+    def read(self) -> records.FaceDataset:
         """Read its annotations."""
-        return face_data.read_faces(self.file, self.reading)
+        return conversion.read_faces(self.file, self.reading)
 
     def to_dict(self, folder: Path) -> dict[str, Any]:
         """Return plain data for JSON, files relative to `folder` where they lie in it."""
         file = self.file.relative_to(folder) if self.file.is_relative_to(folder) else self.file
         content = {**asdict(self), "file": file.as_posix()}
         content["reading"] |= {"images": self.reading.images and str(self.reading.images)}
-        if self.reading == face_data.ReadingOptions():
+        if self.reading == conversion.ReadingOptions():
             del content["reading"]
         return content
 
@@ -70,17 +70,17 @@ class StudyData:
 
 
 def split_into_parts(
-    dataset: face_data.FaceDataset, sites: int, *, group_of: GroupOf | None = None, seed: int = 0
-) -> dict[str, face_data.FaceDataset]:
+    dataset: records.FaceDataset, sites: int, *, group_of: GroupOf | None = None, seed: int = 0
+) -> dict[str, records.FaceDataset]:
     """Cut a data set into parts P1, P2, ... of about equal size; see `split_dataset`."""
     if sites < 2:
         raise errors.InvalidInputError(f"{sites} sites; expected at least 2 parts to merge")
     shares = dict.fromkeys(_part_names(sites), 1.0)
-    face_data.site_shares(sites)  # refuses too many
-    return face_data.split_dataset(dataset, shares, group_of=group_of, seed=seed)
+    split.site_shares(sites)  # refuses too many
+    return split.split_dataset(dataset, shares, group_of=group_of, seed=seed)
 
 
-def named_parts(datasets: Sequence[face_data.FaceDataset]) -> dict[str, face_data.FaceDataset]:
+def named_parts(datasets: Sequence[records.FaceDataset]) -> dict[str, records.FaceDataset]:
     """Call several data sets P1, P2, ... in their order."""
     return dict(zip(_part_names(len(datasets)), datasets, strict=True))
 
@@ -88,9 +88,9 @@ def named_parts(datasets: Sequence[face_data.FaceDataset]) -> dict[str, face_dat
 def describe_parts(
     folder: Path,
     name: str,
-    parts: Mapping[str, face_data.FaceDataset],
-    test: face_data.FaceDataset,
-    test_reading: face_data.ReadingOptions | None = None,
+    parts: Mapping[str, records.FaceDataset],
+    test: records.FaceDataset,
+    test_reading: conversion.ReadingOptions | None = None,
 ) -> StudyData:
     """Look at the parts and the test data of a study; nothing is written.
 
@@ -104,28 +104,28 @@ def describe_parts(
         for part, dataset in parts.items()
     ]
     tested = _describe(TEST_PART, test.path.absolute(), test, str(test.path))
-    tested = replace(tested, reading=_absolute(test_reading or face_data.ReadingOptions()))
+    tested = replace(tested, reading=_absolute(test_reading or conversion.ReadingOptions()))
     for part in (*described, tested):
         if not part.faces:
             raise errors.InvalidInputError(f"{part.name} ({part.source}) has no faces")
-    whole = face_data.FaceDataset(
+    whole = records.FaceDataset(
         None, images=tuple(i for part in parts.values() for i in part.images)
     )
     remarks = tuple(_shared_pictures(parts, test))
-    return StudyData(name, tuple(described), tested, face_data.part_names(whole), remarks)
+    return StudyData(name, tuple(described), tested, records.part_names(whole), remarks)
 
 
-def write_parts(data: StudyData, parts: Mapping[str, face_data.FaceDataset]) -> None:
+def write_parts(data: StudyData, parts: Mapping[str, records.FaceDataset]) -> None:
     """Write the parts' annotations where `data` says; pictures stay where they are."""
     for part in data.parts:
         dataset = replace(parts[part.name], name=f"{data.name} {part.name}")
-        face_data.write_imglab_xml(dataset, part.file)
+        imglab_xml.write_imglab_xml(dataset, part.file)
 
 
-def whole_pixels(dataset: face_data.FaceDataset) -> face_data.FaceDataset:
+def whole_pixels(dataset: records.FaceDataset) -> records.FaceDataset:
     """Round landmarks as an annotation file does, so that both have the same digest."""
 
-    def rounded(box: face_data.FaceBox) -> face_data.FaceBox:
+    def rounded(box: records.FaceBox) -> records.FaceBox:
         parts = {
             name: (float(math.floor(x + 0.5)), float(math.floor(y + 0.5)))
             for name, (x, y) in box.parts.items()
@@ -138,12 +138,12 @@ def whole_pixels(dataset: face_data.FaceDataset) -> face_data.FaceDataset:
     return replace(dataset, images=tuple(images))
 
 
-def read_union(parts: Iterable[StudyPart]) -> face_data.FaceDataset:
+def read_union(parts: Iterable[StudyPart]) -> records.FaceDataset:
     """Read parts as one data set, as if they lay in one place."""
     datasets = [part.read() for part in parts]
     if len(datasets) == 1:
         return datasets[0]
-    return face_data.FaceDataset(
+    return records.FaceDataset(
         None,
         name="+".join(dataset.name for dataset in datasets),
         images=tuple(image for dataset in datasets for image in dataset.images),
@@ -154,19 +154,19 @@ def _part_names(count: int) -> list[str]:
     return [f"P{number}" for number in range(1, count + 1)]
 
 
-def _absolute(reading: face_data.ReadingOptions) -> face_data.ReadingOptions:
+def _absolute(reading: conversion.ReadingOptions) -> conversion.ReadingOptions:
     return replace(reading, images=reading.images and reading.images.absolute())
 
 
-def _describe(name: str, file: Path, dataset: face_data.FaceDataset, source: str) -> StudyPart:
+def _describe(name: str, file: Path, dataset: records.FaceDataset, source: str) -> StudyPart:
     faces = sum(1 for _ in dataset.boxes())
     return StudyPart(
-        name, file, face_data.dataset_digest(dataset), len(dataset.images), faces, source
+        name, file, records.dataset_digest(dataset), len(dataset.images), faces, source
     )
 
 
 def _shared_pictures(
-    parts: Mapping[str, face_data.FaceDataset], test: face_data.FaceDataset
+    parts: Mapping[str, records.FaceDataset], test: records.FaceDataset
 ) -> Iterable[str]:
     owners: dict[str, set[str]] = defaultdict(set)
     for name, dataset in {**parts, TEST_PART: test}.items():

@@ -15,10 +15,11 @@ from pydantic import Field
 
 from aggregators.methods.refitting import RefitSettings
 from site_agent.errors import InvalidInputError
-from site_agent.evaluation import EvaluationSettings
+from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.settings import Settings
 from site_agent.studies.steps import SCORE_PREFIX, Contribute, Merge, Score, Step, Train
-from site_agent.training import ErtSettings, HogSvmSettings
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings
 
 StudyKind = Literal["landmarks", "detectors"]
 Group = Literal["alone", "union", "all", "merged", "order", "weighted", "cascade", "refined"]

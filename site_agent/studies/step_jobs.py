@@ -8,7 +8,8 @@ from site_agent.runs.progress import Progress
 from site_agent.studies.parts import StudyPart, read_union
 from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train, result_name
 from site_agent.studies.table import Scores, write_scores
-from site_agent.training import ErtSettings, train_ert, train_hog_svm
+from site_agent.training.ert import ErtSettings, train_ert
+from site_agent.training.hog_svm import train_hog_svm
 from site_agent.wording import count_words
 
 _READING = 0.1
@@ -109,7 +110,8 @@ def _score(job: StepJob, step: Score, output: Path, progress: Progress) -> tuple
 
 
 def _measure(job: StepJob, step: Score, progress: Progress) -> Scores:
-    from site_agent.evaluation import evaluate_landmarks, evaluate_model
+    from site_agent.evaluation.landmarks import evaluate_landmarks
+    from site_agent.evaluation.model_runs import evaluate_model
 
     model, test = job.inputs[step.model], job.data[TEST_PART].read()
     if not step.landmarks:

@@ -23,9 +23,10 @@ from typing import Any, ClassVar
 from aggregators.formats import file_digest
 from aggregators.methods.refitting import RefitSettings
 from site_agent.errors import InvalidInputError
-from site_agent.evaluation import EvaluationSettings
+from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.runs.jobs import write_json
-from site_agent.training import ErtSettings, HogSvmSettings
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings
 
 SCHEMA = "poolctl-study-step/1"
 
@@ -154,7 +155,7 @@ def step_digests(
     """Return what tells whether a step's earlier result may be used, by its key.
 
     `steps`: every step after those whose results it takes. `part_digests`:
-    `site_agent.datasets.dataset_digest` of each part, and of the test data. `versions`: of the
+    `site_agent.datasets.records.dataset_digest` of each part, and of the test data. `versions`: of the
     programs whose results may differ.
     """
     digests: dict[str, str] = {}

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from site_agent.errors import InvalidInputError
-from site_agent.evaluation import DetectionScores, LandmarkScores
-from site_agent.evaluation.detection import ImageMatches
-from site_agent.evaluation.landmark_scores import FaceErrors
+from site_agent.evaluation.detection import DetectionScores, ImageMatches
+from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores
 from site_agent.plain_json import plain
 from site_agent.studies.protocol import Row, StudyKind
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset
+from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.settings import Settings
 from site_agent.training import windows

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from site_agent.datasets import (
-    PART_GROUPS,
+from site_agent.datasets.check import Finding
+from site_agent.datasets.landmark_schemes import EYE_POINTS, PART_GROUPS, expand_parts
+from site_agent.datasets.part_order import order_problem
+from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
-    Finding,
     dataset_digest,
-    expand_parts,
     image_marks,
     part_names,
     parts_array,
 )
-from site_agent.datasets.landmark_schemes import EYE_POINTS
-from site_agent.datasets.part_order import order_problem
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for

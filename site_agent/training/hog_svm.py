@@ -16,7 +16,7 @@ import numpy as np
 
 from aggregators.formats import read_model, write_model
 from aggregators.models import FhogDetector
-from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest, image_marks
+from site_agent.datasets.records import AnnotatedImage, FaceDataset, dataset_digest, image_marks
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT

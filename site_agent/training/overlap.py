@@ -10,8 +10,8 @@ import numpy as np
 
 from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
-from site_agent.datasets import FaceDataset, image_marks
-from site_agent.datasets.gaze import GazeSamples, sample_marks
+from site_agent.datasets.gaze.records import GazeSamples, sample_marks
+from site_agent.datasets.records import FaceDataset, image_marks
 from site_agent.training_record import read_training_metadata, recall_learned
 
 _DEEPEST = 8

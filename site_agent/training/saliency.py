@@ -190,7 +190,7 @@ def train_saliency(
     """
     import torch
 
-    from site_agent.networks import from_module, new_network, to_module
+    from site_agent.networks.files import from_module, new_network, to_module
     from site_agent.training.gaze.loop import (
         TrainingState,
         checkpoint_path,

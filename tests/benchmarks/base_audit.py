@@ -25,13 +25,14 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from aggregators.pruning import prune, weights_of_layers
 from site_agent.attacks.gradients import read_inputs
-from site_agent.datasets.gaze import GazeSamples, open_gaze
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from tests.site_agent.federated.network_cameras import KINDS, build_network_camera, first_gradient
 
 _ROUNDS = 10

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
+from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.eyeblink.blinks.finding import Blink, find_blinks
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import sample_eyes

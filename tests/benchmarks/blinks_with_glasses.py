@@ -25,14 +25,14 @@ from PIL import Image
 from cli.vision.train import GLASSES_SHARE, settings_for_blinks
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import eyes_of
-from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.datasets.synthetic.canvas import Camera, expose
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import Portrait, background, draw_portrait
 from site_agent.datasets.synthetic.rendering import Light, paint_head
-from site_agent.evaluation import evaluate_model
+from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.evaluation.model_runs import evaluate_model
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import eye_sample

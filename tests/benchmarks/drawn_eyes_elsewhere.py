@@ -19,15 +19,21 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from site_agent.datasets.gaze import GazeDataset, GazeSamples, angular_errors_deg, join_samples
+from site_agent.datasets.gaze.records import (
+    GazeDataset,
+    GazeSamples,
+    angular_errors_deg,
+    join_samples,
+)
 from site_agent.datasets.landmark_schemes import eyes_of
 from site_agent.datasets.synthetic.canvas import Camera, expose
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import Portrait, draw_portrait
 from site_agent.datasets.synthetic.rendering import Light, paint_head
-from site_agent.networks import predict_gaze, read_network, to_module
+from site_agent.networks.files import predict_gaze, read_network, to_module
 from site_agent.training.gaze.training import GazeSettings, train_gaze
 
 # The corners of an eye are 28.9 mm apart, a patch is 37.5 mm wide, an iris has a radius of 5.85 mm,

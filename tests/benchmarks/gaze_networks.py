@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.datasets.gaze import (
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import (
     GazeDataset,
     GazeSamples,
     angular_errors_deg,
     held_out_sessions,
-    open_gaze,
 )
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import make_person
 from site_agent.evaluation.gaze import GazeScores, evaluate_networks
 from site_agent.training.gaze.training import GazeSettings, train_gaze

@@ -20,12 +20,14 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import score_text
-from site_agent.attacks import apply_update
-from site_agent.attacks.receipt import GazeSides, probe_gaze
-from site_agent.datasets.gaze import GazeSamples, join_samples
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.attacks.leaks import apply_update
+from site_agent.attacks.receipt.networks import GazeSides
+from site_agent.attacks.receipt.probing import probe_gaze
+from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 
 _SITES, _HELD_OUT, _SHADOWS = 15, 8, 16
 _ONE_STEP, _DEFAULT = LocalTraining(batch_size=65_536), LocalTraining()

@@ -22,12 +22,12 @@ from time import perf_counter
 
 from aggregators import merge, read_model
 from aggregators.methods.refitting import RefitSettings
-from site_agent.datasets import FaceDataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
-from site_agent.evaluation import evaluate_landmarks
+from site_agent.datasets.records import FaceDataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
-from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import ErtSettings, train_ert
 
 _SITES = 6
 _TEST_PERSONS_FROM = 100_000

@@ -20,10 +20,10 @@ import numpy as np
 
 from aggregators import merge, read_model
 from aggregators.methods.refitting import RefitSettings, read_contribution
-from site_agent.datasets import FaceDataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
-from site_agent.evaluation import evaluate_landmarks
+from site_agent.datasets.records import FaceDataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.refinement import (
     RefinementPlan,
     SiteSource,
@@ -32,7 +32,7 @@ from site_agent.refinement import (
     write_contributions,
 )
 from site_agent.secure.contributions import encode_leaf_presence, encode_leaf_sums, read_presence
-from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import ErtSettings, train_ert
 from tests.site_agent.secure.parties import Parties, create_parties
 
 _TEST_PERSONS_FROM = 100_000

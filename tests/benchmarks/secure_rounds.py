@@ -34,12 +34,12 @@ from aggregators.methods import merge
 from aggregators.methods.networks import write_network_contribution
 from aggregators.models import StateDict
 from aggregators.secure_sum.layout import SumLayout
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from site_agent.secure.contributions import encode_network_file
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode

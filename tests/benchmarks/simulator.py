@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 
 _LOOP = """
 import sys

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import write_model
-from site_agent.datasets import read_faces
-from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.synthetic.sites import write_face_dataset
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
 

@@ -14,16 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets import (
+from site_agent.datasets.conversion import read_faces, recognise_annotations
+from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
     dataset_digest,
     numbered_parts,
     part_names,
-    read_faces,
 )
-from site_agent.datasets.conversion import recognise_annotations
 from site_agent.errors import AnnotationFileError
 
 SIZE = (64, 48)

@@ -17,7 +17,7 @@ from pool_server.settings import PoolSettings
 from pool_server.wire.rounds import RoundResponse
 from site_agent import ModelCache, PoolClient
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 from tests.aggregators.small_models import as_trained, make_predictor
 from tests.cli.conftest import Outcome, run_here, start_process

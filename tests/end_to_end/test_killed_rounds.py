@@ -14,12 +14,12 @@ import pytest
 
 from aggregators.formats import write_model
 from site_agent import ModelCache, PoolClient
-from site_agent.datasets.gaze import open_gaze
+from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.errors import PoolClientError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.rounds.finishing import finish_round

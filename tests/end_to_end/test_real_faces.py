@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from aggregators.formats import file_digest
-from site_agent.datasets import write_imglab_xml
-from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from tests.end_to_end.labs import Lab, serving_pool
 
 # The journey of quickstart takes the same way with drawn faces.

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import FaceDataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.records import FaceDataset
 from tests.made_once import made_once
 
 
 @pytest.fixture(scope="session")
 def training_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     """24 drawn faces with landmarks, 200 x 200 px."""
-    from site_agent.datasets.synthetic import write_face_dataset
+    from site_agent.datasets.synthetic.sites import write_face_dataset
 
     def make(folder: Path) -> None:
         write_face_dataset(folder / "faces", 24, persons=12, seed=3, image_size=(200, 200))
@@ -25,7 +25,7 @@ def training_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
 @pytest.fixture(scope="session")
 def test_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     """12 drawn faces of other persons."""
-    from site_agent.datasets.synthetic import write_face_dataset
+    from site_agent.datasets.synthetic.sites import write_face_dataset
 
     def make(folder: Path) -> None:
         size = (200, 200)
@@ -39,7 +39,8 @@ def test_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
 @pytest.fixture(scope="session")
 def trained_detector(training_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A detector trained on `training_faces`."""
-    from site_agent.training import HogSvmSettings, train_hog_svm
+    from site_agent.training.detector_plan import HogSvmSettings
+    from site_agent.training.hog_svm import train_hog_svm
 
     # A coarse one, so that evaluation meets wrong detections and missed faces.
     settings = HogSvmSettings(epsilon=0.5, threads=2)
@@ -55,7 +56,7 @@ def trained_landmarks(
     training_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A landmark model trained on `training_faces`."""
-    from site_agent.training import ErtSettings, train_ert
+    from site_agent.training.ert import ErtSettings, train_ert
 
     settings = ErtSettings(num_trees_per_cascade_level=30, cascade_depth=6, tree_depth=3)
 

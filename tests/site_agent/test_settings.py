@@ -20,7 +20,8 @@ from site_agent.settings import (
     with_values,
 )
 from site_agent.studies.protocol import StudySettings
-from site_agent.training import ErtSettings, HogSvmSettings
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings
 
 ALL = [
     (BlinkAnalysisSettings(), LEFT_OUT),

@@ -25,7 +25,7 @@ from site_agent.attacks.membership import (
 )
 from site_agent.attacks.receipt.findings import auc_of, membership, read_sent, share_of
 from site_agent.attacks.scores import MemberScores, separation
-from site_agent.datasets.gaze import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution

@@ -28,8 +28,8 @@ from site_agent.attacks.receipt.findings import require_held_out
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
 from site_agent.attacks.receipt.networks import GazeSides, attack_roster, attack_update, training_of
 from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
-from site_agent.datasets import image_marks
-from site_agent.datasets.gaze import GazeSamples, sample_marks
+from site_agent.datasets.gaze.records import GazeSamples, sample_marks
+from site_agent.datasets.records import image_marks
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress
 
@@ -119,7 +119,7 @@ def probe_gaze(
     Raises `InvalidInputError`: a person or picture is on both sides or public, or the artifact was
     made to another base. `FormatError`: a file is something else.
     """
-    from site_agent.networks import read_network
+    from site_agent.networks.files import read_network
 
     require_persons_apart(sides)
     started = time.monotonic()

@@ -15,14 +15,14 @@ from aggregators.models import FhogDetector, ShapePredictor
 from aggregators.pictures import draw_model, hog_picture, png_bytes
 from aggregators.predictors import LandmarkPredictor, to_grey
 from pool_server.wire.cards import AttackFinding
-from site_agent import datasets
 from site_agent.attacks.leaks import Float64
 from site_agent.attacks.receipt.findings import membership
 from site_agent.attacks.scores import MemberScores
+from site_agent.datasets import part_order, records
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.images import read_image
 
-GroupOf = Callable[[datasets.AnnotatedImage], str]
+GroupOf = Callable[[records.AnnotatedImage], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class KnownFaces:
     (faces,)): In the order of ``dataset.boxes()``.
     """
 
-    dataset: datasets.FaceDataset
+    dataset: records.FaceDataset
     persons: NDArray[np.str_]
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class KnownFaces:
         keep[np.linspace(0, len(self) - 1, min(most, len(self))).astype(int)] = True
         return self._choose(keep)
 
-    def images(self) -> Iterator[tuple[NDArray[np.uint8], tuple[datasets.FaceBox, ...]]]:
+    def images(self) -> Iterator[tuple[NDArray[np.uint8], tuple[records.FaceBox, ...]]]:
         """Yield each image in grey with its faces."""
         for image in self.dataset.images:
             yield to_grey(read_image(image.path, apply_orientation=False)), image.boxes
@@ -58,7 +58,7 @@ class KnownFaces:
     def shapes(self, names: Sequence[str]) -> Float64:
         """Return the landmarks in box coordinates, shape (faces, parts, 2)."""
         return np.array(
-            [in_box(datasets.parts_array(box, names), box) for _, box in self.dataset.boxes()]
+            [in_box(records.parts_array(box, names), box) for _, box in self.dataset.boxes()]
         ).reshape(-1, len(names), 2)
 
     def _choose(self, keep: NDArray[np.bool_]) -> KnownFaces:
@@ -83,7 +83,7 @@ class FaceSides:
 
         Raises `InvalidInputError`: either side has fewer than 2 such faces.
         """
-        names, _ = datasets.find_model_parts(datasets.part_names(self.own.dataset), initial_shape)
+        names, _ = part_order.find_model_parts(records.part_names(self.own.dataset), initial_shape)
         if len(names) != len(initial_shape):
             raise InvalidInputError(
                 f"the model places {len(initial_shape)} landmarks, which the faces do not have"
@@ -94,7 +94,7 @@ class FaceSides:
         return sides, names
 
 
-def know_faces(dataset: datasets.FaceDataset, person_of: GroupOf) -> KnownFaces:
+def know_faces(dataset: records.FaceDataset, person_of: GroupOf) -> KnownFaces:
     """Return the faces of a data set with their persons."""
     images, persons = [], []
     for image in dataset.images:
@@ -107,7 +107,7 @@ def know_faces(dataset: datasets.FaceDataset, person_of: GroupOf) -> KnownFaces:
     return KnownFaces(replace(dataset, images=tuple(images)), np.array(persons))
 
 
-def in_box(points: Float64, box: datasets.FaceBox) -> Float64:
+def in_box(points: Float64, box: records.FaceBox) -> Float64:
     """Return points in box coordinates: (0, 0) top left corner, (1, 1) bottom right corner."""
     left, top, right, bottom = box.corners
     placed: Float64 = (points - (left, top)) / (right - left, bottom - top)
@@ -144,7 +144,8 @@ def attack_sub_model(
 def _attack_detector(
     path: Path, model: FhogDetector, sides: FaceSides, seed: int
 ) -> Iterator[AttackFinding]:
-    from site_agent.training import HogSvmSettings, train_hog_svm
+    from site_agent.training.detector_plan import HogSvmSettings
+    from site_agent.training.hog_svm import train_hog_svm
 
     memorised, own = sides.own.first(_CONTROL_FACES), sides.own.first(_MOST_FACES)
     others = sides.others.first(_MOST_FACES)
@@ -163,7 +164,7 @@ def _attack_detector(
 def _attack_landmarks(
     model: ShapePredictor, sides: FaceSides, seed: int
 ) -> Iterator[AttackFinding]:
-    from site_agent.training import ErtSettings, train_ert
+    from site_agent.training.ert import ErtSettings, train_ert
 
     sides, names = sides.complete(model.initial_shape)
     memorised, own = sides.own.first(_CONTROL_FACES), sides.own.first(_MOST_FACES)
@@ -233,7 +234,7 @@ def _negative_errors(model: ShapePredictor, faces: KnownFaces, names: Sequence[s
     for grey, boxes in faces.images():
         placed = predictor.predict(grey, [box.corners for box in boxes])
         for points, box in zip(placed, boxes, strict=True):
-            apart.append(in_box(points, box) - in_box(datasets.parts_array(box, names), box))
+            apart.append(in_box(points, box) - in_box(records.parts_array(box, names), box))
     return -_mean_distance(np.array(apart))
 
 

@@ -25,7 +25,9 @@ from site_agent.pool.connection import Resource
 from site_agent.pool.requests import build_request, version_path
 
 if TYPE_CHECKING:
-    from site_agent.evaluation import DetectionScores, GazeScores, LandmarkScores
+    from site_agent.evaluation.detection import DetectionScores
+    from site_agent.evaluation.gaze import GazeScores
+    from site_agent.evaluation.landmark_scores import LandmarkScores
 
 Address = str | ModelAddress
 
@@ -240,7 +242,7 @@ class _Names(BaseModel):
 class DatasetWords:
     """The words by which a data set is known in the pool.
 
-    `digest` (`site_agent.datasets.dataset_digest`) is equal for equal data. `name` is what the site
+    `digest` (`site_agent.datasets.records.dataset_digest`) is equal for equal data. `name` is what the site
     calls it, never a path; made of the digest where empty.
     """
 
@@ -318,7 +320,8 @@ class Evaluations(Resource):
 
 def protocol_of(scores: DetectionScores | LandmarkScores | GazeScores) -> str:
     """Return in a few words how scores were measured, so that only like is compared with like."""
-    from site_agent.evaluation import GazeScores, LandmarkScores
+    from site_agent.evaluation.gaze import GazeScores
+    from site_agent.evaluation.landmark_scores import LandmarkScores
 
     if isinstance(scores, GazeScores):
         return "angular error"

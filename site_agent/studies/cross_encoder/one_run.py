@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from site_agent.datasets import gaze
+from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.gaze.records import both_eyes
 from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error
@@ -70,7 +70,7 @@ def _person_errors(
 
 def _features(job: StudyJob, samples: StudySamples, progress: Progress) -> gaze_head.Features:
     """Return how a method describes patches; all but the mean gaze know the head pose, too."""
-    from site_agent.networks import new_network, to_module
+    from site_agent.networks.files import new_network, to_module
 
     method, settings = job.run.method, job.settings
     if method == "mean-gaze":
@@ -101,7 +101,7 @@ def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
 def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
     """Return the encoder of rounds in which each person is a site."""
     from site_agent.federated.in_process import run_rounds
-    from site_agent.networks import new_network, to_module
+    from site_agent.networks.files import new_network, to_module
 
     settings, run = job.settings, job.run
     name = settings.architecture
@@ -124,7 +124,7 @@ def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -
 def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
     import torch
 
-    from site_agent.networks import new_network, to_module
+    from site_agent.networks.files import new_network, to_module
     from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
     from site_agent.training.gaze.loop import make_optimiser, repeatable
 
@@ -149,7 +149,7 @@ def _supervised_error(
     """Return the error of a network of the same layers that learns from the shots alone."""
     import torch
 
-    from site_agent.networks import new_network, predict_gaze, to_module
+    from site_agent.networks.files import new_network, predict_gaze, to_module
     from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
 
     module = to_module(new_network(f"{job.settings.architecture}-gaze", job.run.seed))

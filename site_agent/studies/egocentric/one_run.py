@@ -15,8 +15,7 @@ import numpy as np
 from aggregators.formats import read_model, write_model
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import ClipSamples
-from site_agent.datasets.gaze import GazeSamples, join_samples
-from site_agent.datasets.gaze.records import held_out_sessions
+from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, draw_samples
 from site_agent.runs.progress import Progress
 from site_agent.studies.egocentric.protocol import EYES, MASKED, EgocentricStudySettings, Run
@@ -50,7 +49,7 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     from site_agent.federated.personal import assemble, overlap_of
     from site_agent.federated.plan import make_plan
     from site_agent.federated.tasks import SaliencyTask, task_of
-    from site_agent.networks import to_module
+    from site_agent.networks.files import to_module
     from site_agent.training.gaze.loop import repeatable
 
     run, settings = job.run, job.settings
@@ -127,7 +126,7 @@ _POINTS = 2
 
 def first_network(job: RunJob) -> StateDict:
     """Return what all methods begin with: a new network, or one that knows how people look."""
-    from site_agent.networks import new_network
+    from site_agent.networks.files import new_network
 
     if job.run.world == EYES:
         return new_network("gaze-lenet", job.run.seed)
@@ -145,7 +144,7 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
     """
     import torch
 
-    from site_agent.networks import from_module, new_network, to_module
+    from site_agent.networks.files import from_module, new_network, to_module
     from site_agent.training import saliency
     from site_agent.training.gaze.loop import repeatable
 

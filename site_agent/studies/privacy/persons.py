@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.gaze import GazeDataset, GazeSamples
-from site_agent.datasets.gaze.records import person_digest
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
-from site_agent.datasets.synthetic.eye_patches.persons import make_person
+from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, person_digest
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews, make_person
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress
 

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.models import StateDict
-from site_agent import attacks, networks
-from site_agent.attacks import dualview
-from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
+from site_agent.attacks import dualview, leaks, membership, reidentification
+from site_agent.attacks.scores import separation
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.networks import files as networks
 from site_agent.studies.privacy.persons import Person, PrivacySettings, StudyPersons
 
 _PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 12, 100
@@ -52,19 +53,17 @@ class Federation:
         return list(self.everyone.victims)
 
     @cached_property
-    def recorded(self) -> list[attacks.RecordedRound]:
-        return attacks.record_rounds(self.base, _training(self.everyone.victims), self.plan)
+    def recorded(self) -> list[leaks.RecordedRound]:
+        return leaks.record_rounds(self.base, _training(self.everyone.victims), self.plan)
 
     @cached_property
-    def shadow(self) -> list[attacks.RecordedRound]:
-        return attacks.record_rounds(self.base, _training(self.everyone.public), self.plan)
+    def shadow(self) -> list[leaks.RecordedRound]:
+        return leaks.record_rounds(self.base, _training(self.everyone.public), self.plan)
 
     @cached_property
     def shadow_networks(self) -> dict[str, StateDict]:
         first = self.shadow[0]
-        return {
-            name: attacks.apply_update(first.base, sent) for name, sent in first.updates.items()
-        }
+        return {name: leaks.apply_update(first.base, sent) for name, sent in first.updates.items()}
 
     @cached_property
     def public(self) -> GazeSamples:
@@ -82,44 +81,44 @@ class Federation:
         return dualview.fit_embedding(join_samples([person.trains[::2] for person in judges]))
 
     @cached_property
-    def public_losses(self) -> attacks.Losses:
-        return attacks.Losses(self.public)
+    def public_losses(self) -> leaks.Losses:
+        return leaks.Losses(self.public)
 
     @cached_property
-    def same_sessions(self) -> attacks.UpdateComparison:
+    def same_sessions(self) -> reidentification.UpdateComparison:
         own = {name: person.others for name, person in self.everyone.victims.items()}
-        return attacks.UpdateComparison(own, self.plan.training)
+        return reidentification.UpdateComparison(own, self.plan.training)
 
     @cached_property
-    def judged(self) -> attacks.Candidates:
+    def judged(self) -> membership.Candidates:
         """Members, and others of the same sessions."""
         return _collect_judged(self.everyone.victims, self.settings.judged_samples)
 
     @cached_property
-    def shadow_judged(self) -> attacks.Candidates:
+    def shadow_judged(self) -> membership.Candidates:
         return _collect_judged(self.everyone.public, max(2, self.settings.judged_samples // 2))
 
     @cached_property
-    def people(self) -> attacks.Candidates:
+    def people(self) -> membership.Candidates:
         """Pictures with which nobody trained, of victims and of outsiders."""
         groups = [
             join_samples([each.others[: self.settings.judged_samples] for each in group.values()])
             for group in (self.everyone.victims, self.everyone.outsiders)
         ]
-        return attacks.Candidates.of(*groups)
+        return membership.Candidates.of(*groups)
 
-    def leak(self, way: str) -> attacks.Leak:
+    def leak(self, way: str) -> leaks.Leak:
         """Return what leaks by a way of sharing, or by sums over some sites (``sum 3``)."""
-        if way in attacks.LEAKS:
-            return attacks.leak_of(way, self.recorded)
+        if way in leaks.LEAKS:
+            return leaks.leak_of(way, self.recorded)
         first, count = self.recorded[0], int(way.removeprefix(SUM))
         order = [str(name) for name in np.random.default_rng(self.seed).permutation(self.sites)]
         after: dict[str, StateDict] = {}
         for start in range(0, len(order), count):
             group = order[start : start + count]
-            network = attacks.apply_update(first.base, *(first.updates[site] for site in group))
+            network = leaks.apply_update(first.base, *(first.updates[site] for site in group))
             after |= dict.fromkeys(group, network)
-        return attacks.Leak(way, (attacks.LeakedRound(first.base, after),))
+        return leaks.Leak(way, (leaks.LeakedRound(first.base, after),))
 
 
 def attack_updates(held: Federation, way: str) -> dict[str, Any]:
@@ -127,13 +126,13 @@ def attack_updates(held: Federation, way: str) -> dict[str, Any]:
     leak, sites = held.leak(way), held.sites
     found = {
         "reidentified": _plain(
-            attacks.reidentify(held.same_sessions.scores(leak), sites, held.seed)
+            reidentification.reidentify(held.same_sessions.scores(leak), sites, held.seed)
         )
     }
     own = {site: each.elsewhere for site, each in held.everyone.victims.items()}
     if way == "plain" and all(len(samples) > 1 for samples in own.values()):
-        compared = attacks.UpdateComparison(own, held.plan.training).scores(leak)
-        found["elsewhere"] = _plain(attacks.reidentify(compared, sites, held.seed))
+        compared = reidentification.UpdateComparison(own, held.plan.training).scores(leak)
+        found["elsewhere"] = _plain(reidentification.reidentify(compared, sites, held.seed))
     return found
 
 
@@ -142,10 +141,10 @@ def attack_samples(held: Federation, way: str) -> dict[str, Any]:
     leak, shadow = held.leak(way), None
     if not leak.rounds:
         return {"samples": {"loss now": _EVEN}}
-    if way in attacks.LEAKS:
+    if way in leaks.LEAKS:
         known = held.shadow_judged
-        seen = attacks.leak_of(way, held.shadow)
-        shadow = attacks.ShadowLosses(known.losses.of_leak(seen), known.is_member)
+        seen = leaks.leak_of(way, held.shadow)
+        shadow = membership.ShadowLosses(known.losses.of_leak(seen), known.is_member)
     return {"samples": _probe(held, leak, held.judged, shadow)}
 
 
@@ -153,30 +152,30 @@ def attack_persons(held: Federation, way: str) -> dict[str, Any]:
     """Attack the membership of persons by pictures of which none trained."""
     leak, sites = held.leak(way), held.sites
     if not leak.rounds:
-        nothing = attacks.reidentify(np.zeros((len(sites), len(sites))), sites, held.seed)
+        nothing = reidentification.reidentify(np.zeros((len(sites), len(sites))), sites, held.seed)
         return {"by losses": _plain(nothing), "persons": {"loss now": _EVEN}}
     losses = held.people.losses
-    by_losses = attacks.scores_by_losses(losses.of_leak(leak), losses.samples.person, sites)
+    by_losses = reidentification.scores_by_losses(
+        losses.of_leak(leak), losses.samples.person, sites
+    )
     return {
-        "by losses": _plain(attacks.reidentify(by_losses, sites, held.seed)),
+        "by losses": _plain(reidentification.reidentify(by_losses, sites, held.seed)),
         "persons": _probe(held, leak, held.people, None, by_person=True),
     }
 
 
 def _probe(
     held: Federation,
-    leak: attacks.Leak,
-    candidates: attacks.Candidates,
-    shadow: attacks.ShadowLosses | None,
+    leak: leaks.Leak,
+    candidates: membership.Candidates,
+    shadow: membership.ShadowLosses | None,
     *,
     by_person: bool = False,
 ) -> dict[str, Any]:
-    references = attacks.reference_losses(held.shadow, candidates.losses, seed=held.seed)
-    found = attacks.probe_membership(leak, candidates, shadow=shadow, references=references)
+    references = membership.reference_losses(held.shadow, candidates.losses, seed=held.seed)
+    found = membership.probe_membership(leak, candidates, shadow=shadow, references=references)
     return {
-        name: asdict(
-            attacks.separation(each.scores, each.is_member, groups=each.persons, seed=held.seed)
-        )
+        name: asdict(separation(each.scores, each.is_member, groups=each.persons, seed=held.seed))
         for name, scores in found.items()
         for each in [scores.by_person() if by_person else scores]
     }
@@ -192,10 +191,10 @@ def attack_attributes(held: Federation, way: str) -> dict[str, Any]:
     known = np.array(
         [[each.attributes[key] for key in truths] for each in held.everyone.public.values()]
     )
-    guessed = attacks.predict_from_updates(leak, held.sites, held.shadow_networks, known)
+    guessed = membership.predict_from_updates(leak, held.sites, held.shadow_networks, known)
     return {
         "attributes": {
-            key: asdict(attacks.separation(guessed[:, column], truth, seed=held.seed))
+            key: asdict(separation(guessed[:, column], truth, seed=held.seed))
             for column, (key, truth) in enumerate(truths.items())
         }
     }
@@ -223,20 +222,20 @@ def attack_controls(held: Federation, _way: str) -> dict[str, Any]:
         update={"epochs": _OVERFITTED_EPOCHS, "batch_size": _OVERFITTED}
     )
     made = train_contribution(
-        held.base, "0" * 64, known, training, site=attacks.ALL_SITES, round_number=1, guarded=False
+        held.base, "0" * 64, known, training, site=leaks.ALL_SITES, round_number=1, guarded=False
     )
-    leak = attacks.leak_of_network(held.base, attacks.apply_update(held.base, made))
-    overfitted = attacks.probe_membership(leak, attacks.Candidates.of(known, person.others))[
+    leak = leaks.leak_of_network(held.base, leaks.apply_update(held.base, made))
+    overfitted = membership.probe_membership(leak, membership.Candidates.of(known, person.others))[
         "loss now"
     ]
-    change = attacks.probe_membership(held.leak("plain"), held.judged)["change"].scores
+    change = membership.probe_membership(held.leak("plain"), held.judged)["change"].scores
     draw = np.random.default_rng(held.seed)
     shuffled = [
-        attacks.separation(change, draw.permutation(held.judged.is_member), resamples=0).auc
+        separation(change, draw.permutation(held.judged.is_member), resamples=0).auc
         for _ in range(_SHUFFLES)
     ]
     return {
-        "overfitted": attacks.separation(overfitted.scores, overfitted.is_member, resamples=0).auc,
+        "overfitted": separation(overfitted.scores, overfitted.is_member, resamples=0).auc,
         "random labels": float(np.mean(shuffled)),
     }
 
@@ -245,15 +244,15 @@ def _training(persons: Mapping[str, Person]) -> dict[str, GazeSamples]:
     return {name: person.trains for name, person in persons.items()}
 
 
-def _collect_judged(persons: Mapping[str, Person], count: int) -> attacks.Candidates:
+def _collect_judged(persons: Mapping[str, Person], count: int) -> membership.Candidates:
     inside = [person.trains[:: max(1, len(person.trains) // count)] for person in persons.values()]
     outside = [person.others[:count] for person in persons.values()]
-    return attacks.Candidates.of(
+    return membership.Candidates.of(
         join_samples([own[:count] for own in inside]), join_samples(outside)
     )
 
 
-def _plain(found: attacks.Reidentification) -> dict[str, float]:
+def _plain(found: reidentification.Reidentification) -> dict[str, float]:
     return {
         "matched": found.matched,
         "top_1": found.top_1,
@@ -269,7 +268,7 @@ def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
     pictures = _pictures(held, leak)
     others = [each.others for each in held.everyone.victims.values()]
     similar = held.embedding.similarities(pictures, others)
-    found = attacks.reidentify(similar, held.sites, held.seed)
+    found = reidentification.reidentify(similar, held.sites, held.seed)
     shape = (len(pictures), pictures.shape[1], *pictures.shape[2:])
     nearest = np.array([dualview.nearest_public(own, held.public) for own in pictures]).reshape(
         shape
@@ -287,7 +286,7 @@ def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
     return {"dualview": scores, "pictures": pictures}
 
 
-def _pictures(held: Federation, leak: attacks.Leak) -> NDArray[np.uint8]:
+def _pictures(held: Federation, leak: leaks.Leak) -> NDArray[np.uint8]:
     settings = dualview.InversionSettings(
         restarts=held.settings.restarts, steps=held.settings.steps, seed=held.seed
     )
@@ -297,7 +296,7 @@ def _pictures(held: Federation, leak: attacks.Leak) -> NDArray[np.uint8]:
             held.prior.encode(each.trains.patches).mean(axis=0)
             for each in held.everyone.public.values()
         ]
-        starts = attacks.predict_from_updates(
+        starts = membership.predict_from_updates(
             leak, held.sites, held.shadow_networks, np.array(codes)
         )
     return dualview.reconstruct(
@@ -326,7 +325,7 @@ def _asked_gaze(public: GazeSamples, count: int) -> NDArray[np.float64]:
     return asked
 
 
-def _second_view(held: Federation, leak: attacks.Leak) -> dict[str, float]:
+def _second_view(held: Federation, leak: leaks.Leak) -> dict[str, float]:
     """Return the divergence from the true distributions, and the error of their means."""
     grid = dualview.GazeGrid()
     public = held.everyone.public
@@ -336,13 +335,13 @@ def _second_view(held: Federation, leak: attacks.Leak) -> dict[str, float]:
         inferred = np.repeat(densities.mean(axis=0)[None], len(truths), axis=0)
     else:
         losses, gaze = held.public_losses, held.public.gaze
-        first = attacks.Leak(leak.name, (attacks.LeakedRound(held.base, leak.rounds[0].after),))
-        shadow = attacks.Leak("shadow", (attacks.LeakedRound(held.base, held.shadow_networks),))
+        first = leaks.Leak(leak.name, (leaks.LeakedRound(held.base, leak.rounds[0].after),))
+        shadow = leaks.Leak("shadow", (leaks.LeakedRound(held.base, held.shadow_networks),))
         seen, known = losses.of_leak(first), losses.of_leak(shadow)
         found = dualview.infer_densities(
             grid.changes(seen.gains, gaze), grid.changes(known.gains, gaze), densities, held.seed
         )
-        place = [seen.sites.index(s if s in seen.sites else attacks.ALL_SITES) for s in held.sites]
+        place = [seen.sites.index(s if s in seen.sites else leaks.ALL_SITES) for s in held.sites]
         inferred = found[place]
     centres = np.array([own @ grid.centres for own in inferred])
     true_centres = np.array([own.mean(axis=0) for own in truths])

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from site_agent.attacks import LEAKS
-from site_agent.datasets.gaze import PATCH_SHAPE
+from site_agent.attacks.leaks import LEAKS
+from site_agent.datasets.gaze.records import PATCH_SHAPE
 from site_agent.studies.privacy.persons import StudyPersons
 from site_agent.tables import Table, columns_of, write_tables
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, sheet_of
-from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.in_process import run_rounds
-from site_agent.networks import new_network, predict_gaze, to_module
+from site_agent.networks.files import new_network, predict_gaze, to_module
 from site_agent.networks.gaze_modules import StagedNetwork
 from site_agent.runs.progress import Progress
 from site_agent.split.cuts import split_network

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
-from site_agent.datasets import gaze
+from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
@@ -116,7 +116,7 @@ def train_gaze_head(
     `read_shots`; or the encoder is of another kind of network. `TrainingFailedError`: the output
     cannot be written.
     """
-    from site_agent.networks import read_network, to_module
+    from site_agent.networks.files import read_network, to_module
 
     settings, encoder, output = settings or GazeHeadSettings(), Path(encoder), Path(output)
     begun = begin_training(output)
@@ -157,7 +157,7 @@ def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[s
 
 def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> StateDict:
     """Return the gaze network of an encoder, with a head that is fitted to shots."""
-    from site_agent.networks import from_module, new_network, to_module
+    from site_agent.networks.files import from_module, new_network, to_module
 
     small = network.metadata["architecture"].endswith("-small")
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
@@ -181,7 +181,7 @@ def score_heads(
     The random encoder has the same layers; PCA-12 sees all patches that were offered, as an encoder
     could.
     """
-    from site_agent.networks import new_network, to_module
+    from site_agent.networks.files import new_network, to_module
 
     features = {
         OWN: encoder_features(module),
@@ -203,7 +203,7 @@ Features = Callable[[gaze.GazeSamples], Float64]
 
 def encoder_features(module: nn.Module) -> Features:
     """Return the gaze features of an encoder, with the head angles."""
-    from site_agent.networks import encode_gaze
+    from site_agent.networks.files import encode_gaze
 
     return lambda own: np.concatenate([encode_gaze(module, own.patches), own.head], axis=1)
 

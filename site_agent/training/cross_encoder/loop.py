@@ -18,8 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from site_agent.datasets.gaze import GazeSamples
-from site_agent.datasets.gaze.records import PATCHES_OF_A_PAIR, both_eyes
+from site_agent.datasets.gaze.records import PATCHES_OF_A_PAIR, GazeSamples, both_eyes
 from site_agent.errors import TrainingDataError
 from site_agent.networks.cross_encoder import CrossEncoder
 from site_agent.networks.files import to_inputs

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from site_agent.datasets import gaze
+from site_agent.datasets.gaze import records as gaze
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.runs.progress import Progress, no_progress, part_of
@@ -81,7 +81,7 @@ def train_cross_encoder(
     """
     import torch
 
-    from site_agent.networks import from_module, new_network, to_module
+    from site_agent.networks.files import from_module, new_network, to_module
     from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
     from site_agent.training.gaze import loop
 

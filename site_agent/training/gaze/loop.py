@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from aggregators.whole_file import whole_file
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingFailedError
 from site_agent.networks.files import to_inputs
 from site_agent.runs.progress import Progress

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
-from site_agent.datasets import gaze
+from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.plain_json import plain
@@ -176,8 +176,8 @@ def train_gaze(
 
 def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
     """Return the network that a training begins with."""
-    from site_agent.networks import new_network, read_network
     from site_agent.networks.architectures import require_kind
+    from site_agent.networks.files import new_network, read_network
 
     if settings.architecture is not None:
         require_kind(settings.architecture, "gaze", "architecture")
@@ -239,7 +239,7 @@ def _train(
     """Return the trained network, and what came out besides."""
     import torch
 
-    from site_agent.networks import from_module, predict_gaze, to_module
+    from site_agent.networks.files import from_module, predict_gaze, to_module
     from site_agent.training.gaze import loop
 
     settings, device = recipe.settings, recipe.device

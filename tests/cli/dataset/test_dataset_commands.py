@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import read_faces
+from site_agent.datasets.conversion import read_faces
 from site_agent.eyeblink.batch.sessions import find_sessions
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from tests.cli.conftest import Run, run_here

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import FaceDataset
+from site_agent.datasets.records import FaceDataset
 from tests.cli.conftest import Run
 from tests.site_agent.datasets.drawn import faces_in, picture
 

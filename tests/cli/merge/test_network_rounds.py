@@ -12,7 +12,7 @@ from aggregators.methods import merge, read_recipe, recipe_path
 from aggregators.methods.networks import state_path
 from aggregators.models import StateDict
 from site_agent import PoolClient
-from site_agent.datasets.gaze import open_gaze
+from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan

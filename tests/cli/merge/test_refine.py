@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
-from site_agent.training import ErtSettings, train_ert
+from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.training.ert import ErtSettings, train_ert
 from tests.cli.conftest import Run
 
 

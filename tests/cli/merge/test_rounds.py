@@ -19,12 +19,12 @@ from cli.frame.errors import UsageError
 from site_agent import PoolClient
 from site_agent.attacks.receipt.leaf_sums import build_camera
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
-from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import ErtSettings, train_ert
 from tests.cli.conftest import Run
 from tests.pool_server.rounds.round_driver import contribution_bytes
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool

@@ -8,8 +8,9 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from site_agent.datasets.gaze import GazeSamples, open_gaze
+from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from tests.cli.conftest import Outcome, run_here, start_process
 from tests.site_agent.federated.small_sites import small_sites
 from tests.site_agent.split.live_split import free_address

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from tests.cli.conftest import Run, start_process, wait_until
 
 TINY = (

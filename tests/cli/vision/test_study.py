@@ -37,7 +37,7 @@ def quick(tmp_path: Path) -> tuple[object, ...]:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Drawn faces of two persons a picture file, and test faces."""
-    from site_agent.datasets.synthetic import write_face_dataset
+    from site_agent.datasets.synthetic.sites import write_face_dataset
 
     folder = tmp_path_factory.mktemp("faces")
     return {

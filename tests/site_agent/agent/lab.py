@@ -11,10 +11,10 @@ from typing import Any
 
 from site_agent.agent import CycleReport, Journal, read_config, run_agent
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import ModelQuery, PoolClient
-from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import ErtSettings, train_ert
 from tests.site_agent.live_pool import LivePool
 
 LEVELS, SIZE = 3, (160, 160)

@@ -21,12 +21,12 @@ from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
 from site_agent.agent import Stopped, plan_cycle, read_config, run_agent
 from site_agent.agent.workspace import SENTENCES, Workspace
-from site_agent.datasets import ReadingOptions, read_faces
+from site_agent.datasets.conversion import ReadingOptions, read_faces
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AgentError, BusyError, ConflictError, PoolUnreachableError
-from site_agent.evaluation import evaluate_landmarks
-from site_agent.networks import new_network
+from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.networks.files import new_network
 from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round

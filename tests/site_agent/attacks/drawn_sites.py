@@ -6,11 +6,12 @@ from functools import cache
 
 import numpy as np
 
-from site_agent.attacks import RecordedRound, record_rounds
-from site_agent.datasets.gaze import GazeSamples
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.attacks.leaks import RecordedRound, record_rounds
+from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.plan import make_plan
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 
 PLAN = make_plan(
     "fedavg",

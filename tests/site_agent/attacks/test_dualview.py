@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.attacks import Leak, Losses, leak_of
 from site_agent.attacks.dualview import (
     GazeGrid,
     InversionSettings,
@@ -19,7 +18,8 @@ from site_agent.attacks.dualview import (
     reconstruct,
     ssim,
 )
-from site_agent.datasets.gaze import join_samples
+from site_agent.attacks.leaks import Leak, Losses, leak_of
+from site_agent.datasets.gaze.records import join_samples
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 
 pytestmark = pytest.mark.usefixtures("small_lenet")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.attacks import ALL_SITES, LEAKS, Losses, apply_update, leak_of, sample_losses
-from site_agent.datasets.gaze import join_samples
+from site_agent.attacks.leaks import ALL_SITES, LEAKS, Losses, apply_update, leak_of, sample_losses
+from site_agent.datasets.gaze.records import join_samples
 from site_agent.errors import InvalidInputError
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 

@@ -5,26 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.attacks import (
-    Candidates,
+from site_agent.attacks.gradients import SampleGradients
+from site_agent.attacks.leaks import (
     Leak,
     LeakLosses,
     Losses,
-    ShadowLosses,
     apply_update,
     leak_of,
     leak_of_network,
+)
+from site_agent.attacks.membership import (
+    Candidates,
+    ShadowLosses,
     membership_signals,
     predict_from_updates,
     probe_membership,
     reference_losses,
-    separation,
 )
-from site_agent.attacks.gradients import SampleGradients
-from site_agent.datasets.gaze import join_samples
+from site_agent.attacks.scores import separation
+from site_agent.datasets.gaze.records import join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 from tests.site_agent.federated.small_sites import samples_at
 

@@ -12,12 +12,16 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import LEAST_CONTROL, PrivacyReceipt, receipt_lines
-from site_agent.attacks import leak_of_network, probe_by_shadows, separation
-from site_agent.attacks.receipt import GazeSides, probe_gaze
-from site_agent.datasets.gaze import GazeSamples, join_samples
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.attacks.leaks import leak_of_network
+from site_agent.attacks.membership import probe_by_shadows
+from site_agent.attacks.receipt.networks import GazeSides
+from site_agent.attacks.receipt.probing import probe_gaze
+from site_agent.attacks.scores import separation
+from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 
 ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, learning_rate=0.01)
 FLOORS = LocalTraining(epochs=2, batch_size=16, learning_rate=0.01)
@@ -121,7 +125,7 @@ def test_shadow_networks_find_members_by_likelihood_ratios(
     probing: Probing, persons: list[GazeSamples]
 ) -> None:
     def train(samples: GazeSamples, name: str) -> StateDict:
-        from site_agent.attacks import apply_update
+        from site_agent.attacks.leaks import apply_update
 
         return apply_update(probing.base, probing.train(samples, ONE_STEP, name, guarded=False))
 

@@ -14,10 +14,12 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt
-from site_agent.attacks.receipt import FaceSides, know_faces, probe_faces, receipt_page
-from site_agent.attacks.receipt.findings import share_of
+from site_agent.attacks.receipt.findings import receipt_page, share_of
 from site_agent.attacks.receipt.networks import attack_roster
-from site_agent.datasets import FaceDataset, by_pattern
+from site_agent.attacks.receipt.probing import probe_faces
+from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
+from site_agent.datasets.records import FaceDataset
+from site_agent.datasets.split import by_pattern
 from site_agent.errors import InvalidInputError
 from site_agent.refinement import load_site, read_base
 

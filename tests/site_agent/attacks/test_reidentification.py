@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.attacks import Losses, UpdateComparison, leak_of, reidentify, scores_by_losses
-from site_agent.datasets.gaze import join_samples
+from site_agent.attacks.leaks import Losses, leak_of
+from site_agent.attacks.reidentification import UpdateComparison, reidentify, scores_by_losses
+from site_agent.datasets.gaze.records import join_samples
 from tests.site_agent.attacks.drawn_sites import PLAN, SITES, persons, recorded
 
 pytestmark = pytest.mark.usefixtures("small_lenet")

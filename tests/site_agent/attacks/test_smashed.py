@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, sheet_of
-from site_agent.datasets.gaze import GazeSamples, open_gaze
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, write_eye_dataset
-from site_agent.networks import new_network
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+from site_agent.networks.files import new_network
 from site_agent.split.cuts import find_cut, split_network
 from site_agent.split.noise import SmashedNoise
 from tests.made_once import made_once

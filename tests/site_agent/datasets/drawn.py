@@ -7,15 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from site_agent.datasets import (
-    AnnotatedImage,
-    FaceBox,
-    FaceDataset,
-    numbered_parts,
-    write_imglab_xml,
-)
-from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.landmark_schemes import ibug_mean_face
+from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 
 
 def picture(path: Path, seed: int = 0, size: tuple[int, int] = (64, 48)) -> Path:

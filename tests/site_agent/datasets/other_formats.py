@@ -8,7 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
-from site_agent.datasets import FaceDataset, part_names, parts_array
+from site_agent.datasets.records import FaceDataset, part_names, parts_array
 
 
 def write_coco_keypoints(dataset: FaceDataset, path: Path) -> None:

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets import (
+from site_agent.datasets.check import check_datasets
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
-    check_datasets,
     dataset_digest,
     require_images,
 )
-from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.drawn import dataset_of, picture
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from site_agent.datasets import ANNOTATION_FORMATS, FaceDataset, write_imglab_xml
+from site_agent.datasets.conversion import ANNOTATION_FORMATS
+from site_agent.datasets.imglab_xml import write_imglab_xml
+from site_agent.datasets.records import FaceDataset
 from tests.conformance.annotation_formats import AnnotationFormatLaws
 from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets import copy_images, dataset_digest, part_names, parts_array, rebox_dataset
+from site_agent.datasets.conversion import copy_images, rebox_dataset
+from site_agent.datasets.records import dataset_digest, part_names, parts_array
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.drawn import faces_in, picture
 

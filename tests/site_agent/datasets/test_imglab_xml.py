@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets import (
+from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
+from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
     numbered_parts,
     part_names,
     parts_array,
-    write_imglab_xml,
 )
-from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AnnotationFileError
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets import PART_GROUPS, find_model_parts, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.landmark_schemes import ibug_mean_face
-from site_agent.datasets.part_order import group_of_shape, order_problem
+from site_agent.datasets.landmark_schemes import PART_GROUPS, ibug_mean_face
+from site_agent.datasets.part_order import find_model_parts, group_of_shape, order_problem
+from site_agent.datasets.records import part_names, parts_array
 
 NAMES = tuple(f"{number:02}" for number in range(68))
 

@@ -8,18 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets import (
+from site_agent.datasets.check import check_datasets
+from site_agent.datasets.conversion import renumber_parts
+from site_agent.datasets.landmark_schemes import IBUG_MIRROR, expand_parts, ibug_mean_face
+from site_agent.datasets.part_order import misordered_faces, unsorted_names
+from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
-    check_datasets,
-    expand_parts,
     numbered_parts,
     part_names,
-    renumber_parts,
 )
-from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
-from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.errors import InvalidInputError
 from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets import FaceBox, FaceDataset, write_contact_sheets
-from site_agent.datasets.sheets import surroundings
+from site_agent.datasets.records import FaceBox, FaceDataset
+from site_agent.datasets.sheets import surroundings, write_contact_sheets
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.drawn import faces_in
 

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from site_agent.datasets import (
-    AnnotatedImage,
-    FaceDataset,
-    by_folder,
-    by_pattern,
-    by_table,
-    site_shares,
-    split_dataset,
-)
+from site_agent.datasets.records import AnnotatedImage, FaceDataset
+from site_agent.datasets.split import by_folder, by_pattern, by_table, site_shares, split_dataset
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.drawn import faces_in
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import dataset_statistics
+from site_agent.datasets.statistics import dataset_statistics
 from tests.site_agent.datasets.drawn import faces_in
 
 

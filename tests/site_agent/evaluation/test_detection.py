@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets import FaceBox, FaceDataset, write_imglab_xml
-from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
+from site_agent.datasets.records import FaceBox, FaceDataset
 from site_agent.errors import EvaluationError, ImageFileError
-from site_agent.evaluation import DetectionScores, evaluate_detector
 from site_agent.evaluation.detection import (
+    DetectionScores,
     average_precision,
+    evaluate_detector,
     match_image,
     overlap_scores,
     summarise_detections,

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from aggregators.formats import file_digest, write_model
-from site_agent.datasets.gaze import (
+from site_agent.datasets.gaze.records import (
     GazeSamples,
     angular_errors_deg,
     join_samples,
@@ -19,9 +19,9 @@ from site_agent.datasets.gaze import (
     sample_marks,
 )
 from site_agent.errors import EvaluationError
-from site_agent.evaluation import ScoredModel, evaluate_networks, write_report
-from site_agent.evaluation.gaze import score_gaze
-from site_agent.networks import new_network
+from site_agent.evaluation.gaze import evaluate_networks, score_gaze
+from site_agent.evaluation.report import ScoredModel, write_report
+from site_agent.networks.files import new_network
 from site_agent.training.overlap import gaze_overlap
 from site_agent.training_record import DataSummary, TrainingRecord, metadata_path
 from tests.site_agent.datasets.gaze.made import samples_of

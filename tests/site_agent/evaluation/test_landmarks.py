@@ -12,12 +12,12 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.predictors import LandmarkPredictor, to_grey
-from site_agent.datasets import FaceDataset, part_names
+from site_agent.datasets.records import FaceDataset, part_names
 from site_agent.errors import EvaluationError
-from site_agent.evaluation import evaluate_landmarks, normaliser_for
-from site_agent.evaluation.landmark_scores import FaceErrors, summarise_landmarks
+from site_agent.evaluation.landmark_scores import FaceErrors, normaliser_for, summarise_landmarks
+from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.pictures.images import read_image
-from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import ErtSettings, train_ert
 
 
 class RoundingPredictor(LandmarkPredictor):

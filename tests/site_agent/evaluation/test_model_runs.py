@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 
 from aggregators.predictors import LandmarkPredictor
-from site_agent.datasets import FaceDataset, dataset_digest, part_names, parts_array
+from site_agent.datasets.records import FaceDataset, dataset_digest, part_names, parts_array
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.errors import EvaluationError
-from site_agent.evaluation import (
-    DetectionScores,
-    EvaluationSettings,
-    LandmarkScores,
-    ScoredModel,
-    evaluate_landmarks,
-    evaluate_model,
-    evaluate_models,
-    write_report,
-)
+from site_agent.evaluation.detection import DetectionScores
+from site_agent.evaluation.landmark_scores import LandmarkScores
+from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model, evaluate_models
+from site_agent.evaluation.report import ScoredModel, write_report
 
 FEW = EvaluationSettings(resamples=20)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from site_agent.errors import EvaluationError
-from site_agent.evaluation import normaliser_for
+from site_agent.evaluation.landmark_scores import normaliser_for
 
 PADDED = tuple(f"{i:02d}" for i in range(68))
 BARE = tuple(sorted(str(i) for i in range(68)))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets.gaze import open_gaze
-from site_agent.datasets.synthetic.eye_patches import write_eye_dataset
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.synthetic.eye_patches.dataset import write_eye_dataset
 from tests.benchmarks.gaze_networks import measure
 
 

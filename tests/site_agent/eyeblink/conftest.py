@@ -8,7 +8,8 @@ import pytest
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import FaceDataset
-from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training_record import metadata_path
 from tests.made_once import made_once

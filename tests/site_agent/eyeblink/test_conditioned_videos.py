@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets.synthetic import write_conditioning_video
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign
+from site_agent.datasets.synthetic.videos import write_conditioning_video
 from site_agent.eyeblink.pipeline import run_blink_analysis
 
 DESIGN = ConditioningDesign(

@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 
-from site_agent.datasets.synthetic import write_blink_video
+from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.finding import FaceSettings
 from site_agent.eyeblink.pipeline import (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from site_agent.datasets import FaceDataset, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.records import FaceDataset, part_names, parts_array
 from site_agent.errors import FaceModelError, ImageFileError, InvalidInputError
 from site_agent.faces.prediction import (
     find_images,

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from aggregators.models import StateDict
-from site_agent.datasets.gaze import GazeSamples
-from site_agent.networks import from_module, new_network, to_module
+from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.networks.files import from_module, new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
 
 Kind = Literal["imprint", "alternating", "hidden", "convolutional"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from site_agent.datasets.gaze import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples
 
 
 def samples_at(site: int, count: int = 16) -> GazeSamples:

@@ -17,9 +17,9 @@ from aggregators.methods.refitting import (
 )
 from aggregators.models import ShapePredictor
 from site_agent.attacks.receipt.leaf_sums import build_camera, develop, photograph
-from site_agent.datasets import FaceDataset
+from site_agent.datasets.records import FaceDataset
 from site_agent.refinement import LoadedSite, load_site
-from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import ErtSettings, train_ert
 
 OUTSIDE, CHEEK = (-40.0, -40.0), (0.3, 0.6)
 

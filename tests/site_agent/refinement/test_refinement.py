@@ -13,9 +13,9 @@ from aggregators.errors import ConversionError, IncompatibleModelsError, OptionE
 from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import RefitSettings
 from aggregators.models import ShapePredictor
-from site_agent.datasets import FaceDataset
+from site_agent.datasets.records import FaceDataset
 from site_agent.errors import TrainingDataError
-from site_agent.evaluation import evaluate_landmarks
+from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 
 SETTINGS = RefitSettings(starts=6)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from site_agent.datasets.gaze import GazeSamples
-from site_agent.networks import new_network
+from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.networks.files import new_network
 from site_agent.split.aggregator import PartAggregator, aggregator_app
 from site_agent.split.client import ClientReport, SplitClient
 from site_agent.split.kits import Kit, provision, read_kit

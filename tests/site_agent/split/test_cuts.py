@@ -10,7 +10,7 @@ from aggregators.formats import encode_model, fingerprint
 from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
-from site_agent.networks import new_network, to_module
+from site_agent.networks.files import new_network, to_module
 from site_agent.split.cuts import (
     CUTS,
     Cut,

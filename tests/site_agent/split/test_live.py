@@ -8,7 +8,7 @@ import pytest
 
 from aggregators.formats import encode_model
 from aggregators.methods.round_options import LocalTraining
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from site_agent.split.cuts import join_parts, traffic_of
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.plan import SplitPlan, Variant

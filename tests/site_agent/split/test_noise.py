@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from site_agent.split.cuts import find_cut, split_network, to_part_module
 from site_agent.split.in_process import run_split_rounds, smash
 from site_agent.split.messages import decode_arrays

@@ -19,7 +19,7 @@ from aggregators.formats import encode_model
 from aggregators.methods.networks.round_files import contribution_as_network
 from aggregators.models import StateDict
 from site_agent.errors import ConflictError, ContributionWithheldError, FederationError
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from site_agent.split.client import audit_client_part, require_safe_part
 from site_agent.split.connection import ServiceConnection
 from site_agent.split.cuts import CUTS, find_cut, split_network

@@ -15,7 +15,7 @@ from aggregators.formats import read_model, write_model
 from aggregators.methods import merge
 from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.models import StateDict
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from site_agent.secure.contributions import encode_network_file
 from site_agent.split.cuts import split_network
 from site_agent.split.plan import SplitPlan

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from site_agent.runs.progress import no_progress
-from site_agent.studies.egocentric import EgocentricStudySettings, conduct_egocentric_study
+from site_agent.studies.egocentric.conducting import conduct_egocentric_study
 from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
 from site_agent.studies.egocentric.protocol import (
+    EgocentricStudySettings,
     Run,
     choose_rates,
     first_rates,

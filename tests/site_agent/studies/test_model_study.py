@@ -15,23 +15,22 @@ import pytest
 from aggregators.formats import file_digest, read_model
 from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import RefitSettings
-from site_agent.datasets import FaceDataset, write_imglab_xml
-from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
+from site_agent.datasets.records import FaceDataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.errors import BusyError, InvalidInputError
-from site_agent.evaluation import EvaluationSettings, evaluate_detector, evaluate_landmarks
+from site_agent.evaluation.detection import evaluate_detector
+from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
 from site_agent.runs.workers import workers_that_fit
-from site_agent.studies import (
-    StepOutcome,
-    StudyOutcome,
-    conduct_study,
-    named_parts,
-    split_into_parts,
-)
+from site_agent.studies.conducting import StudyOutcome, conduct_study
+from site_agent.studies.model_study import StepOutcome
+from site_agent.studies.parts import named_parts, split_into_parts
 from site_agent.studies.protocol import CombinationSettings, RefinementSettings, StudySettings
 from site_agent.studies.table import read_scores, write_scores
-from site_agent.training import ErtSettings, HogSvmSettings
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings
 
 ERT = ErtSettings(
     num_trees_per_cascade_level=8, cascade_depth=2, tree_depth=2, oversampling_amount=3,

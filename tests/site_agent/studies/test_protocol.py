@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.evaluation import EvaluationSettings
+from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.runs.jobs import Schedule
 from site_agent.studies.model_study import plan_jobs
 from site_agent.studies.protocol import (
@@ -18,7 +18,8 @@ from site_agent.studies.protocol import (
     plan_protocol,
 )
 from site_agent.studies.steps import Contribute, Merge, Score, step_digests, title
-from site_agent.training import ErtSettings, HogSvmSettings
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings
 
 SIX = [f"P{number}" for number in range(1, 7)]
 FACES = [30, 10, 20, 20, 20, 20]

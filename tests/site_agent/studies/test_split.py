@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from site_agent.datasets.gaze import open_gaze
+from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.studies.eye_runs import MethodRun
 from site_agent.studies.eyes import conduct_study

@@ -13,15 +13,14 @@ import pytest
 from aggregators.formats import read_model
 from aggregators.models import ShapePredictor
 from aggregators.predictors import to_grey
-from site_agent.datasets import FaceBox, FaceDataset, part_names, parts_array
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.records import FaceBox, FaceDataset, part_names, parts_array
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR
 from site_agent.eyeblink.session import model_doubts
 from site_agent.pictures.images import read_image
-from site_agent.training import ErtSettings, train_ert
-from site_agent.training.ert import FOR_BLINKS
+from site_agent.training.ert import FOR_BLINKS, ErtSettings, train_ert
 
 QUICK = ErtSettings(num_trees_per_cascade_level=8, cascade_depth=3, tree_depth=2)
 

@@ -11,16 +11,17 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.models import FhogDetector
-from site_agent.datasets import FaceBox, FaceDataset, dataset_digest
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.records import FaceBox, FaceDataset, dataset_digest
 from site_agent.errors import (
     InvalidInputError,
     SiteAgentError,
     TrainingDataError,
     TrainingFailedError,
 )
-from site_agent.training import HogSvmSettings, read_training_metadata, train_hog_svm
-from site_agent.training.detector_plan import plan_detector
+from site_agent.training.detector_plan import HogSvmSettings, plan_detector
+from site_agent.training.hog_svm import train_hog_svm
+from site_agent.training_record import read_training_metadata
 
 QUICK = HogSvmSettings(epsilon=2.0, threads=1)
 

@@ -11,12 +11,12 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.models import FhogDetector
-from site_agent.datasets import FaceDataset
+from site_agent.datasets.records import FaceDataset
 from site_agent.errors import TrainingDataError
-from site_agent.evaluation import evaluate_detector
+from site_agent.evaluation.detection import evaluate_detector
 from site_agent.pictures.images import read_image
-from site_agent.training import HogSvmSettings, train_hog_svm
-from site_agent.training.hog_svm import plan_views
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.hog_svm import plan_views, train_hog_svm
 
 BY_LABEL = HogSvmSettings(epsilon=1.0, threads=2, by_label=True)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import FaceDataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.training import HogSvmSettings, unlearnable_boxes
-from site_agent.training.detector_plan import plan_detector
+from site_agent.datasets.records import FaceDataset
+from site_agent.training.detector_plan import HogSvmSettings, plan_detector
+from site_agent.training.ert import unlearnable_boxes
 
 
 @pytest.mark.parametrize("size", [(80, 80), (60, 90), 6400])

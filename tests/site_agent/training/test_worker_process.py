@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.datasets import FaceDataset
+from site_agent.datasets.records import FaceDataset
 from site_agent.errors import TrainingFailedError
-from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import ErtSettings, train_ert
 
 LONG = ErtSettings(num_trees_per_cascade_level=500, oversampling_amount=200)
 

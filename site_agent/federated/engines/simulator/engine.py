@@ -28,7 +28,7 @@ from site_agent.federated.engines.simulator.folder import (
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble
 from site_agent.federated.plan import FederationPlan, combine_files
-from site_agent.networks import read_network
+from site_agent.networks.files import read_network
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit

@@ -124,7 +124,7 @@ def read_once(data: SiteData) -> Any:
 
 def score_network(network: StateDict, samples: Any, task: Task) -> dict[str, float]:
     """Return the score of a network for each person."""
-    from site_agent.networks import to_module
+    from site_agent.networks.files import to_module
     from site_agent.training.gaze.loop import repeatable
 
     with repeatable(processor_count()):

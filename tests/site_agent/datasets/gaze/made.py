@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.io import savemat
 
-from site_agent.datasets.gaze import GazeSamples
 from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.datasets.gaze.records import GazeSamples
 
 
 def samples_of(person: str = "a", count: int = 24, seed: int = 0) -> GazeSamples:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets.gaze import check_gaze, gaze_digest, gaze_statistics, open_gaze
+from site_agent.datasets.gaze.check import check_gaze, gaze_statistics, open_gaze
+from site_agent.datasets.gaze.records import gaze_digest
 from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 

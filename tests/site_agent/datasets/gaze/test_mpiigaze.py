@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from site_agent.datasets.gaze import check_gaze, gaze_digest, is_gaze_data, matlab_file, open_gaze
+from site_agent.datasets.gaze import matlab_file
+from site_agent.datasets.gaze.check import check_gaze, is_gaze_data, open_gaze
 from site_agent.datasets.gaze.matlab_file import read_matlab
+from site_agent.datasets.gaze.records import gaze_digest
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.gaze.made import ramp, write_day
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets.gaze import held_out_sessions, join_samples, select_sessions
+from site_agent.datasets.gaze.records import held_out_sessions, join_samples, select_sessions
 from site_agent.errors import InvalidInputError
 from tests.site_agent.datasets.gaze.made import samples_of
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, check_gaze, join_samples
-from site_agent.datasets.synthetic.eye_patches import (
+from site_agent.datasets.gaze.check import check_gaze
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
+from site_agent.datasets.synthetic.eye_patches.dataset import (
     RenderSettings,
-    Skews,
     render_person,
+    rendered_count,
     write_eye_dataset,
 )
-from site_agent.datasets.synthetic.eye_patches.dataset import rendered_count
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError
 
 SETTINGS = RenderSettings(persons=6, frames_per_person=60, skews=Skews(amount=1))

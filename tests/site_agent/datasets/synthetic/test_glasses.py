@@ -10,7 +10,7 @@ from PIL import Image
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import eyes_of
 from site_agent.datasets.records import FaceDataset
-from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.datasets.synthetic.sites import write_face_dataset
 
 
 def draw(folder: Path, glasses: float) -> FaceDataset:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets import check_datasets, dataset_digest, part_names, parts_array
+from site_agent.datasets.check import check_datasets
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic import SITE_STYLES, write_face_dataset
+from site_agent.datasets.records import dataset_digest, part_names, parts_array
 from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
+from site_agent.datasets.synthetic.sites import SITE_STYLES, write_face_dataset
 from site_agent.errors import InvalidInputError
 
 

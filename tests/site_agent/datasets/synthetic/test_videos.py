@@ -11,7 +11,6 @@ import av
 import numpy as np
 import pytest
 
-from site_agent.datasets.synthetic import write_blink_video
 from site_agent.datasets.synthetic.canvas import Camera, expose
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
@@ -23,7 +22,7 @@ from site_agent.datasets.synthetic.portraits import (
     eye_aspect_ratios,
 )
 from site_agent.datasets.synthetic.rendering import paint_head
-from site_agent.datasets.synthetic.videos import Film, VideoScene
+from site_agent.datasets.synthetic.videos import Film, VideoScene, write_blink_video
 from site_agent.errors import InvalidInputError
 
 

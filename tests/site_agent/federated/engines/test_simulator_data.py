@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets.gaze import angular_errors_deg, gaze_digest, open_gaze
-from site_agent.datasets.gaze.records import held_out_sessions
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import angular_errors_deg, gaze_digest, held_out_sessions
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.engines.simulator import divide, open_run
 from site_agent.federated.tasks import GazeTask
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 

@@ -19,7 +19,7 @@ from site_agent.federated.engines.simulator import divide, open_run, simulate, s
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 

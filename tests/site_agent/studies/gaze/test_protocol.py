@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.datasets.gaze import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.errors import InvalidInputError
 from site_agent.studies.eyes import StudySamples, spread_over_sessions

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from site_agent.errors import InvalidInputError
-from site_agent.studies.privacy import PrivacySettings, conduct_privacy_study
+from site_agent.studies.privacy.conducting import conduct_privacy_study
+from site_agent.studies.privacy.persons import PrivacySettings
 from site_agent.studies.runs import Conduct, StudyResults
 
 SMALL = PrivacySettings(

@@ -11,22 +11,23 @@ import torch
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
-from site_agent.datasets.gaze import (
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import (
     GazeDataset,
     GazeSamples,
     angular_errors_deg,
     held_out_sessions,
     join_samples,
-    open_gaze,
 )
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import RepresentationTask, task_of
-from site_agent.networks import new_network, predict_gaze, read_network, to_module
+from site_agent.networks.files import new_network, predict_gaze, read_network, to_module
 from site_agent.runs.progress import Progress
 from site_agent.training.cross_encoder.gaze_head import (
     BASELINES,

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from site_agent.datasets.gaze import open_gaze
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, write_eye_dataset
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.networks.architectures import GAZE_ARCHITECTURES
 from site_agent.training.gaze.training import GazeSettings, train_gaze
 

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from aggregators.formats import file_digest, write_model
-from site_agent.datasets.gaze import GazeDataset, gaze_digest, open_gaze
-from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, write_eye_dataset
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import GazeDataset, gaze_digest
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
-from site_agent.networks import new_network, read_network
-from site_agent.training import TrainingResult, read_training_metadata
+from site_agent.networks.files import new_network, read_network
 from site_agent.training.gaze.loop import checkpoint_path
 from site_agent.training.gaze.training import GazeSettings, train_gaze
+from site_agent.training_record import TrainingResult, read_training_metadata
 from tests.cli.conftest import start_process, wait_until
 
 SHORT = GazeSettings(epochs=3, threads=1, device="cpu", batch_size=16)
