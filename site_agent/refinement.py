@@ -279,9 +279,9 @@ def load_site(
     """Read the grey crops around all faces that have every landmark.
 
     Boxes marked `ignore` are left out. `parts`: the model's landmarks, as
-    `site_agent.datasets.landmark_schemes.expand_parts` takes them; where empty all of the data set's, or those that
-    the model's mean shape shows. `margin`: how far beyond its box a face's image is kept, in box
-    sizes.
+    `site_agent.datasets.landmark_schemes.expand_parts` takes them; where empty all of the data
+    set's, or those that the model's mean shape shows. `margin`: how far beyond its box a face's
+    image is kept, in box sizes.
     """
     shape = np.zeros((part_count, 2)) if initial_shape is None else initial_shape
     names = _model_parts(dataset, shape, parts)

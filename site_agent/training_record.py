@@ -42,8 +42,8 @@ class DataSummary:
     persons : int
         Networks: persons whose eyes they are.
     image_marks : tuple of str
-        `site_agent.datasets.records.image_marks`, or `sample_marks` of eye patches, by which a test on the
-        same images is known.
+        `site_agent.datasets.records.image_marks`, or `sample_marks` of eye patches, by which a test
+        on the same images is known.
     """
 
     digest: str

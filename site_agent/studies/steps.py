@@ -155,8 +155,8 @@ def step_digests(
     """Return what tells whether a step's earlier result may be used, by its key.
 
     `steps`: every step after those whose results it takes. `part_digests`:
-    `site_agent.datasets.records.dataset_digest` of each part, and of the test data. `versions`: of the
-    programs whose results may differ.
+    `site_agent.datasets.records.dataset_digest` of each part, and of the test data. `versions`: of
+    the programs whose results may differ.
     """
     digests: dict[str, str] = {}
     for step in steps:

@@ -242,8 +242,8 @@ class _Names(BaseModel):
 class DatasetWords:
     """The words by which a data set is known in the pool.
 
-    `digest` (`site_agent.datasets.records.dataset_digest`) is equal for equal data. `name` is what the site
-    calls it, never a path; made of the digest where empty.
+    `digest` (`site_agent.datasets.records.dataset_digest`) is equal for equal data. `name` is what
+    the site calls it, never a path; made of the digest where empty.
     """
 
     digest: str
