@@ -238,10 +238,7 @@ def _boxes_around(faces: FaceDataset, margin: float) -> FaceDataset:
         corner = {"left": around.left, "top": around.top}
         return replace(box, **corner, width=around.width, height=around.height)
 
-    images = [
-        replace(image, boxes=tuple(boxed(box) for box in image.boxes)) for image in faces.images
-    ]
-    return replace(faces, images=tuple(images))
+    return faces.with_boxes(boxed)
 
 
 def _with_parts(faces: FaceDataset, words: str) -> FaceDataset:

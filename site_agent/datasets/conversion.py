@@ -172,9 +172,8 @@ def copy_images(
 def choose_parts(dataset: FaceDataset, parts: Sequence[str]) -> FaceDataset:
     """Return the data set with these landmarks only."""
     kept = set(parts)
-    return _with_boxes(
-        dataset,
-        lambda _, box: replace(box, parts={k: at for k, at in box.parts.items() if k in kept}),
+    return dataset.with_boxes(
+        lambda box: replace(box, parts={k: at for k, at in box.parts.items() if k in kept})
     )
 
 
@@ -199,11 +198,11 @@ def renumber_parts(dataset: FaceDataset) -> FaceDataset:
             f"{dataset.path or 'the data set'} has two parts of the same number: {', '.join(names)}"
         )
 
-    def renamed(_: AnnotatedImage, box: FaceBox) -> FaceBox:
+    def renamed(box: FaceBox) -> FaceBox:
         parts = {new.get(name, name): at for name, at in box.parts.items()}
         return replace(box, parts=dict(sorted(parts.items())))
 
-    return _with_boxes(dataset, renamed)
+    return dataset.with_boxes(renamed)
 
 
 @dataclass(frozen=True)
@@ -273,16 +272,6 @@ def rebox_dataset(
         for i, image in enumerate(dataset.images)
     )
     return Reboxed(replace(dataset, images=images), len(relations), tuple(estimated))
-
-
-def _with_boxes(
-    dataset: FaceDataset, change: Callable[[AnnotatedImage, FaceBox], FaceBox]
-) -> FaceDataset:
-    images = tuple(
-        replace(image, boxes=tuple(change(image, box) for box in image.boxes))
-        for image in dataset.images
-    )
-    return replace(dataset, images=images)
 
 
 def _extent(box: FaceBox, names: Sequence[str]) -> Float64 | None:

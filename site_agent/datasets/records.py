@@ -6,8 +6,8 @@ down. A box covers whole pixels: its right and bottom edges are *inside* it, as 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +100,11 @@ class FaceDataset:
             for box in image.boxes:
                 if ignored or not box.ignore:
                     yield image, box
+
+    def with_boxes(self, change: Callable[[FaceBox], FaceBox]) -> "FaceDataset":
+        """Return the data set with every box changed."""
+        images = [replace(image, boxes=tuple(map(change, image.boxes))) for image in self.images]
+        return replace(self, images=tuple(images))
 
 
 def part_names(dataset: FaceDataset) -> tuple[str, ...]:

@@ -132,10 +132,7 @@ def whole_pixels(dataset: records.FaceDataset) -> records.FaceDataset:
         }
         return replace(box, parts=parts)
 
-    images = [
-        replace(image, boxes=tuple(rounded(box) for box in image.boxes)) for image in dataset.images
-    ]
-    return replace(dataset, images=tuple(images))
+    return dataset.with_boxes(rounded)
 
 
 def read_union(parts: Iterable[StudyPart]) -> records.FaceDataset:

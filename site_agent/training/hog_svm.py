@@ -9,6 +9,7 @@ to it. A face counts as found whichever detector finds it.
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ import numpy as np
 
 from aggregators.formats import read_model, write_model
 from aggregators.models import FhogDetector
-from site_agent.datasets.records import AnnotatedImage, FaceDataset, dataset_digest, image_marks
+from site_agent.datasets.records import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    dataset_digest,
+    image_marks,
+)
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
@@ -64,9 +71,13 @@ def plan_views(dataset: FaceDataset, settings: HogSvmSettings) -> list[Orientati
         settings = replace(settings, target_size_px=window)
     views = []
     for label in sorted({box.label or "" for _, box in boxes}):
-        own = _with_label(dataset, label)
+        own = dataset.with_boxes(partial(_ignore_other_labels, label))
         views.append(OrientationView(label, own, plan_detector(own, settings)))
     return views
+
+
+def _ignore_other_labels(label: str, box: FaceBox) -> FaceBox:
+    return box if box.label == label else replace(box, ignore=True)
 
 
 def combine_detectors(detectors: Sequence[FhogDetector]) -> FhogDetector:
@@ -84,19 +95,6 @@ def combine_detectors(detectors: Sequence[FhogDetector]) -> FhogDetector:
         overlap_covered=max(detector.overlap_covered for detector in detectors),
         upsampling=max(known) if known else None,
     )
-
-
-def _with_label(dataset: FaceDataset, label: str) -> FaceDataset:
-    images = [
-        replace(
-            image,
-            boxes=tuple(
-                box if box.label == label else replace(box, ignore=True) for box in image.boxes
-            ),
-        )
-        for image in dataset.images
-    ]
-    return replace(dataset, images=tuple(images))
 
 
 # dlib's own stand-in for no limit.
