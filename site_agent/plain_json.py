@@ -5,11 +5,14 @@ import math
 from dataclasses import fields, is_dataclass
 from datetime import date
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 from aggregators.whole_file import write_whole
+
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number as `plain` writes it: null is NaN."""
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from site_agent.plain_json import Number
+
 
 class TrialType(StrEnum):
     """What a trial presents."""
@@ -25,8 +27,8 @@ class Trial:
 
     trial: str
     trial_type: TrialType
-    cs_onset_s: float = math.nan
-    us_onset_s: float = math.nan
+    cs_onset_s: Number = math.nan
+    us_onset_s: Number = math.nan
     line: int = 0
 
     @property

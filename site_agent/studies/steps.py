@@ -16,9 +16,12 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
 
 from aggregators.formats import file_digest
 from aggregators.methods.refitting import RefitSettings
@@ -217,6 +220,9 @@ class StepRecord:
         return self.files[0]
 
 
+_RECORD = TypeAdapter(StepRecord)
+
+
 class StudyFolder:
     """The folder of a study."""
 
@@ -303,15 +309,10 @@ class StudyFolder:
         return self.hidden / "steps" / f"{key.replace(' ', '-')}.json"
 
     def _read(self, path: Path) -> StepRecord | None:
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["schema"] != SCHEMA:
-                return None
-            files = tuple(StepFile(**item) for item in content["files"])
-            record = StepRecord(**{**content, "files": files})
-            return replace(record, warnings=tuple(record.warnings))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
+        with suppress(OSError, ValueError):
+            record = _RECORD.validate_json(path.read_bytes())
+            return record if record.schema == SCHEMA else None
+        return None
 
 
 def result_name(step: Step) -> str:

@@ -5,21 +5,22 @@ sources, every setting and the version of this program.
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
-from site_agent.datasets.trials import Trial, TrialType
+from site_agent.datasets.trials import Trial
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.sessions import BatchSession, plain_settings
 from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
-from site_agent.plain_json import plain
+from site_agent.plain_json import Number, plain
 from site_agent.tables import Table, columns_of
 
 SCHEMA = "poolctl-study-session/1"
@@ -75,13 +76,16 @@ class SessionRecord:
     name: str
     participant: str
     group: str
-    number: float
+    number: Number
     request: Request
     summary: Mapping[str, Any]
     conditioning: Mapping[str, Any] | None = None
     trials: tuple[Trial, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = field(default=())
+
+
+_RECORD = TypeAdapter(SessionRecord)
 
 
 def source_state(path: Path) -> SourceState:
@@ -146,33 +150,13 @@ def read_record(folder: Path) -> SessionRecord:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("schema") != SCHEMA:
             raise StudyFolderError(f"{path}: written by another version of this program")
-        request = content.pop("request")
-        sources = {name: SourceState(**item) for name, item in request.pop("sources").items()}
-        trials = [
-            Trial(
-                **item
-                | {"trial_type": TrialType(item["trial_type"])}
-                | {name: _number(item[name]) for name in ("cs_onset_s", "us_onset_s")}
-            )
-            for item in content.pop("trials")
-        ]
-        for name in ("warnings", "files"):
-            content[name] = tuple(content[name])
-        return SessionRecord(
-            **content | {"number": _number(content["number"])},
-            request=Request(**request, sources=sources),
-            trials=tuple(trials),
-        )
+        return _RECORD.validate_python(content)
     except OSError as error:
         raise StudyFolderError(f"{path}: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StudyFolderError(
             f"{path}: is damaged ({error}); delete the folder and run the batch again"
         ) from error
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 State = Literal["done", "failed", "skipped", "pending"]

@@ -13,6 +13,7 @@ import numpy as np
 from aggregators.formats import file_digest
 from site_agent.errors import ReviewFolderError, StudyFolderError, TableFileError
 from site_agent.eyeblink import session_folder
+from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.records import FaceBox, Float64
 from site_agent.eyeblink.review.actions import Add, ReviewEvent
 from site_agent.eyeblink.session import AnalysedSession
@@ -95,7 +96,6 @@ def read_automatic_result(place: Path | str) -> AutomaticResult:
     """Read what ``poolctl blink`` has left in a folder."""
     blinks_file = find_output(place, "blinks.csv")
     columns, rows = _read_blinks(blinks_file)
-    events = tuple(_event(blinks_file, row) for row in rows.values())
     try:
         session = read_session(blinks_file)
     except (StudyFolderError, TableFileError) as error:
@@ -105,7 +105,7 @@ def read_automatic_result(place: Path | str) -> AutomaticResult:
         prefix=session_folder.name_prefix(blinks_file),
         session=session,
         frames=FrameColumns.of(session),
-        events=events,
+        events=tuple(map(_event, session.blinks)),
         rows=rows,
         columns=columns,
         blinks_sha256=file_digest(blinks_file),
@@ -133,18 +133,9 @@ def _read_blinks(path: Path) -> tuple[tuple[str, ...], dict[int, dict[str, str]]
         raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
 
 
-def _event(path: Path, row: Mapping[str, str]) -> ReviewEvent:
-    try:
-        return ReviewEvent(
-            blink_id=int(row["blink_id"]),
-            kind="closure" if row["kind"] == "closure" else "blink",
-            onset_s=float(row["onset_s"]),
-            peak_s=float(row["peak_s"]),
-            offset_s=float(row["offset_s"]),
-            completeness="partial" if row["completeness"] == "partial" else "complete",
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ReviewFolderError(f"{path}, blink {row['blink_id']}: {error}") from error
+def _event(blink: Blink) -> ReviewEvent:
+    times_s = (blink.onset_s, blink.peak_s, blink.offset_s)
+    return ReviewEvent(blink.number, blink.kind, *times_s, blink.completeness)
 
 
 def model_address(place: Path | str, role: str) -> str | None:
