@@ -209,7 +209,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
             "model": model.name,
             "digest": model.digest,
             "training_images": count,
-            **_plain(model.scores, per_image),
+            **model.scores.to_dict(per_image=per_image),
         }
         for model, count in zip(models, trained_on, strict=True)
     ]
@@ -364,17 +364,6 @@ def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> No
     faces = (settings.upsample, settings.threshold, settings.normaliser, settings.parts)
     if any(each not in (None, 0.0, ()) for each in faces) or per_image:
         raise UsageError("--upsample, --threshold, --normaliser, --parts, --per-image: for faces")
-
-
-def _plain(scores: Scores, per_image: bool) -> dict[str, Any]:
-    from site_agent.evaluation.detection import DetectionScores
-    from site_agent.evaluation.landmark_scores import LandmarkScores
-
-    if isinstance(scores, DetectionScores):
-        return scores.to_dict(per_image=per_image)
-    if isinstance(scores, LandmarkScores):
-        return scores.to_dict(per_face=per_image)
-    return scores.to_dict()
 
 
 def verdicts(models: Sequence[ScoredModel]) -> list[str]:

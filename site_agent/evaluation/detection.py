@@ -89,13 +89,10 @@ class DetectionScores:
 
     def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:
         """Return plain data for JSON; names of images only when asked for."""
-        own = plain(replace(self, per_image=(), curve=()))
-        described = {
-            "kind": "hog-svm",
-            **{name: value for name, value in own.items() if name not in {"per_image", "curve"}},
-        }
-        if per_image:
-            described["per_image"] = plain(self.per_image)
+        described = {"kind": "hog-svm", **plain(replace(self, curve=()))}
+        del described["curve"]
+        if not per_image:
+            del described["per_image"]
         return described
 
 

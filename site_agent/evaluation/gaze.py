@@ -75,8 +75,8 @@ class GazeScores:
             "person_sd_deg": float(means.std(ddof=1)) if len(means) > 1 else 0.0,
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+    def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:  # noqa: ARG002
+        """Return plain data for JSON; of eye patches there is nothing to say one by one."""
         return {
             "kind": "network",
             **self.metrics,

@@ -199,7 +199,7 @@ class LandmarkScores:
         errors = np.sort([face.mean for face in self.per_face])
         return errors, np.arange(1, len(errors) + 1) / len(errors)
 
-    def to_dict(self, *, per_face: bool = False) -> dict[str, Any]:
+    def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:
         """Return plain data for JSON; names of images only when asked for."""
         own = {
             each.name: getattr(self, each.name)
@@ -208,7 +208,7 @@ class LandmarkScores:
         }
         errors = dict(zip(self.names, self.per_landmark, strict=True))
         described = {"kind": "ert", **plain(own), "per_landmark": plain(errors)}
-        if per_face:
+        if per_image:
             described["per_face"] = [
                 {
                     "image": face.image,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import EvaluationError
@@ -15,6 +15,7 @@ from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.plain_json import plain, write_json
 from site_agent.tables import Table, columns_of
 
+S = TypeVar("S", DetectionScores, LandmarkScores, GazeScores)
 SCHEMA = "poolctl-evaluation-report/1"
 CURVES = Table("precision_recall", columns_of(("model", "score", "precision", "recall")))
 LANDMARKS = Table("landmark_error", columns_of(("model", "landmark", "mean_error")))
@@ -47,15 +48,9 @@ def write_report(
     ``cumulative_error.png`` and ``landmark_error.csv``; for gaze networks ``persons.png`` and
     ``persons.csv``.
     """
-    detectors = [
-        (model.name, model.scores) for model in models if isinstance(model.scores, DetectionScores)
-    ]
-    landmarks = [
-        (model.name, model.scores) for model in models if isinstance(model.scores, LandmarkScores)
-    ]
-    networks = [
-        (model.name, model.scores) for model in models if isinstance(model.scores, GazeScores)
-    ]
+    detectors = _of_kind(models, DetectionScores)
+    landmarks = _of_kind(models, LandmarkScores)
+    networks = _of_kind(models, GazeScores)
     legends = short_names([model.name for model in models])
     written = [folder / "scores.json", folder / "scores.csv", folder / "scores.md"]
     title = f"{dataset_name} ({{}} faces in {{}} images)"
@@ -87,6 +82,10 @@ def write_report(
             f"{error.filename or folder} cannot be written: {error.strerror}"
         ) from error
     return written
+
+
+def _of_kind(models: Sequence[ScoredModel], kind: type[S]) -> list[tuple[str, S]]:
+    return [(model.name, model.scores) for model in models if isinstance(model.scores, kind)]
 
 
 def _write_gaze(
@@ -128,15 +127,10 @@ def report_data(
     per_image: bool = False,
 ) -> dict[str, Any]:
     """Return plain data for JSON, without numbers that JSON does not have."""
-    items = []
-    for model in models:
-        if isinstance(model.scores, DetectionScores):
-            own = model.scores.to_dict(per_image=per_image)
-        elif isinstance(model.scores, LandmarkScores):
-            own = model.scores.to_dict(per_face=per_image)
-        else:
-            own = model.scores.to_dict()
-        items.append({"model": model.name, "digest": model.digest, **own})
+    items = [
+        {"model": each.name, "digest": each.digest, **each.scores.to_dict(per_image=per_image)}
+        for each in models
+    ]
     data = {
         "schema": SCHEMA,
         "dataset": dataset_name,

@@ -234,8 +234,6 @@ class StudyFolder:
 
     def prepare(self) -> None:
         """Make the folders, and remove what an interrupted run left under way."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InvalidInputError(f"{self.path}: is a file, expected a folder for the study")
         try:
             shutil.rmtree(self.work, ignore_errors=True)
             for name in ("models", "scores", "parts"):

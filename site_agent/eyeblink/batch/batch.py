@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.formats import file_digest
-from site_agent.errors import BusyError, ConditioningError, InvalidInputError, StudyFolderError
+from site_agent.errors import ConditioningError, InvalidInputError, StudyFolderError
 from site_agent.eyeblink.batch import record as batch_record
 from site_agent.eyeblink.batch.sessions import BatchSession, name_problem, with_overrides
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.runs.files import locked
-from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
+from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs, hold_folder
 from site_agent.runs.progress import Progress
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 
@@ -145,12 +144,7 @@ def run_batch(
     names = Counter(session.name.casefold() for session in sessions)
     if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:
         raise StudyFolderError(f"two sessions have the name {repeated[0]!r}; rename one")
-    _make_folder(batch.study)
-    busy = BusyError(
-        f"{batch.study}: another batch is running here; wait for it, or choose another folder "
-        "with -o"
-    )
-    with locked(batch.state / "lock", busy=busy):
+    with hold_folder(batch.study, batch.state / "lock", what="batch"):
         return batch.run(workers, redo)
 
 
@@ -343,14 +337,3 @@ def _other_files(place: Path, made: Path) -> Iterator[Path]:
             continue
         if path.is_file() and relative.as_posix() not in own and not (made / relative).exists():
             yield relative
-
-
-def _make_folder(study: Path) -> None:
-    if study.exists() and not study.is_dir():
-        raise StudyFolderError(f"{study}: is a file, expected a folder for the study")
-    try:
-        (study / ".batch").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyFolderError(
-            f"{error.filename or study}: cannot be written: {error.strerror or error}"
-        ) from error

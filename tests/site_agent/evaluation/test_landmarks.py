@@ -76,11 +76,11 @@ def test_results_are_plain_data_without_names(
     assert "person" not in json.dumps(plain, allow_nan=False)
     assert len(plain["per_landmark"]) == 68
     assert plain["intervals"]["mean_error"][0] < plain["mean_error"]
-    assert len(scores.to_dict(per_face=True)["per_face"]) == 12
+    assert len(scores.to_dict(per_image=True)["per_face"]) == 12
     assert seen[-1] == (1.0, "image 12 of 12")
     assert scores.eye_error is not None
     again = evaluate_landmarks(trained_landmarks, test_faces, workers=1)
-    assert again.to_dict(per_face=True) == scores.to_dict(per_face=True)
+    assert again.to_dict(per_image=True) == scores.to_dict(per_image=True)
 
 
 def face(image: int, *errors: float) -> FaceErrors:
