@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = [
-    "Embedding",
-    "EyePrior",
-    "GazeGrid",
-    "InversionSettings",
-    "Victims",
-    "fit_embedding",
-    "fit_prior",
-    "infer_densities",
-    "kl_divergence",
-    "nearest_public",
-    "psnr",
-    "reconstruct",
-    "ssim",
-]
-
 
 # The prior: principal components of public eye patches.
 COMPONENTS = 64

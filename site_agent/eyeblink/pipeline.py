@@ -354,12 +354,3 @@ def _finish(
     writing_s = time.monotonic() - begun_s
     report(1.0, "done")
     return summarise(replace(session, warnings=written.warnings), written.files, writing_s)
-
-
-__all__ = [
-    "BlinkAnalysisSettings",
-    "BlinkSession",
-    "TraceFile",
-    "run_all_faces_analysis",
-    "run_blink_analysis",
-]

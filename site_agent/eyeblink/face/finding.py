@@ -10,26 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
-from site_agent.eyeblink.face.boxes import (
-    BLEND,
-    BoxRelation,
-    FaceSettings,
-    LandmarkPlacer,
-    Placed,
-    Predictor,
-    blended,
-    box_of,
-    centre_and_spread,
-    distance_in_widths,
-    overlap,
-    scaled_detection,
-)
+from site_agent.eyeblink.face import boxes
 from site_agent.eyeblink.records import FaceBox, FaceSource, Float64, UInt8
 from site_agent.faces.models import Detection, FaceDetector
 from site_agent.pictures.images import resized
-
-__all__ = ["FaceCounts", "FaceFollower", "FaceSettings", "Follower", "FoundFace"]
-
 
 CHECK_THRESHOLD = -0.3
 """Added to the score that a face needs in a check of the region of a followed one."""
@@ -38,7 +22,7 @@ CHECK_THRESHOLD = -0.3
 class FaceSearch:
     """Runs the detector on pictures at the size that it needs, not larger."""
 
-    def __init__(self, detector: FaceDetector, settings: FaceSettings) -> None:
+    def __init__(self, detector: FaceDetector, settings: boxes.FaceSettings) -> None:
         self._detector = detector
         self._settings = settings
         self._searched_whole_s = -np.inf
@@ -58,9 +42,9 @@ class FaceSearch:
         region = resized(np.ascontiguousarray(image[top:bottom, left:right]), factor)
         found = self._detector.detect(region, 0, CHECK_THRESHOLD)
         scale = region.shape[1] / (right - left)
-        inside = [scaled_detection(each, 1.0 / scale, left, top) for each in found]
+        inside = [boxes.scaled_detection(each, 1.0 / scale, left, top) for each in found]
         alike = [each for each in inside if 0.5 < each.width / box.width < 2.0]
-        return max(alike, key=lambda each: overlap(box_of(each), box), default=None)
+        return max(alike, key=lambda each: boxes.overlap(boxes.box_of(each), box), default=None)
 
     def reduced(self, image: UInt8) -> list[Detection]:
         """Search the whole picture scaled down."""
@@ -69,7 +53,7 @@ class FaceSearch:
         small = resized(image, factor) if factor < 1.0 else image
         found = self._detector.detect(small, None, self._settings.threshold)
         scale = image.shape[1] / small.shape[1]
-        return [scaled_detection(each, scale, 0, 0) for each in found]
+        return [boxes.scaled_detection(each, scale, 0, 0) for each in found]
 
     def whole(self, image: UInt8, timestamp_s: float) -> list[Detection]:
         """Search scaled down, and where nothing is found as it is, but that not every time."""
@@ -98,7 +82,7 @@ def choose_face(
     if rule == "central":
         width, height = picture_size
         middle = FaceBox(0.0, 0.0, width - 1.0, height - 1.0)
-        return min(found, key=lambda each: distance_in_widths(middle, box_of(each)))
+        return min(found, key=lambda each: boxes.distance_in_widths(middle, boxes.box_of(each)))
     number = int(rule)
     ordered = sorted(found, key=lambda each: each.left + each.right)
     return ordered[number - 1] if number <= len(ordered) else None
@@ -107,8 +91,10 @@ def choose_face(
 def nearest_face(found: list[Detection], box: FaceBox, widths: float) -> Detection | None:
     """Return the face nearest to where one was, if within so many widths and of alike size."""
     alike = [each for each in found if 0.5 < each.width / box.width < 2.0]
-    nearest = min(alike, key=lambda each: distance_in_widths(box, box_of(each)), default=None)
-    if nearest is None or distance_in_widths(box, box_of(nearest)) > widths:
+    nearest = min(
+        alike, key=lambda each: boxes.distance_in_widths(box, boxes.box_of(each)), default=None
+    )
+    if nearest is None or boxes.distance_in_widths(box, boxes.box_of(nearest)) > widths:
         return None
     return nearest
 
@@ -163,19 +149,19 @@ class FaceFollower:
     def __init__(
         self,
         detector: FaceDetector,
-        predictor: Predictor,
-        settings: FaceSettings | None = None,
+        predictor: boxes.Predictor,
+        settings: boxes.FaceSettings | None = None,
         *,
         search: FaceSearch | None = None,
     ) -> None:
-        self._settings = settings or FaceSettings()
+        self._settings = settings or boxes.FaceSettings()
         self._search = search or FaceSearch(detector, self._settings)
-        self._placer = LandmarkPlacer(predictor, self._settings)
+        self._placer = boxes.LandmarkPlacer(predictor, self._settings)
         self._last: FoundFace | None = None
         self._last_s = -np.inf
         self._lost: FaceBox | None = None
         self._lost_s = -np.inf
-        self._relation: BoxRelation | None = None
+        self._relation: boxes.BoxRelation | None = None
         self._checked_s = -np.inf
         self._surveyed_s = -np.inf
         self.counts = FaceCounts()
@@ -224,8 +210,11 @@ class FaceFollower:
     def take(self, image: UInt8, timestamp_s: float, detection: Detection) -> FoundFace | None:
         """Begin to follow a face that a detector found in this frame."""
         self._checked_s = timestamp_s
-        box = box_of(detection)
-        if self._lost is not None and distance_in_widths(self._lost, box) > ANOTHER_PLACE_WIDTHS:
+        box = boxes.box_of(detection)
+        if (
+            self._lost is not None
+            and boxes.distance_in_widths(self._lost, box) > ANOTHER_PLACE_WIDTHS
+        ):
             self.counts.other_places += 1
         return self._noted(self._started(detection, image), timestamp_s)
 
@@ -256,21 +245,21 @@ class FaceFollower:
 
     def _started(self, detection: Detection, image: UInt8) -> FoundFace:
         """Place landmarks for a detection, with little change where it confirms the last face."""
-        box, last = box_of(detection), self._last
+        box, last = boxes.box_of(detection), self._last
         start = self._placer.start_over(self._placer.place_in(image, box), box)
         if last is not None and self._settings.detect_interval_ms > 0:
             expected = self._placer.start_over(last.landmarks, last.box)
-            if overlap(expected, start) > 0.5:
-                start = blended(expected, start, BLEND)
+            if boxes.overlap(expected, start) > 0.5:
+                start = boxes.blended(expected, start, boxes.BLEND)
         placed = self._placer.place(image, start)
-        self._relation = BoxRelation.between(box, placed.landmarks)
+        self._relation = boxes.BoxRelation.between(box, placed.landmarks)
         return FoundFace(
             box, detection.score, FaceSource.DETECT, placed.landmarks, placed.disagreement
         )
 
-    def _jumped(self, last: FoundFace, placed: Placed, elapsed_s: float) -> bool:
-        centre, spread = centre_and_spread(last.landmarks)
-        new_centre, new_spread = centre_and_spread(placed.landmarks)
+    def _jumped(self, last: FoundFace, placed: boxes.Placed, elapsed_s: float) -> bool:
+        centre, spread = boxes.centre_and_spread(last.landmarks)
+        new_centre, new_spread = boxes.centre_and_spread(placed.landmarks)
         allowed = JUMP_SHARE * max(1.0, elapsed_s / 0.040)
         moved = float(np.linalg.norm(new_centre - centre)) / last.box.width
         grown = abs(np.log(new_spread / spread))

@@ -14,13 +14,9 @@ import pytest
 
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink.face.finding import FaceSettings
-from site_agent.eyeblink.pipeline import (
-    BlinkAnalysisSettings,
-    run_all_faces_analysis,
-    run_blink_analysis,
-)
-from site_agent.eyeblink.session import BlinkSession
+from site_agent.eyeblink.face.boxes import FaceSettings
+from site_agent.eyeblink.pipeline import run_all_faces_analysis, run_blink_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.video.frames import VideoReader
 from tests.site_agent.eyeblink.matching import match_blinks
 

@@ -13,7 +13,8 @@ import pytest
 from aggregators.formats import read_model, write_model
 from aggregators.models import ShapePredictor
 from site_agent.errors import FaceModelError, InvalidInputError
-from site_agent.eyeblink.face.finding import FaceFollower, FaceSettings
+from site_agent.eyeblink.face.boxes import FaceSettings
+from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.pipeline import run_blink_analysis
