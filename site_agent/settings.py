@@ -44,8 +44,8 @@ _COMMENT_WIDTH = 96
 class Settings:
     """Base of settings.
 
-    A field has its range and its explanation in pydantic's ``Field``; what depends on several
-    fields is checked in ``__post_init__``. ``class ErtSettings(Settings, error=...)`` names the
+    A field has its range in pydantic's ``Field``, and its explanation below it; what depends on
+    several fields is checked in ``__post_init__``. ``class ErtSettings(Settings, error=...)`` names the
     error for values out of range.
     """
 
@@ -55,7 +55,9 @@ class Settings:
         super().__init_subclass__()
         cls._error = error or cls._error
         # Strict: a text is no number, and a truth value neither. `with_values` reads text.
-        config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+        config = ConfigDict(
+            strict=True, allow_inf_nan=False, extra="forbid", use_attribute_docstrings=True
+        )
         checked_dataclass(frozen=True, config=config)(cls)
         make = cls.__init__
 
@@ -218,7 +220,7 @@ def _fields_of(kind: Any) -> dict[str, _Field]:
     return {
         name: _Field(
             Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation,
-            field.description or "",
+            " ".join((field.description or "").split()),
         )
         for name, field in kind.__pydantic_fields__.items()
     }

@@ -4,8 +4,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field
-
 from aggregators.formats import NETWORK_FORMATS, recognise
 from site_agent.datasets.records import FaceDataset, require_images
 from site_agent.errors import EvaluationError
@@ -24,26 +22,19 @@ _CURVE_BELOW = 0.5
 class EvaluationSettings(Settings):
     """Settings of an evaluation."""
 
-    upsample: int | None = Field(
-        default=None, description="Detectors: doublings of the images; None: as the file says."
-    )
-    threshold: float = Field(
-        default=0.0, description="Detectors: added to the score that a face needs."
-    )
-    normaliser: str | None = Field(
-        default=None,
-        description="Landmark models: errors are divided by inter-ocular, outer-corners, box, "
-        "none, or the distance of two groups of parts: 36,39/42,45.",
-    )
-    resamples: int = Field(
-        default=1000, description="Number of bootstrap samples for the intervals; 0: no intervals."
-    )
-    seed: int = Field(default=0, description="Of the bootstrap.")
-    parts: tuple[str, ...] = Field(
-        default=(),
-        description="Landmark models: the landmarks to compare; all that a model places where "
-        "empty.",
-    )
+    upsample: int | None = None
+    """Detectors: doublings of the images; None: as the file says."""
+    threshold: float = 0.0
+    """Detectors: added to the score that a face needs."""
+    normaliser: str | None = None
+    """Landmark models: errors are divided by inter-ocular, outer-corners, box, none, or the
+    distance of two groups of parts: 36,39/42,45."""
+    resamples: int = 1000
+    """Number of bootstrap samples for the intervals; 0: no intervals."""
+    seed: int = 0
+    """Of the bootstrap."""
+    parts: tuple[str, ...] = ()
+    """Landmark models: the landmarks to compare; all that a model places where empty."""
 
 
 def evaluate_model(

@@ -43,14 +43,11 @@ from site_agent.training_record import read_training_metadata
 class FileSettings(Settings, error=InvalidInputError):
     """How the input files are read."""
 
-    decimal: text_tables.Decimal = Field(
-        default=".", description="Decimal sign in traces and in tables of trials."
-    )
-    bits: int = Field(
-        default=16,
-        description="How many of 16 bits a pixel are used: 10 or 12 for cameras whose files have "
-        "16 bits but do not use them all. Files of 8 bits are read as they are.",
-    )
+    decimal: text_tables.Decimal = "."
+    """Decimal sign in traces and in tables of trials."""
+    bits: int = 16
+    """How many of 16 bits a pixel are used: 10 or 12 for cameras whose files have 16 bits but do
+    not use them all. Files of 8 bits are read as they are."""
 
 
 class BlinkAnalysisSettings(Settings, error=InvalidInputError):
@@ -60,20 +57,14 @@ class BlinkAnalysisSettings(Settings, error=InvalidInputError):
     faces: FaceSettings = Field(default_factory=FaceSettings)
     blinks: BlinkSettings = Field(default_factory=BlinkSettings)
     filter: FilterSettings = Field(default_factory=FilterSettings)
-    conditioning: ConditioningSettings = Field(
-        default_factory=ConditioningSettings, description="Used when trials are given."
-    )
-    trial_timing: TrialTiming = Field(
-        default_factory=TrialTiming, description="Used when trials are given."
-    )
-    labels: session_folder.SessionLabels = Field(
-        default_factory=session_folder.SessionLabels,
-        description="Whose recording it is; with a subject the files get names of the BIDS "
-        "standard.",
-    )
-    outputs: frozenset[str] = Field(
-        default=frozenset(), description="Outputs that are written on request only: overlay, nwb."
-    )
+    conditioning: ConditioningSettings = Field(default_factory=ConditioningSettings)
+    """Used when trials are given."""
+    trial_timing: TrialTiming = Field(default_factory=TrialTiming)
+    """Used when trials are given."""
+    labels: session_folder.SessionLabels = Field(default_factory=session_folder.SessionLabels)
+    """Whose recording it is; with a subject the files get names of the BIDS standard."""
+    outputs: frozenset[str] = frozenset()
+    """Outputs that are written on request only: overlay, nwb."""
 
 
 class Footage(Protocol):

@@ -94,17 +94,12 @@ class SessionLabels(Settings, error=InvalidInputError):
     subject: str = _label()
     session: str = _label()
     task: str = _label()
-    start: datetime | None = Field(default=None, description="When the recording began.")
-    age: str = Field(
-        default="",
-        description="Of the subject, for NWB: a duration of ISO 8601 such as P21Y, and F, M, O "
-        "or U (unknown).",
-    )
-    sex: str = Field(
-        default="U",
-        description="Of the subject, for NWB: a duration of ISO 8601 such as P21Y, and F, M, O "
-        "or U (unknown).",
-    )
+    start: datetime | None = None
+    """When the recording began."""
+    age: str = ""
+    """Of the subject, for NWB: a duration of ISO 8601 such as P21Y."""
+    sex: str = "U"
+    """Of the subject, for NWB: F, M, O or U (unknown)."""
 
     def __post_init__(self) -> None:
         for name, entity in (("subject", "sub-"), ("session", "ses-"), ("task", "task-")):

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from pydantic import Field
-
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
 
@@ -11,11 +9,12 @@ from site_agent.settings import Settings
 class DrawnSettings(Settings, error=InvalidInputError):
     """The persons whose eyes are drawn, where no data are given."""
 
-    drawn_persons: int = Field(default=15, description="Persons whose eyes are drawn.")
-    frames: int = Field(default=1000, description="Mean over the persons.")
-    amount: float = Field(
-        default=20.0, description="Ratio of the largest to the smallest amount of data of a person."
-    )
+    drawn_persons: int = 15
+    """Persons whose eyes are drawn."""
+    frames: int = 1000
+    """Mean over the persons."""
+    amount: float = 20.0
+    """Ratio of the largest to the smallest amount of data of a person."""
 
 
 @dataclass(frozen=True)

@@ -32,60 +32,32 @@ _BY_FACES = "by faces"
 class CombinationSettings(Settings, error=InvalidInputError):
     """Settings of the combinations of parts."""
 
-    unions: bool = Field(
-        default=True,
-        description="Train on growing unions of parts, too (P1+P2, P1+P2+P3, ...), which takes "
-        "longest.",
-    )
-    orders: int = Field(
-        default=2,
-        ge=0,
-        le=100,
-        description="Merge all parts in so many other orders, drawn at random.",
-    )
-    weights: tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        default=(),
-        description="Merge all parts with these weights, too, one a part; 1.5 for the first and "
-        "1 for the others when left out, as in the paper's example.",
-    )
-    double: int = Field(
-        default=0,
-        ge=0,
-        le=MOST_PARTS,
-        description="Number of the part that is merged twice; 0: the last one, as in the paper.",
-    )
+    unions: bool = True
+    """Train on growing unions of parts, too (P1+P2, P1+P2+P3, ...), which takes longest."""
+    orders: int = Field(default=2, ge=0, le=100)
+    """Merge all parts in so many other orders, drawn at random."""
+    weights: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    """Merge all parts with these weights, too, one a part; 1.5 for the first and 1 for the others
+    when left out, as in the paper's example."""
+    double: int = Field(default=0, ge=0, le=MOST_PARTS)
+    """Number of the part that is merged twice; 0: the last one, as in the paper."""
 
 
 class RefinementSettings(Settings, error=InvalidInputError):
     """Settings of merging landmark models into a cascade, and of refining them."""
 
-    step: float = Field(
-        default=1.1, gt=0, le=2, description="Factor on every update of the cascade."
-    )
-    rounds: int = Field(
-        default=3,
-        ge=0,
-        le=100,
-        description="Rounds of refinement, each one exchange of all parts; 0: none.",
-    )
-    starts: int = Field(
-        default=20, ge=1, le=10_000, description="Starting shapes for each face in refinement."
-    )
-    refit_nu: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Part of the error that each tree corrects in refinement; by the number of "
-        "trees if absent.",
-    )
-    min_faces: int = Field(
-        default=5, ge=1, description="Leaves that fewer faces of a part reach send nothing."
-    )
-    thin: int | None = Field(
-        default=None,
-        ge=1,
-        description="Trees a level of the thinned models; those of one part's model if absent.",
-    )
+    step: float = Field(default=1.1, gt=0, le=2)
+    """Factor on every update of the cascade."""
+    rounds: int = Field(default=3, ge=0, le=100)
+    """Rounds of refinement, each one exchange of all parts; 0: none."""
+    starts: int = Field(default=20, ge=1, le=10_000)
+    """Starting shapes for each face in refinement."""
+    refit_nu: float | None = Field(default=None, gt=0, le=1)
+    """Part of the error that each tree corrects in refinement; by the number of trees if absent."""
+    min_faces: int = Field(default=5, ge=1)
+    """Leaves that fewer faces of a part reach send nothing."""
+    thin: int | None = Field(default=None, ge=1)
+    """Trees a level of the thinned models; those of one part's model if absent."""
 
 
 class StudySettings(Settings, error=InvalidInputError):
@@ -93,9 +65,8 @@ class StudySettings(Settings, error=InvalidInputError):
 
     training: ErtSettings | HogSvmSettings
     combination: CombinationSettings = Field(default_factory=CombinationSettings)
-    refinement: RefinementSettings = Field(
-        default_factory=RefinementSettings, description="Of no meaning for detectors."
-    )
+    refinement: RefinementSettings = Field(default_factory=RefinementSettings)
+    """Of no meaning for detectors."""
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     seed: int = 0
 

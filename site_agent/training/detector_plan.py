@@ -23,59 +23,32 @@ _Side = Annotated[int, Field(ge=16, le=1000)]
 class HogSvmSettings(Settings, error=InvalidInputError):
     """How a detector is trained; the defaults are those of table I of the paper."""
 
-    c: float = Field(
-        default=5.0,
-        gt=0,
-        description="Weight of the training errors against the size of the weights.",
-    )
-    epsilon: float = Field(
-        default=0.01,
-        gt=0,
-        description="Training ends when the risk is within this of the best possible.",
-    )
-    target_size_px: tuple[_Side, _Side] | Annotated[int, Field(ge=256, le=1_000_000)] = Field(
-        default=(80, 80),
-        description="Width and height of the sliding window; detectors can be merged (MWMA) only "
-        "when theirs are equal, so this fixes it whatever the shape of the boxes: "
-        "where the mean box has another shape, all boxes are first given the "
-        "window's, about their centres. One number is dlib's own way: an area in "
-        "pixels, in the shape of the mean box.",
-    )
-    upsample: int = Field(
-        default=0,
-        ge=0,
-        le=_MOST_UPSAMPLING,
-        description="How many times at most images are doubled so that small faces fill the "
-        "window; they are doubled only while a box cannot be reached, and the "
-        "detector file says how often.",
-    )
-    flips: bool = Field(default=False, description="Add each image's mirror image.")
-    ignore_unreachable: bool = Field(
-        default=False,
-        description="Leave boxes that no window can cover out, neither faces nor background, "
-        "instead of refusing the data.",
-    )
-    by_label: bool = Field(
-        default=False,
-        description="Train one detector for each label of the boxes (front, left, right ...) and "
-        "put them into one file; a face is found when one of them finds it.",
-    )
-    nuclear_norm_strength: float = Field(
-        default=0.0,
-        ge=0,
-        description="Regularisation towards filters that are faster to apply; 0 is none.",
-    )
-    threads: int = Field(
-        default=0,
-        ge=0,
-        le=256,
-        description="0: as many as the machine has. The result does not depend on it.",
-    )
-    max_runtime_s: float | None = Field(
-        default=None,
-        gt=0,
-        description="Stop after this time with what there is, for each detector.",
-    )
+    c: float = Field(default=5.0, gt=0)
+    """Weight of the training errors against the size of the weights."""
+    epsilon: float = Field(default=0.01, gt=0)
+    """Training ends when the risk is within this of the best possible."""
+    target_size_px: tuple[_Side, _Side] | Annotated[int, Field(ge=256, le=1_000_000)] = (80, 80)
+    """Width and height of the sliding window; detectors can be merged (MWMA) only when theirs are
+    equal, so this fixes it whatever the shape of the boxes: where the mean box has another shape,
+    all boxes are first given the window's, about their centres. One number is dlib's own way: an
+    area in pixels, in the shape of the mean box."""
+    upsample: int = Field(default=0, ge=0, le=_MOST_UPSAMPLING)
+    """How many times at most images are doubled so that small faces fill the window; they are
+    doubled only while a box cannot be reached, and the detector file says how often."""
+    flips: bool = False
+    """Add each image's mirror image."""
+    ignore_unreachable: bool = False
+    """Leave boxes that no window can cover out, neither faces nor background, instead of refusing
+    the data."""
+    by_label: bool = False
+    """Train one detector for each label of the boxes (front, left, right ...) and put them into one
+    file; a face is found when one of them finds it."""
+    nuclear_norm_strength: float = Field(default=0.0, ge=0)
+    """Regularisation towards filters that are faster to apply; 0 is none."""
+    threads: int = Field(default=0, ge=0, le=256)
+    """0: as many as the machine has. The result does not depend on it."""
+    max_runtime_s: float | None = Field(default=None, gt=0)
+    """Stop after this time with what there is, for each detector."""
 
     @property
     def threads_used(self) -> int:

@@ -40,72 +40,39 @@ _FEWEST_FACES = 2
 class ErtSettings(Settings, error=InvalidInputError):
     """How a landmark model is trained; the defaults are those of table III of the paper."""
 
-    oversampling_amount: int = Field(
-        default=20, ge=1, le=10_000, description="Starting shapes for each face."
-    )
-    nu: float = Field(
-        default=0.1,
-        gt=0,
-        le=1,
-        description="Part of the remaining error that each tree corrects, above 0 and at most 1.",
-    )
-    tree_depth: int = Field(
-        default=5,
-        ge=1,
-        le=16,
-        description="Splits from root to leaf; a tree has 2**tree_depth leaves.",
-    )
-    feature_pool_size: int = Field(
-        default=400, ge=2, le=100_000, description="Pixels from which the trees of a level choose."
-    )
-    num_test_splits: int = Field(
-        default=20, ge=1, le=100_000, description="Random splits tried at each node."
-    )
-    cascade_depth: int = Field(default=10, ge=1, le=1000, description="Levels of the cascade.")
-    num_trees_per_cascade_level: int = Field(
-        default=500, ge=1, le=100_000, description="Trees in each level."
-    )
-    lambda_param: float = Field(
-        default=0.1,
-        gt=0,
-        description="How near to each other the two pixels of a split are, on average, in box "
-        "sizes.",
-    )
-    feature_pool_region_padding: float = Field(
-        default=0.0,
-        gt=-0.5,
-        description="How far pixels are taken from beyond the region of the landmarks, in box "
-        "sizes; above -0.5.",
-    )
-    oversampling_translation_jitter: float = Field(
-        default=0.0,
-        ge=0,
-        description="Largest random shift of the box for each starting shape, in box sizes.",
-    )
-    landmark_relative_padding_mode: bool = Field(
-        default=True,
-        description="Take pixels from the region of the landmarks (true) or from the whole box "
-        "at least.",
-    )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="Another seed gives another model.")
-    threads: int = Field(
-        default=0,
-        ge=0,
-        le=256,
-        description="The result depends on it: 0 and 1 give the same bytes, each larger number "
-        "other ones, because sums are then added in another order. With equal "
-        "settings the result is the same.",
-    )
-    parts: tuple[str, ...] = Field(
-        default=(),
-        description="The landmarks to train on; empty: all. Names, ranges of numbers (36-47), "
-        "and of iBUG's 68 the groups eyes, mouth, nose, brows, jaw, inner (all but "
-        "the jaw), left-eye, right-eye.",
-    )
-    allow_missing_parts: bool = Field(
-        default=False,
-        description="Train on faces that lack some landmarks, from those that are marked.",
-    )
+    oversampling_amount: int = Field(default=20, ge=1, le=10_000)
+    """Starting shapes for each face."""
+    nu: float = Field(default=0.1, gt=0, le=1)
+    """Part of the remaining error that each tree corrects, above 0 and at most 1."""
+    tree_depth: int = Field(default=5, ge=1, le=16)
+    """Splits from root to leaf; a tree has 2**tree_depth leaves."""
+    feature_pool_size: int = Field(default=400, ge=2, le=100_000)
+    """Pixels from which the trees of a level choose."""
+    num_test_splits: int = Field(default=20, ge=1, le=100_000)
+    """Random splits tried at each node."""
+    cascade_depth: int = Field(default=10, ge=1, le=1000)
+    """Levels of the cascade."""
+    num_trees_per_cascade_level: int = Field(default=500, ge=1, le=100_000)
+    """Trees in each level."""
+    lambda_param: float = Field(default=0.1, gt=0)
+    """How near to each other the two pixels of a split are, on average, in box sizes."""
+    feature_pool_region_padding: float = Field(default=0.0, gt=-0.5)
+    """How far pixels are taken from beyond the region of the landmarks, in box sizes; above
+    -0.5."""
+    oversampling_translation_jitter: float = Field(default=0.0, ge=0)
+    """Largest random shift of the box for each starting shape, in box sizes."""
+    landmark_relative_padding_mode: bool = True
+    """Take pixels from the region of the landmarks (true) or from the whole box at least."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Another seed gives another model."""
+    threads: int = Field(default=0, ge=0, le=256)
+    """The result depends on it: 0 and 1 give the same bytes, each larger number other ones, because
+    sums are then added in another order. With equal settings the result is the same."""
+    parts: tuple[str, ...] = ()
+    """The landmarks to train on; empty: all. Names, ranges of numbers (36-47), and of iBUG's 68 the
+    groups eyes, mouth, nose, brows, jaw, inner (all but the jaw), left-eye, right-eye."""
+    allow_missing_parts: bool = False
+    """Train on faces that lack some landmarks, from those that are marked."""
 
     def __post_init__(self) -> None:
         if len(set(self.parts)) != len(self.parts):

@@ -50,29 +50,22 @@ _READING_SHARE = 0.1
 class SaliencySettings(Settings, error=InvalidInputError):
     """How a saliency network is trained; the learning rate falls along half a cosine."""
 
-    architecture: str = Field(
-        default="glc-tiny", description="glc-tiny, glc-small, glc-8 or glc-paper."
-    )
-    persons: tuple[str, ...] = Field(default=(), description="Those to train on; empty: all.")
-    epochs: int = Field(
-        default=20,
-        ge=1,
-        le=100_000,
-        description="Passes over the training clips; the network with the best validation F1 is "
-        "kept.",
-    )
-    learning_rate: float = Field(
-        default=0.001, gt=0, le=10, description="Of the first epoch, for AdamW."
-    )
-    weight_decay: float = Field(default=0.05, description="Of AdamW.")
-    batch_size: int = Field(default=8, ge=1, le=65_536, description="Clips in a step.")
-    loss: Literal["ce", "kl-reverse"] = Field(
-        default="ce",
-        description="ce, the cross-entropy, or kl-reverse, with a softmax of temperature 2.",
-    )
-    seed: int = Field(
-        default=0, ge=0, lt=2**63, description="Of the first parameters and of the order of clips."
-    )
+    architecture: str = "glc-tiny"
+    """glc-tiny, glc-small, glc-8 or glc-paper."""
+    persons: tuple[str, ...] = ()
+    """Those to train on; empty: all."""
+    epochs: int = Field(default=20, ge=1, le=100_000)
+    """Passes over the training clips; the network with the best validation F1 is kept."""
+    learning_rate: float = Field(default=0.001, gt=0, le=10)
+    """Of the first epoch, for AdamW."""
+    weight_decay: float = 0.05
+    """Of AdamW."""
+    batch_size: int = Field(default=8, ge=1, le=65_536)
+    """Clips in a step."""
+    loss: Literal["ce", "kl-reverse"] = "ce"
+    """ce, the cross-entropy, or kl-reverse, with a softmax of temperature 2."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of the first parameters and of the order of clips."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.records import EyeTrace, Float64
@@ -107,15 +106,11 @@ SHUT_SHARE = 0.8
 class ExtentSettings(Settings, error=InvalidInputError):
     """How beginning and end are measured."""
 
-    smoothing_ms: float = Field(
-        default=20.0,
-        description="Running mean over at most this time (single frames of slow cameras stay as "
-        "they are). It is centred: onsets of fast recordings may come out early by "
-        "up to half of it.",
-    )
-    edge_share: float = Field(
-        default=0.2, description="A blink begins and ends where this share of its depth is passed."
-    )
+    smoothing_ms: float = 20.0
+    """Running mean over at most this time (single frames of slow cameras stay as they are). It is
+    centred: onsets of fast recordings may come out early by up to half of it."""
+    edge_share: float = 0.2
+    """A blink begins and ends where this share of its depth is passed."""
 
 
 @dataclass(frozen=True)

@@ -49,24 +49,15 @@ DOUBTFUL_BLINK, DOUBTFUL_CLOSURE = 0.2, 0.1
 class BlinkSettings(Settings, error=InvalidInputError):
     """What counts as a blink."""
 
-    least_confidence: float = Field(
-        default=0.4,
-        gt=0,
-        le=1,
-        description="How probable a blink or a closure must be to be counted, 0..1. A higher "
-        "value leaves out more doubtful ones; what is left out is listed in "
-        "session.json.",
-    )
-    longest_blink_ms: float = Field(
-        default=400.0,
-        description="Lids that are at least half way down for longer make a closure, not a blink.",
-    )
-    shortest_blink_ms: float = Field(
-        default=50.0, description="Shorter events, with a frame interval added, are not blinks."
-    )
-    complete_fec: float = Field(
-        default=0.75, description="FEC from which a blink is complete, below it partial."
-    )
+    least_confidence: float = Field(default=0.4, gt=0, le=1)
+    """How probable a blink or a closure must be to be counted, 0..1. A higher value leaves out more
+    doubtful ones; what is left out is listed in session.json."""
+    longest_blink_ms: float = 400.0
+    """Lids that are at least half way down for longer make a closure, not a blink."""
+    shortest_blink_ms: float = 50.0
+    """Shorter events, with a frame interval added, are not blinks."""
+    complete_fec: float = 0.75
+    """FEC from which a blink is complete, below it partial."""
     extents: blink_extents.ExtentSettings = Field(default_factory=blink_extents.ExtentSettings)
     calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)
 

@@ -40,55 +40,33 @@ REJECT_RULES = (Rejection.MISSING_SAMPLES, Rejection.UNSTABLE_BASELINE, Rejectio
 class ConditioningSettings(Settings, error=ConditioningError):
     """Definitions of the conditioning measures. Time zero is the CS onset."""
 
-    baseline_ms: Window = Field(
-        default=(-500.0, 0.0),
-        description="Window of the baseline before the CS (before the US in us_only trials).",
-    )
-    reject_rules: tuple[Rejection, ...] = Field(
-        default=REJECT_RULES,
-        description="Which rules reject trials: missing-samples, unstable-baseline, "
-        "closed-before-cs.",
-    )
-    largest_missing_share: float = Field(
-        default=0.25,
-        ge=0,
-        le=1,
-        description="Share of the trial's time without valid samples above which it is rejected.",
-    )
-    closed_before_cs_fec: float = Field(
-        default=0.15,
-        ge=0,
-        description="A trial is rejected where FEC in the last 100 ms before the CS exceeds the "
-        "session's resting level (median of its baselines) by more than this.",
-    )
-    cr_window_ms: Window = Field(
-        default=(-40.0, -2.0),
-        description="Window relative to the US whose mean FEC, less the baseline, is the CR "
-        "amplitude.",
-    )
-    cr_rule: CrRule = Field(default=CrRule.FEC, description="Which amplitude is a CR.")
-    cr_threshold: float = Field(default=0.10, gt=0, description="Which amplitude is a CR.")
-    cr_needs_onset: bool = Field(
-        default=False,
-        description="Count a CR only where an onset is found at or after onset_floor_ms.",
-    )
-    onset_floor_ms: float = Field(default=50.0, ge=0, description="No CR onset is sought before.")
-    ur_window_ms: Window = Field(
-        default=(10.0, 150.0),
-        description="Window after the US in which the UR has its peak. Before its start the US "
-        "has not moved the lid, so that samples up to there still belong to the CR.",
-    )
-    default_cs_us_ms: float = Field(
-        default=450.0,
-        gt=0,
-        description="CS-US interval of cs_only trials where the trial list does not give it.",
-    )
-    smoothing_ms: float = Field(
-        default=50.0,
-        gt=0,
-        description="Full width of the local polynomials that velocity and peaks are read from; "
-        "at low frame rates they take three samples (peaks: the samples themselves).",
-    )
+    baseline_ms: Window = (-500.0, 0.0)
+    """Window of the baseline before the CS (before the US in us_only trials)."""
+    reject_rules: tuple[Rejection, ...] = REJECT_RULES
+    """Which rules reject trials: missing-samples, unstable-baseline, closed-before-cs."""
+    largest_missing_share: float = Field(default=0.25, ge=0, le=1)
+    """Share of the trial's time without valid samples above which it is rejected."""
+    closed_before_cs_fec: float = Field(default=0.15, ge=0)
+    """A trial is rejected where FEC in the last 100 ms before the CS exceeds the session's resting
+    level (median of its baselines) by more than this."""
+    cr_window_ms: Window = (-40.0, -2.0)
+    """Window relative to the US whose mean FEC, less the baseline, is the CR amplitude."""
+    cr_rule: CrRule = CrRule.FEC
+    """Which amplitude is a CR."""
+    cr_threshold: float = Field(default=0.10, gt=0)
+    """Which amplitude is a CR."""
+    cr_needs_onset: bool = False
+    """Count a CR only where an onset is found at or after onset_floor_ms."""
+    onset_floor_ms: float = Field(default=50.0, ge=0)
+    """No CR onset is sought before."""
+    ur_window_ms: Window = (10.0, 150.0)
+    """Window after the US in which the UR has its peak. Before its start the US has not moved the
+    lid, so that samples up to there still belong to the CR."""
+    default_cs_us_ms: float = Field(default=450.0, gt=0)
+    """CS-US interval of cs_only trials where the trial list does not give it."""
+    smoothing_ms: float = Field(default=50.0, gt=0)
+    """Full width of the local polynomials that velocity and peaks are read from; at low frame rates
+    they take three samples (peaks: the samples themselves)."""
 
     def __post_init__(self) -> None:
         for name in ("baseline_ms", "cr_window_ms", "ur_window_ms"):

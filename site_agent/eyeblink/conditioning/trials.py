@@ -246,11 +246,12 @@ _LOW = frozenset({"0", "low", "off", "false", "falling"})
 class TtlSettings(Settings, error=ConditioningError):
     """Which pulses are stimuli, and which belong together."""
 
-    cs_channel: str = Field(
-        default="CS", description="Name (or number) of the channel; case does not matter."
-    )
-    us_channel: str = Field(default="US", description="The same of the US.")
-    pairing_window_ms: float = Field(default=2000.0, description="Longest CS-US interval.")
+    cs_channel: str = "CS"
+    """Name (or number) of the channel; case does not matter."""
+    us_channel: str = "US"
+    """The same of the US."""
+    pairing_window_ms: float = 2000.0
+    """Longest CS-US interval."""
 
 
 def trials_of_pulses(
@@ -359,23 +360,17 @@ def _level_onsets(table: text_tables.TextTable, times_s: Float64, channel: str) 
 class TrialTiming(Settings, error=ConditioningError):
     """How the times of a trial file relate to those of the recording."""
 
-    latency_ms: float = Field(
-        default=0.0,
-        description="From a logged onset to the stimulus at the participant; later is positive.",
-    )
-    us_latency_ms: float | None = Field(
-        default=None, description="The same for the US alone, where it differs."
-    )
-    clock_offset_s: float = Field(
-        default=0.0,
-        description="Added to every time: what the video's clock shows when the log's shows zero.",
-    )
-    detect_led: tuple[int, ...] = Field(
-        default=(),
-        description="X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the "
-        "CS: its onsets give the times of the trials, or correct the clock of a list of trials.",
-    )
-    detect_us_led: tuple[int, ...] = Field(default=(), description="The same for the US.")
+    latency_ms: float = 0.0
+    """From a logged onset to the stimulus at the participant; later is positive."""
+    us_latency_ms: float | None = None
+    """The same for the US alone, where it differs."""
+    clock_offset_s: float = 0.0
+    """Added to every time: what the video's clock shows when the log's shows zero."""
+    detect_led: tuple[int, ...] = ()
+    """X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the CS: its onsets
+    give the times of the trials, or correct the clock of a list of trials."""
+    detect_us_led: tuple[int, ...] = ()
+    """The same for the US."""
     ttl: TtlSettings = Field(default_factory=TtlSettings)
 
 

@@ -21,44 +21,26 @@ from site_agent.settings import Settings
 class FaceSettings(Settings, error=InvalidInputError):
     """How faces are found and followed."""
 
-    face: str = Field(
-        default="largest",
-        description="Which face when several are visible: largest, central (nearest to the "
-        "middle of the picture), or a number: 1 is the leftmost in the picture.",
-    )
-    face_track: bool = Field(
-        default=False,
-        description="Stay with the face that was chosen first: when it is lost, only a face near "
-        "its last place is taken for it, the nearer the shorter it was lost (one "
-        "width of the face a second).",
-    )
-    region: tuple[int, ...] = Field(
-        default=(),
-        description="X,Y,WIDTH,HEIGHT in pixels of a fixed place where the face is, as a "
-        "detector would box it; then no detector runs. For high-speed cameras and "
-        "heads at rest.",
-    )
-    detect_interval_ms: float = Field(
-        default=500.0,
-        ge=0,
-        description="The detector checks a followed face this often; 0: in every frame, nothing "
-        "is followed.",
-    )
-    search_side_px: int = Field(
-        default=640,
-        ge=0,
-        description="Whole frames are searched at this length of their longer side; 0: as they "
-        "are. Where nothing is found so, the frame is searched as it is.",
-    )
-    threshold: float = Field(default=0.0, description="Added to the score that a face needs.")
-    starts: int = Field(
-        default=7,
-        ge=1,
-        le=9,
-        description="Landmarks are placed from this many slightly different boxes (1 to 9), and "
-        "the median is taken: where a face box begins changes what a landmark model "
-        "finds, as noise of the eye aspect ratio.",
-    )
+    face: str = "largest"
+    """Which face when several are visible: largest, central (nearest to the middle of the picture),
+    or a number: 1 is the leftmost in the picture."""
+    face_track: bool = False
+    """Stay with the face that was chosen first: when it is lost, only a face near its last place is
+    taken for it, the nearer the shorter it was lost (one width of the face a second)."""
+    region: tuple[int, ...] = ()
+    """X,Y,WIDTH,HEIGHT in pixels of a fixed place where the face is, as a detector would box it;
+    then no detector runs. For high-speed cameras and heads at rest."""
+    detect_interval_ms: float = Field(default=500.0, ge=0)
+    """The detector checks a followed face this often; 0: in every frame, nothing is followed."""
+    search_side_px: int = Field(default=640, ge=0)
+    """Whole frames are searched at this length of their longer side; 0: as they are. Where nothing
+    is found so, the frame is searched as it is."""
+    threshold: float = 0.0
+    """Added to the score that a face needs."""
+    starts: int = Field(default=7, ge=1, le=9)
+    """Landmarks are placed from this many slightly different boxes (1 to 9), and the median is
+    taken: where a face box begins changes what a landmark model finds, as noise of the eye aspect
+    ratio."""
 
     def __post_init__(self) -> None:
         numbered = self.face.isdecimal() and int(self.face) >= 1

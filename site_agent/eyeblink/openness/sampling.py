@@ -96,20 +96,12 @@ def percentile_of_known(
 class FilterSettings(Settings, error=InvalidInputError):
     """How eye aspect ratios are smoothed before anything is measured of them."""
 
-    filter: Literal["none", "savgol"] = Field(
-        default="none",
-        description="none, or savgol: local parabolas (Savitzky and Golay) over filter_ms. It "
-        "looks ahead as far as back and so puts onsets earlier than a filter that "
-        "cannot.",
-    )
-    filter_ms: float = Field(
-        default=120.0,
-        gt=0,
-        le=1000,
-        description="Window; where it holds fewer than five frames (below about 40 frames a "
-        "second for 120 ms) nothing is changed, for a parabola through fewer only "
-        "bends.",
-    )
+    filter: Literal["none", "savgol"] = "none"
+    """none, or savgol: local parabolas (Savitzky and Golay) over filter_ms. It looks ahead as far
+    as back and so puts onsets earlier than a filter that cannot."""
+    filter_ms: float = Field(default=120.0, gt=0, le=1000)
+    """Window; where it holds fewer than five frames (below about 40 frames a second for 120 ms)
+    nothing is changed, for a parabola through fewer only bends."""
 
 
 def filtered_trace(trace: records.EyeTrace, settings: FilterSettings) -> records.EyeTrace:

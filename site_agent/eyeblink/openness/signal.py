@@ -113,21 +113,14 @@ def closure_paper_pct(ear: Float64) -> Float64:
 class CalibrationSettings(Settings, error=InvalidInputError):
     """How the open and the closed eye of a session are found."""
 
-    closed_from: Literal["percentile", "air-puffs"] = Field(
-        default="percentile",
-        description="percentile: the percentile of EAR that closed_percentile says. air-puffs: "
-        "the median of the lowest EAR in the 0.3 s after each air puff (US) of the "
-        "trials, which closes the eye by reflex; for sessions without full blinks. "
-        "Trials of the CS alone do not count, even where they say when a puff would "
-        "have come.",
-    )
-    closed_percentile: float = Field(
-        default=0.2,
-        ge=0,
-        lt=50,
-        description="Percentile of EAR taken as the closed eye. People blink 10-20 times a "
-        "minute with the lids together for some 50 ms, hence about 1 % of the time.",
-    )
+    closed_from: Literal["percentile", "air-puffs"] = "percentile"
+    """percentile: the percentile of EAR that closed_percentile says. air-puffs: the median of the
+    lowest EAR in the 0.3 s after each air puff (US) of the trials, which closes the eye by reflex;
+    for sessions without full blinks. Trials of the CS alone do not count, even where they say when
+    a puff would have come."""
+    closed_percentile: float = Field(default=0.2, ge=0, lt=50)
+    """Percentile of EAR taken as the closed eye. People blink 10-20 times a minute with the lids
+    together for some 50 ms, hence about 1 % of the time."""
 
 
 @dataclass(frozen=True)

@@ -35,70 +35,40 @@ VERDICT_SHOTS = 100
 class CrossEncoderStudySettings(Settings, error=InvalidInputError):
     """Everything that is chosen in a study, besides its data."""
 
-    architecture: str = Field(
-        default="cross-encoder-small", description="cross-encoder-small or cross-encoder."
-    )
-    methods: tuple[str, ...] = Field(
-        default=tuple(METHODS),
-        description="cross-encoder, centralised, auto-encoder, random, pca, supervised, "
-        "head-pose, mean-gaze.",
-    )
-    seeds: int = Field(
-        default=5,
-        ge=1,
-        le=10_000,
-        description="How often everything is repeated, with other starts and other persons left "
-        "out.",
-    )
-    left_out: int = Field(default=3, ge=1, le=10_000, description="Persons that a seed leaves out.")
-    shots: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        default=(5, 10, 20, 50, 100, 200),
-        description="Numbers of labelled samples to which heads are fitted.",
-    )
-    draws: int = Field(
-        default=5, ge=1, le=10_000, description="How often the shots of a person are drawn."
-    )
-    test_share: float = Field(
-        default=0.4,
-        gt=0,
-        le=0.9,
-        description="Share of a left-out person's sessions that test the heads; shots are of the "
-        "others.",
-    )
-    federation: str = Field(
-        default="fedavgm",
-        description="How updates are combined: fedavg, or another aggregation method for networks.",
-    )
-    rounds: int = Field(default=40, ge=1, le=10_000, description="All sites take part in each.")
-    epochs: int = Field(
-        default=2,
-        ge=1,
-        le=10_000,
-        description="Passes of a site in a round. In one place there are rounds times epochs.",
-    )
-    batch_size: int = Field(default=8, ge=4, le=65_536, description="Patches in a step of a site.")
-    learning_rate: float = Field(
-        default=0.03, gt=0, le=10, description="Of sites, for SGD with Nesterov's momentum."
-    )
-    central_batch_size: int = Field(
-        default=32, ge=4, le=65_536, description="Patches in a step in one place."
-    )
-    central_learning_rate: float = Field(
-        default=0.002, gt=0, le=10, description="In one place, for AdamW."
-    )
-    supervised_steps: int = Field(
-        default=500,
-        ge=1,
-        le=10_000,
-        description="Of the network that learns from the shots alone; 16 of them in each.",
-    )
-    site_frames: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000,
-        description="Frames of a site that are used, spread over sessions; 0: all.",
-    )
-    first_seed: int = Field(default=0, description="Of the drawn persons, too.")
+    architecture: str = "cross-encoder-small"
+    """cross-encoder-small or cross-encoder."""
+    methods: tuple[str, ...] = tuple(METHODS)
+    """cross-encoder, centralised, auto-encoder, random, pca, supervised, head-pose, mean-gaze."""
+    seeds: int = Field(default=5, ge=1, le=10_000)
+    """How often everything is repeated, with other starts and other persons left out."""
+    left_out: int = Field(default=3, ge=1, le=10_000)
+    """Persons that a seed leaves out."""
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = (5, 10, 20, 50, 100, 200)
+    """Numbers of labelled samples to which heads are fitted."""
+    draws: int = Field(default=5, ge=1, le=10_000)
+    """How often the shots of a person are drawn."""
+    test_share: float = Field(default=0.4, gt=0, le=0.9)
+    """Share of a left-out person's sessions that test the heads; shots are of the others."""
+    federation: str = "fedavgm"
+    """How updates are combined: fedavg, or another aggregation method for networks."""
+    rounds: int = Field(default=40, ge=1, le=10_000)
+    """All sites take part in each."""
+    epochs: int = Field(default=2, ge=1, le=10_000)
+    """Passes of a site in a round. In one place there are rounds times epochs."""
+    batch_size: int = Field(default=8, ge=4, le=65_536)
+    """Patches in a step of a site."""
+    learning_rate: float = Field(default=0.03, gt=0, le=10)
+    """Of sites, for SGD with Nesterov's momentum."""
+    central_batch_size: int = Field(default=32, ge=4, le=65_536)
+    """Patches in a step in one place."""
+    central_learning_rate: float = Field(default=0.002, gt=0, le=10)
+    """In one place, for AdamW."""
+    supervised_steps: int = Field(default=500, ge=1, le=10_000)
+    """Of the network that learns from the shots alone; 16 of them in each."""
+    site_frames: int = Field(default=0, ge=0, le=1_000_000)
+    """Frames of a site that are used, spread over sessions; 0: all."""
+    first_seed: int = 0
+    """Of the drawn persons, too."""
     drawn: DrawnSettings = Field(
         default_factory=lambda: DrawnSettings(drawn_persons=15, frames=400, amount=2)
     )

@@ -37,27 +37,19 @@ _TUNING_SEED = 1000
 class TrainingSettings(Settings, error=InvalidInputError):
     """How networks are trained, at the sites or in one place: SGD with Nesterov's momentum."""
 
-    learning_rate: float = Field(
-        default=0.02,
-        gt=0,
-        le=10,
-        description="Of the first round. Networks that are trained in one place count an epoch "
-        "as a round.",
-    )
-    batch_size: int = Field(default=8, ge=1, le=65_536, description="Samples in a step.")
-    epochs: int = Field(
-        default=1, ge=1, le=1000, description="Of a site in a round; 1 in one place."
-    )
-    eta: float = Field(default=0.0003, gt=0, description="Server learning rate; of adaptive only.")
-    tau: float = Field(
-        default=0.01,
-        gt=0,
-        description="Degree of adaptivity relative to the root mean square of the first mean "
-        "update; of adaptive only.",
-    )
-    beta: float = Field(
-        default=0.9, gt=0, le=1, description="Decay of both moments; of adaptive only."
-    )
+    learning_rate: float = Field(default=0.02, gt=0, le=10)
+    """Of the first round. Networks that are trained in one place count an epoch as a round."""
+    batch_size: int = Field(default=8, ge=1, le=65_536)
+    """Samples in a step."""
+    epochs: int = Field(default=1, ge=1, le=1000)
+    """Of a site in a round; 1 in one place."""
+    eta: float = Field(default=0.0003, gt=0)
+    """Server learning rate; of adaptive only."""
+    tau: float = Field(default=0.01, gt=0)
+    """Degree of adaptivity relative to the root mean square of the first mean update; of adaptive
+    only."""
+    beta: float = Field(default=0.9, gt=0, le=1)
+    """Decay of both moments; of adaptive only."""
 
 
 class MethodsTraining(Settings, error=InvalidInputError):
@@ -115,69 +107,54 @@ CANDIDATES: Mapping[Method, Sequence[Mapping[str, Any]]] = {
 class GazeStudySettings(Settings, error=InvalidInputError):
     """Everything that is chosen in a study, besides its data."""
 
-    architecture: str = Field(default="gaze-lenet", description="Of all networks.")
-    protocols: tuple[str, ...] = Field(
-        default=PROTOCOLS,
-        description="persons (person-specific and person-independent), noise, hostile.",
+    architecture: str = "gaze-lenet"
+    """Of all networks."""
+    protocols: tuple[str, ...] = PROTOCOLS
+    """persons (person-specific and person-independent), noise, hostile."""
+    seeds: int = Field(default=5, ge=1, le=100)
+    """How often everything is repeated with other starts, splits and orders."""
+    folds: int = Field(default=5, ge=0, le=1000)
+    """Of the persons; 0: leave one out."""
+    passes: int = Field(default=60, ge=1, le=100_000)
+    """How often a method passes over the data of a site: rounds times epochs."""
+    individual_passes: int = Field(default=60, ge=1, le=100_000)
+    """The same of the networks of one person alone."""
+    cohort: float = Field(default=0.8, gt=0, le=1)
+    """Share of the sites in each round; all of them for noise and hostile."""
+    learning_rate_decay: float = 0.1
+    """Inverse decay over rounds."""
+    most_frames: int = Field(default=0, ge=0, le=1_000_000)
+    """Samples of a person that are used, spread over sessions; 0: all."""
+    robust_sites: int = Field(default=10, ge=2, le=1000)
+    """Persons who are sites for noise and hostile; the others are the test."""
+    robust_seeds: int = Field(default=3, ge=1, le=100)
+    """Like seeds."""
+    noise_shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (
+        0,
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
     )
-    seeds: int = Field(
-        default=5,
-        ge=1,
-        le=100,
-        description="How often everything is repeated with other starts, splits and orders.",
-    )
-    folds: int = Field(default=5, ge=0, le=1000, description="Of the persons; 0: leave one out.")
-    passes: int = Field(
-        default=60,
-        ge=1,
-        le=100_000,
-        description="How often a method passes over the data of a site: rounds times epochs.",
-    )
-    individual_passes: int = Field(
-        default=60, ge=1, le=100_000, description="The same of the networks of one person alone."
-    )
-    cohort: float = Field(
-        default=0.8,
-        gt=0,
-        le=1,
-        description="Share of the sites in each round; all of them for noise and hostile.",
-    )
-    learning_rate_decay: float = Field(default=0.1, description="Inverse decay over rounds.")
-    most_frames: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000,
-        description="Samples of a person that are used, spread over sessions; 0: all.",
-    )
-    robust_sites: int = Field(
-        default=10,
-        ge=2,
-        le=1000,
-        description="Persons who are sites for noise and hostile; the others are the test.",
-    )
-    robust_seeds: int = Field(default=3, ge=1, le=100, description="Like seeds.")
-    noise_shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
-        default=(0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        description="Shares of sites whose training images are noisy.",
-    )
-    noise_sd: float = Field(
-        default=0.5, gt=0, le=100, description="Standard deviation of that noise, in noise_unit."
-    )
-    noise_unit: Literal["image-sd", "range"] = Field(
-        default="image-sd",
-        description="The standard deviation of the picture itself, at which the paper's figures "
-        "are found; or the range from black to white.",
-    )
-    hostile_sites: int = Field(default=3, ge=0, description="Sites that send hostile updates.")
-    rules: tuple[str, ...] = Field(
-        default=RULES,
-        description="Aggregation methods that combine them, with the method's own defaults.",
-    )
-    first_seed: int = Field(default=0, description="Of the drawn persons, too.")
-    secure: bool = Field(
-        default=False,
-        description="Fedavg and adaptive see only secure sums over the sites of a round.",
-    )
+    """Shares of sites whose training images are noisy."""
+    noise_sd: float = Field(default=0.5, gt=0, le=100)
+    """Standard deviation of that noise, in noise_unit."""
+    noise_unit: Literal["image-sd", "range"] = "image-sd"
+    """The standard deviation of the picture itself, at which the paper's figures are found; or the
+    range from black to white."""
+    hostile_sites: int = Field(default=3, ge=0)
+    """Sites that send hostile updates."""
+    rules: tuple[str, ...] = RULES
+    """Aggregation methods that combine them, with the method's own defaults."""
+    first_seed: int = 0
+    """Of the drawn persons, too."""
+    secure: bool = False
+    """Fedavg and adaptive see only secure sums over the sites of a round."""
     training: MethodsTraining = Field(default_factory=lambda: PRESETS["tuned"])
     drawn: DrawnSettings = Field(default_factory=DrawnSettings)
 

@@ -33,34 +33,35 @@ _ADAM_RATE = 0.001
 class SplitStudySettings(Settings, error=InvalidInputError):
     """What a study compares."""
 
-    architecture: str = Field(default="gaze-lenet", description="Of all networks.")
-    cut: str = Field(default="pool1", description="Where they are cut ('split cuts').")
+    architecture: str = "gaze-lenet"
+    """Of all networks."""
+    cut: str = "pool1"
+    """Where they are cut ('split cuts')."""
     methods: tuple[str, ...] = Field(default=tuple(METHODS), description=", ".join(METHODS) + ".")
-    seeds: int = Field(default=3, ge=1, le=1000, description="Repetitions with other starts.")
-    folds: int = Field(
-        default=5, ge=1, le=1000, description="Persons that are left out, one after the other."
-    )
-    images: int = Field(
-        default=200, ge=8, le=1_000_000, description="Of each person at most, evenly spaced."
-    )
-    rounds: int = Field(default=6, ge=1, le=10_000, description="All persons take part in each.")
-    epochs: int = Field(default=1, ge=1, le=1000, description="Passes of a person in a round.")
-    batch_size: int = Field(default=8, ge=1, le=65_536, description="Images in a step.")
-    learning_rate: float = Field(default=0.02, gt=0, le=10, description="For SGD with momentum.")
-    alone: int = Field(
-        default=2, ge=1, le=1000, description="Persons of whom a network is trained alone."
-    )
-    dp_epsilon: float = Field(
-        default=8.0, gt=0, le=1000, description="Of all rounds, at delta 1e-5."
-    )
-    levels: tuple[Annotated[float, Field(ge=0)], ...] = Field(
-        default=(0.0, 0.2, 0.5, 1.0, 2.0),
-        description="Laplace noise on smashed data under attack, in units of the sensitivity.",
-    )
-    passes: int = Field(
-        default=6, ge=1, le=1000, description="Of the attackers' training over shadow persons."
-    )
-    first_seed: int = Field(default=0, ge=0, le=2**31, description="Of the drawn persons, too.")
+    seeds: int = Field(default=3, ge=1, le=1000)
+    """Repetitions with other starts."""
+    folds: int = Field(default=5, ge=1, le=1000)
+    """Persons that are left out, one after the other."""
+    images: int = Field(default=200, ge=8, le=1_000_000)
+    """Of each person at most, evenly spaced."""
+    rounds: int = Field(default=6, ge=1, le=10_000)
+    """All persons take part in each."""
+    epochs: int = Field(default=1, ge=1, le=1000)
+    """Passes of a person in a round."""
+    batch_size: int = Field(default=8, ge=1, le=65_536)
+    """Images in a step."""
+    learning_rate: float = Field(default=0.02, gt=0, le=10)
+    """For SGD with momentum."""
+    alone: int = Field(default=2, ge=1, le=1000)
+    """Persons of whom a network is trained alone."""
+    dp_epsilon: float = Field(default=8.0, gt=0, le=1000)
+    """Of all rounds, at delta 1e-5."""
+    levels: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.2, 0.5, 1.0, 2.0)
+    """Laplace noise on smashed data under attack, in units of the sensitivity."""
+    passes: int = Field(default=6, ge=1, le=1000)
+    """Of the attackers' training over shadow persons."""
+    first_seed: int = Field(default=0, ge=0, le=2**31)
+    """Of the drawn persons, too."""
     drawn: DrawnSettings = Field(
         default_factory=lambda: DrawnSettings(drawn_persons=15, frames=200, amount=1)
     )

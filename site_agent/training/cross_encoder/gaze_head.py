@@ -41,28 +41,14 @@ _COMPONENTS = 12
 class GazeHeadSettings(Settings, error=InvalidInputError):
     """How a gaze head is fitted."""
 
-    persons: tuple[str, ...] = Field(
-        default=(), description="Whose samples are the shots; empty: all persons."
-    )
-    shots: int = Field(
-        default=100,
-        ge=0,
-        le=1_000_000,
-        description="Labelled samples, drawn from the sessions that are not held out; 0: all.",
-    )
-    validation: float = Field(
-        default=HELD_OUT_SHARE,
-        ge=0,
-        lt=1,
-        description="Share of each person's sessions that is held out to test the head, below 1; "
-        "0: none.",
-    )
-    seed: int = Field(
-        default=0,
-        ge=0,
-        lt=2**63,
-        description="Of the shots, and of the random encoder that stands beside.",
-    )
+    persons: tuple[str, ...] = ()
+    """Whose samples are the shots; empty: all persons."""
+    shots: int = Field(default=100, ge=0, le=1_000_000)
+    """Labelled samples, drawn from the sessions that are not held out; 0: all."""
+    validation: float = Field(default=HELD_OUT_SHARE, ge=0, lt=1)
+    """Share of each person's sessions that is held out to test the head, below 1; 0: none."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of the shots, and of the random encoder that stands beside."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,29 +22,21 @@ _READING_SHARE = 0.05
 class CrossEncoderSettings(Settings, error=InvalidInputError):
     """How a cross-encoder is trained; the learning rate falls to 0 along half a cosine."""
 
-    architecture: str = Field(
-        default="cross-encoder-small",
-        description="cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, "
-        "which learn to draw each patch from its own features, are there to compare.",
-    )
-    persons: tuple[str, ...] = Field(default=(), description="Those to train on; empty: all.")
-    epochs: int = Field(
-        default=30,
-        ge=1,
-        le=100_000,
-        description="Passes over the frames. The last network is kept: no label says which is "
-        "the best.",
-    )
-    learning_rate: float = Field(
-        default=0.002, gt=0, le=10, description="Of the first epoch, for AdamW."
-    )
-    weight_decay: float = Field(default=0.0, description="Of AdamW.")
-    batch_size: int = Field(
-        default=32, ge=4, le=65_536, description="Patches in a step; four are a pair of frames."
-    )
-    seed: int = Field(
-        default=0, ge=0, lt=2**63, description="Of the first parameters and of the pairs."
-    )
+    architecture: str = "cross-encoder-small"
+    """cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, which learn to draw
+    each patch from its own features, are there to compare."""
+    persons: tuple[str, ...] = ()
+    """Those to train on; empty: all."""
+    epochs: int = Field(default=30, ge=1, le=100_000)
+    """Passes over the frames. The last network is kept: no label says which is the best."""
+    learning_rate: float = Field(default=0.002, gt=0, le=10)
+    """Of the first epoch, for AdamW."""
+    weight_decay: float = 0.0
+    """Of AdamW."""
+    batch_size: int = Field(default=32, ge=4, le=65_536)
+    """Patches in a step; four are a pair of frames."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of the first parameters and of the pairs."""
 
 
 def read_frames(

@@ -34,30 +34,21 @@ _MOST = 100_000
 class RenderSettings(Settings, error=InvalidInputError):
     """What a data set of rendered eyes is to be like."""
 
-    persons: int = Field(default=30, ge=1, le=_MOST, description="How many.")
-    frames_per_person: int = Field(
-        default=1000, ge=1, le=_MOST, description="Mean over persons; Skews.amount spreads it."
-    )
-    sessions: tuple[Annotated[int, Field(ge=1, le=_MOST)], Annotated[int, Field(ge=1)]] = Field(
-        default=(3, 8), description="Fewest and most sessions of a person."
-    )
-    both_eyes: bool = Field(
-        default=False, description="Two patches a frame, instead of one of either eye."
-    )
-    glasses: float = Field(
-        default=0.25, ge=0, le=1, description="Share of the persons who wear glasses, 0 to 1."
-    )
-    camera: Literal["studio", "webcam"] = Field(
-        default="studio",
-        description="webcam: blurred, coarse, unevenly lit patches of turned heads, cut out less "
-        "exactly.",
-    )
+    persons: int = Field(default=30, ge=1, le=_MOST)
+    """How many."""
+    frames_per_person: int = Field(default=1000, ge=1, le=_MOST)
+    """Mean over persons; Skews.amount spreads it."""
+    sessions: tuple[Annotated[int, Field(ge=1, le=_MOST)], Annotated[int, Field(ge=1)]] = (3, 8)
+    """Fewest and most sessions of a person."""
+    both_eyes: bool = False
+    """Two patches a frame, instead of one of either eye."""
+    glasses: float = Field(default=0.25, ge=0, le=1)
+    """Share of the persons who wear glasses, 0 to 1."""
+    camera: Literal["studio", "webcam"] = "studio"
+    """webcam: blurred, coarse, unevenly lit patches of turned heads, cut out less exactly."""
     seed: int = 0
-    first_person: int = Field(
-        default=0,
-        ge=0,
-        description="Number of the first one; disjoint ranges have no person in common.",
-    )
+    first_person: int = Field(default=0, ge=0)
+    """Number of the first one; disjoint ranges have no person in common."""
     skews: Skews = Field(default_factory=Skews)
 
     def __post_init__(self) -> None:
