@@ -169,28 +169,20 @@ class InversionSettings:
 
     The paper's weights for faces (10, 6, 4) are for its critic; with those of gaze and appearance
     the search leaves what eyes look like, and finds fewer persons than its start.
-
-    Attributes
-    ----------
-    prior, gaze, appearance : float
-        Weights of the three parts of the loss.
-    restarts : int
-        Pictures of each victim, each with another gaze.
-    steps : int
-        Of gradient descent with Nesterov's momentum.
-    rivals : int
-        Other sites with which a step compares the victim, drawn anew in each step.
-    sharpness : float
-        The losses of sites, in radians, are multiplied by this before the softmax.
     """
 
     prior: float = 10.0
     gaze: float = 1.0
     appearance: float = 0.1
+    """Weights of the three parts of the loss."""
     restarts: int = 5
+    """Pictures of each victim, each with another gaze."""
     steps: int = 60
+    """Of gradient descent with Nesterov's momentum."""
     rivals: int = 3
+    """Other sites with which a step compares the victim, drawn anew in each step."""
     sharpness: float = 20.0
+    """The losses of sites, in radians, are multiplied by this before the softmax."""
     learning_rate: float = 0.02
     momentum: float = 0.9
     seed: int = 0

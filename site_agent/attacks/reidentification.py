@@ -26,27 +26,18 @@ _DRAWS, _PERMUTATIONS = 200, 10_000
 
 @dataclass(frozen=True, eq=False)
 class Reidentification:
-    """The person for which each site was taken.
-
-    Attributes
-    ----------
-    sites : tuple of str
-    matched : float
-        Share of the sites that the best one-to-one matching gives their own person, 0 to 1;
-        where scores tie, the mean over ties broken at random.
-    top_1 : float
-        Share of the sites whose own person has the highest score of all.
-    p_value : float
-        Probability of as many matches by chance: each site given a random person.
-    scores : float64, shape (sites, persons)
-        Column j is the person of site j.
-    """
+    """The person for which each site was taken."""
 
     sites: tuple[str, ...]
     matched: float
+    """Share of the sites that the best one-to-one matching gives their own person, 0 to 1; where
+    scores tie, the mean over ties broken at random."""
     top_1: float
+    """Share of the sites whose own person has the highest score of all."""
     p_value: float
+    """Probability of as many matches by chance: each site given a random person."""
     scores: Float64
+    """Of shape (sites, persons). Column j is the person of site j."""
 
     @property
     def chance(self) -> float:

@@ -17,25 +17,16 @@ RESAMPLES = 200
 
 @dataclass(frozen=True)
 class Separation:
-    """Separation of members from others by scores; chance is 0.5, 0.5 and 0.01.
-
-    Attributes
-    ----------
-    auc : float
-        Probability that a member scores higher than another, ties counted half.
-    balanced_accuracy : float
-        Of the guess that all above the median score are members.
-    true_positives_at_1_percent : float
-        Share of the members found where 1 % of the others are taken for members.
-    intervals : mapping of str to (low, high)
-        95 % bootstrap intervals of the three.
-    members, others : int
-    """
+    """Separation of members from others by scores; chance is 0.5, 0.5 and 0.01."""
 
     auc: float
+    """Probability that a member scores higher than another, ties counted half."""
     balanced_accuracy: float
+    """Of the guess that all above the median score are members."""
     true_positives_at_1_percent: float
+    """Share of the members found where 1 % of the others are taken for members."""
     intervals: Mapping[str, Interval]
+    """(low, high): 95 % bootstrap intervals of the three."""
     members: int
     others: int
 

@@ -50,57 +50,40 @@ Decode = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class InversionSettings:
-    """How hard the attackers try.
-
-    Attributes
-    ----------
-    passes : int
-        Of the decoder's training over the shadow pictures.
-    releases : int
-        How often the smashed data of an image are sent: rounds times epochs.
-    search_steps : int
-        Of attacker C.
-    smoothness : float
-        Weight of the total variation for attacker C.
-    """
+    """How hard the attackers try."""
 
     passes: int = 8
+    """Of the decoder's training over the shadow pictures."""
     releases: int = 10
+    """How often the smashed data of an image are sent: rounds times epochs."""
     batch_size: int = 32
     learning_rate: float = 0.002
     search_steps: int = 150
+    """Of attacker C."""
     smoothness: float = 0.02
+    """Weight of the total variation for attacker C."""
     seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Inversion:
-    """What an attacker has made of the victims' smashed data.
-
-    Attributes
-    ----------
-    pictures : uint8, shape (n, 36, 60)
-        Evened out as networks take them: mean grey, 3 standard deviations to white.
-    errors, baseline_errors : float64, shape (n,)
-        Mean squared error of each picture, of grey levels from 0 to 1; the baseline is the mean
-        shadow picture.
-    ssim : float
-        Mean structural similarity.
-    gaze_error_deg : float
-        Of a fixed network on the pictures; NaN without one.
-    persons_found : float
-        Share of the victims that their pictures are nearest to; NaN for one victim.
-    chance : float
-        Of `persons_found`.
-    """
+    """What an attacker has made of the victims' smashed data."""
 
     pictures: NDArray[np.uint8]
+    """Of shape (n, 36, 60). Evened out as networks take them: mean grey, 3 standard deviations to
+    white."""
     errors: Float64
     baseline_errors: Float64
+    """Of shape (n,). Mean squared error of each picture, of grey levels from 0 to 1; the baseline
+    is the mean shadow picture."""
     ssim: float
+    """Mean structural similarity."""
     gaze_error_deg: float
+    """Of a fixed network on the pictures; NaN without one."""
     persons_found: float
+    """Share of the victims that their pictures are nearest to; NaN for one victim."""
     chance: float
+    """Of `persons_found`."""
 
     def gain_of(self, weights: Float64) -> float:
         """Return the gain where each picture counts so often."""

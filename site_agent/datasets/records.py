@@ -20,38 +20,27 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FaceBox:
-    """One annotated face of an image.
-
-    Attributes
-    ----------
-    left, top, width, height : int
-        The box in pixels; it may reach outside the image.
-    parts : mapping of str to (x, y)
-        Landmarks in pixels by name, in the order of the file.
-    ignore : bool
-        The box is neither a face to find nor an error to find: training and evaluation skip it.
-    difficult, occluded, truncated : bool
-        Remarks of the annotator.
-    label : str or None
-        Kind of the object, where a dataset has several.
-    detection_score : float
-        Score of the detector that made the box, 0 for boxes drawn by hand.
-    line : int
-        Line of the XML file on which the box begins, 0 where that is not known.
-    """
+    """One annotated face of an image."""
 
     left: int
     top: int
     width: int
     height: int
+    """The box in pixels; it may reach outside the image."""
     parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """(x, y): Landmarks in pixels by name, in the order of the file."""
     ignore: bool = False
+    """The box is neither a face to find nor an error to find: training and evaluation skip it."""
     difficult: bool = False
     occluded: bool = False
     truncated: bool = False
+    """Remarks of the annotator."""
     label: str | None = None
+    """Kind of the object, where a dataset has several."""
     detection_score: float = 0.0
+    """Score of the detector that made the box, 0 for boxes drawn by hand."""
     line: int = field(default=0, compare=False)
+    """Line of the XML file on which the box begins, 0 where that is not known."""
 
     @property
     def right(self) -> int:

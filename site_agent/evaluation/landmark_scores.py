@@ -139,38 +139,28 @@ class FaceErrors:
 
 @dataclass(frozen=True, eq=False)
 class LandmarkScores:
-    """Scores of a landmark model on a data set.
-
-    Attributes
-    ----------
-    failure_rate, failure_rate_at_10 : float
-        Part of the faces whose mean error is above 0.08, above 0.10.
-    auc : float
-        Area under the curve of the part of faces up to each error, from 0 to 0.08, over 0.08.
-    eye_error : float or None
-        Mean error of the eyes' landmarks alone, where they are known.
-    ear_error : float or None
-        Mean over the faces of how far the eye aspect ratio is off, where the eyes are known: the
-        error of the distance between the lids, in widths of an eye.
-    closed_ear_error : float or None
-        The same over faces whose eyes are closed; None without such faces.
-    ear_range : float or None
-        Part of the marked range between open and closed eyes that the model shows: the slope of
-        the regression of predicted on marked eye aspect ratios. 1: the landmarks follow the lids;
-        0.5: they go half the way. It predicts how well blinks are found. None where the marked
-        ratios hardly differ.
-    """
+    """Scores of a landmark model on a data set."""
 
     mean_error: float
     median_error: float
     failure_rate: float
     failure_rate_at_10: float
+    """Part of the faces whose mean error is above 0.08, above 0.10."""
     auc: float
+    """Area under the curve of the part of faces up to each error, from 0 to 0.08, over 0.08."""
     mean_error_px: float
     eye_error: float | None
+    """Mean error of the eyes' landmarks alone, where they are known."""
     ear_error: float | None
+    """Mean over the faces of how far the eye aspect ratio is off, where the eyes are known: the
+    error of the distance between the lids, in widths of an eye."""
     closed_ear_error: float | None
+    """The same over faces whose eyes are closed; None without such faces."""
     ear_range: float | None
+    """Part of the marked range between open and closed eyes that the model shows: the slope of the
+    regression of predicted on marked eye aspect ratios. 1: the landmarks follow the lids; 0.5: they
+    go half the way. It predicts how well blinks are found. None where the marked ratios hardly
+    differ."""
     normaliser: str
     images: int
     faces: int

@@ -40,39 +40,26 @@ _TARGET_THRESHOLD = 0.001
 
 @dataclass(frozen=True)
 class SaliencyScores:
-    """Scores of the maps of some frames.
-
-    Attributes
-    ----------
-    frames : int
-        Number of frames that count.
-    recall : float
-        Share of frames whose gaze lies in the predicted region.
-    precision : float
-        Mean share of the predicted region that lies in the true disc.
-    precision_of_hits : float
-        The same over the frames whose gaze lies in the predicted region; NaN without such frames.
-    f1 : float
-        Of `recall` and `precision`.
-    pixel_f1 : float
-        Mean over frames, at `pixel_threshold`.
-    pixel_threshold : float
-        Of maps that sum to 1, in multiples of the uniform map.
-    aae_deg : float
-        Mean angle between the map's peak and the gaze.
-    auc : float
-        0.5 for a constant map.
-    """
+    """Scores of the maps of some frames."""
 
     frames: int
+    """Number of frames that count."""
     recall: float
+    """Share of frames whose gaze lies in the predicted region."""
     precision: float
+    """Mean share of the predicted region that lies in the true disc."""
     precision_of_hits: float
+    """The same over the frames whose gaze lies in the predicted region; NaN without such frames."""
     f1: float
+    """Of `recall` and `precision`."""
     pixel_f1: float
+    """Mean over frames, at `pixel_threshold`."""
     pixel_threshold: float
+    """Of maps that sum to 1, in multiples of the uniform map."""
     aae_deg: float
+    """Mean angle between the map's peak and the gaze."""
     auc: float
+    """0.5 for a constant map."""
 
 
 @dataclass(frozen=True, eq=False)

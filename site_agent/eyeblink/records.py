@@ -63,30 +63,22 @@ class FaceBox:
 
 @dataclass(frozen=True)
 class EyeSample:
-    """The eyes in one frame.
-
-    Attributes
-    ----------
-    score : float
-        The detector's; NaN where the face was followed or is missing.
-    ear_left, ear_right : float
-        Eye aspect ratio of the subject's left and right eye; NaN where `gap` says why.
-    confidence : float
-        0..1; lower for a face turned away.
-    eyes_place : tuple of float
-        Middle between the eyes (x, y) and their distance in px; NaN where not known.
-    """
+    """The eyes in one frame."""
 
     frame: int
     timestamp_s: float
     source: FaceSource
     box: FaceBox | None
     score: float
+    """The detector's; NaN where the face was followed or is missing."""
     ear_left: float
     ear_right: float
+    """Eye aspect ratio of the subject's left and right eye; NaN where `gap` says why."""
     confidence: float
+    """0..1; lower for a face turned away."""
     gap: Gap
     eyes_place: tuple[float, float, float] = (float("nan"),) * 3
+    """Middle between the eyes (x, y) and their distance in px; NaN where not known."""
 
 
 @dataclass(frozen=True, eq=False)

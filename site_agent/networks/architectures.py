@@ -14,30 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """One way to build a network.
-
-    Attributes
-    ----------
-    name : str
-        In the metadata of the file as ``architecture``.
-    version : int
-        In the metadata as ``architecture_version``; it changes when the same parameters would
-        give other outputs.
-    parameters : int
-        Number of trained parameters.
-    build : callable
-        Returns a module with torch's random initial parameters.
-    kind : str
-        ``gaze``: eye patches and head angles in, yaw and pitch out. ``saliency``: clips in, maps of
-        where the gaze is out. ``representation``: eye patches in, patches drawn from their features
-        out.
-    """
+    """One way to build a network."""
 
     name: str
+    """In the metadata of the file as ``architecture``."""
     version: int
+    """In the metadata as ``architecture_version``; it changes when the same parameters would give
+    other outputs."""
     parameters: int
+    """Number of trained parameters."""
     build: Callable[[], nn.Module]
+    """Returns a module with torch's random initial parameters."""
     kind: Literal["gaze", "saliency", "representation"] = "gaze"
+    """``gaze``: eye patches and head angles in, yaw and pitch out. ``saliency``: clips in, maps of
+    where the gaze is out. ``representation``: eye patches in, patches drawn from their features
+    out."""
 
 
 # Functions, as importing the modules loads torch, which takes seconds.

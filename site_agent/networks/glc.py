@@ -22,42 +22,29 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class GlcLayout:
-    """The sizes of a GLC network.
-
-    Attributes
-    ----------
-    frames, size_px, every : int
-        Of a clip: number of frames, their width and height, and how many frames of the video one
-        of them stands for.
-    width : int
-        Width of tokens in the first block; it doubles at each stage, and so do the heads from 1.
-    depth : int
-        Number of blocks in the encoder.
-    stages : tuple of int
-        Blocks (from 0) that halve the grid.
-    decoder_heads : tuple of int
-        Attention heads of each block of the decoder: one more than there are stages.
-    key_stride : int
-        By how much the first block thins out keys and values in height and width.
-    drop_path : float
-        Probability with which the last block is skipped in training; it rises linearly from 0.
-    fusion_drop_path : float
-        The same of the global-local block.
-    groups : int
-        Groups of GroupNorm in the global embedding; 0: BatchNorm, as published.
-    """
+    """The sizes of a GLC network."""
 
     frames: int
     size_px: int
     every: int
+    """Of a clip: number of frames, their width and height, and how many frames of the video one of
+    them stands for."""
     width: int
+    """Width of tokens in the first block; it doubles at each stage, and so do the heads from 1."""
     depth: int
+    """Number of blocks in the encoder."""
     stages: tuple[int, ...]
+    """Blocks (from 0) that halve the grid."""
     decoder_heads: tuple[int, ...]
+    """Attention heads of each block of the decoder: one more than there are stages."""
     key_stride: int
+    """By how much the first block thins out keys and values in height and width."""
     drop_path: float = 0.0
+    """Probability with which the last block is skipped in training; it rises linearly from 0."""
     fusion_drop_path: float = 0.0
+    """The same of the global-local block."""
     groups: int = 0
+    """Groups of GroupNorm in the global embedding; 0: BatchNorm, as published."""
 
     @property
     def grid(self) -> Grid:

@@ -40,42 +40,29 @@ class StudyJob:
 
 @dataclass(frozen=True)
 class StudyKind:
-    """What a kind of study does; its settings have `drawn` and `first_seed`.
-
-    Attributes
-    ----------
-    name : str
-        Of its command.
-    plan : callable
-        Takes the persons and the settings; returns the runs, which have `key`, `train`, `test`.
-    prepare : callable
-        Takes the settings and the samples of a person; returns those that are used.
-    depends : callable
-        Takes a run and the settings; returns what the result depends on besides run and persons.
-    do : callable
-        What a worker does.
-    report : callable
-        Takes the folder, the runs, the results and the words that repeat the study; writes the
-        tables, and returns their files and the findings, the verdict first.
-    columns : tuple of str
-        Attributes of a run that a plan shows.
-    both_eyes : bool
-        Whether both eyes of a frame are drawn.
-    check : callable
-        Takes runs, samples and settings; refuses what cannot be begun.
-    """
+    """What a kind of study does; its settings have `drawn` and `first_seed`."""
 
     name: str
+    """Of its command."""
     plan: Callable[[Sequence[str], Any], Sequence[Any]]
+    """Takes the persons and the settings; returns the runs, which have `key`, `train`, `test`."""
     prepare: Callable[[Any, GazeSamples], GazeSamples]
+    """Takes the settings and the samples of a person; returns those that are used."""
     depends: Callable[[Any, Any], Mapping[str, Any]]
+    """Takes a run and the settings; returns what the result depends on besides run and persons."""
     do: Callable[[StudyJob, Progress], dict[str, Any]]
+    """What a worker does."""
     report: Callable[
         [Path, Sequence[Any], Mapping[str, Any], Sequence[str]], tuple[list[Path], list[str]]
     ]
+    """Takes the folder, the runs, the results and the words that repeat the study; writes the
+    tables, and returns their files and the findings, the verdict first."""
     columns: tuple[str, ...]
+    """Attributes of a run that a plan shows."""
     both_eyes: bool = False
+    """Whether both eyes of a frame are drawn."""
     check: Callable[[Sequence[Any], StudySamples, Any], None] = lambda *_: None
+    """Takes runs, samples and settings; refuses what cannot be begun."""
 
     def runs(self, dataset: GazeDataset | None, settings: Any) -> Sequence[Any]:
         """Return the runs of a study; nothing is written."""

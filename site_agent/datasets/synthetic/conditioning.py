@@ -24,64 +24,46 @@ _DRIFT_FEC = 0.03
 
 @dataclass(frozen=True)
 class ConditioningDesign:
-    """What a drawn session is like.
-
-    Attributes
-    ----------
-    share_cs_only, share_us_only : float
-        Of the trials; the others are paired.
-    trial_interval_s : (shortest, longest)
-        From one trial to the next.
-    cr_probability : (first, last) or callable
-        Over the trials of the session, straight in between; or a function of the share of the
-        session that is over, 0..1.
-    cr_onset_ms, cr_onset_sd_ms : float
-        After the CS.
-    cr_peak_ms, cr_peak_sd_ms : float
-        After the US, before it when negative.
-    cr_amplitude : (least, most)
-        FEC at the peak.
-    least_in_window : float
-        A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this.
-    weak_share : float
-        Share of the trials without CR that hold a response too small to be one.
-    startle_share : float
-        Share of trials with a CS that hold a short closure 20-50 ms after it.
-    blinks_per_min : float
-        Spontaneous blinks, anywhere.
-    noise_fec : float
-        Standard deviation of what each frame adds.
-    lost_share : float
-        Of the frames; half of them one by one, half in bursts.
-    rate_jitter : float
-        Standard deviation of frame intervals as a share of them.
-    slow_share : float
-        Share of the time in which the camera runs at half its rate.
-    """
+    """What a drawn session is like."""
 
     n_trials: int = 60
     share_cs_only: float = 0.2
     share_us_only: float = 0.05
+    """Of the trials; the others are paired."""
     cs_us_ms: float = 450.0
     trial_interval_s: tuple[float, float] = (6.0, 9.0)
+    """(shortest, longest): From one trial to the next."""
     cr_probability: tuple[float, float] | Callable[[float], float] = (0.2, 0.9)
+    """(first, last) or callable: Over the trials of the session, straight in between; or a function
+    of the share of the session that is over, 0..1."""
     cr_onset_ms: float = 220.0
     cr_onset_sd_ms: float = 50.0
+    """After the CS."""
     cr_peak_ms: float = -10.0
     cr_peak_sd_ms: float = 35.0
+    """After the US, before it when negative."""
     cr_amplitude: tuple[float, float] = (0.25, 0.9)
+    """(least, most): FEC at the peak."""
     least_in_window: float = 0.16
+    """A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this."""
     weak_share: float = 0.3
+    """Share of the trials without CR that hold a response too small to be one."""
     rise_form: RiseForm = "min-jerk"
     startle_share: float = 0.0
+    """Share of trials with a CS that hold a short closure 20-50 ms after it."""
     ur_amplitude: float = 0.95
     blinks_per_min: float = 8.0
+    """Spontaneous blinks, anywhere."""
     noise_fec: float = 0.02
+    """Standard deviation of what each frame adds."""
     open_ear: float = 0.30
     closed_ear: float = 0.08
     lost_share: float = 0.0
+    """Of the frames; half of them one by one, half in bursts."""
     rate_jitter: float = 0.0
+    """Standard deviation of frame intervals as a share of them."""
     slow_share: float = 0.0
+    """Share of the time in which the camera runs at half its rate."""
 
 
 @dataclass(frozen=True)

@@ -47,23 +47,10 @@ _ANY_IRIS: tuple[Colour, ...] = (
 
 @dataclass(frozen=True)
 class Person:
-    """The lasting looks of one drawn person; lengths in face units.
-
-    Attributes
-    ----------
-    number : int
-        The seed that the person was made from.
-    eye_x, eye_half_width, eye_tilt : float
-        Distance of an eye's centre from the middle, half its length, rise of the outer corner.
-    ear_open, ear_closed : float
-        Eye aspect ratio with the lids wide open and shut.
-    crease : float
-        Strength of the upper lid's crease, 0 for none.
-    asymmetry : tuple of float
-        Small differences between the two halves: eye height, brow height, nose, mouth tilt.
-    """
+    """The lasting looks of one drawn person; lengths in face units."""
 
     number: int
+    """The seed that the person was made from."""
     age_group: AgeGroup
     skin: Colour
     lips: Colour
@@ -80,10 +67,13 @@ class Person:
     eye_x: float
     eye_half_width: float
     eye_tilt: float
+    """Distance of an eye's centre from the middle, half its length, rise of the outer corner."""
     iris_radius: float
     ear_open: float
     ear_closed: float
+    """Eye aspect ratio with the lids wide open and shut."""
     crease: float
+    """Strength of the upper lid's crease, 0 for none."""
     brow_y: float
     brow_arch: float
     brow_thickness: float
@@ -105,6 +95,7 @@ class Person:
     redness: float
     wrinkles: float
     asymmetry: tuple[float, float, float, float]
+    """Small differences between the two halves: eye height, brow height, nose, mouth tilt."""
 
 
 def person(seed: int, age_group: AgeGroup | None = None) -> Person:

@@ -33,38 +33,28 @@ TRUTH = Table(
 
 @dataclass(frozen=True)
 class SiteStyle:
-    """What the pictures of one site have in common.
-
-    Attributes
-    ----------
-    ages
-        Weights of age groups; None for the population's own mix.
-    steepest_deg : float
-        Heads are turned by at most this about each axis.
-    contrast : (low, high)
-        Share of the lamp in all light, 0..1.
-    warmth : float
-        -1 bluish to 1 reddish light.
-    closing : float
-        Share of pictures with lids partly or wholly closed.
-    box_spread : float
-        Standard deviation of the boxes' size, and three times that of their place, as a share of
-        their side. Boxes that all fit exactly would teach a landmark model to rely on that, and
-        a detector's boxes come in steps of size.
-    """
+    """What the pictures of one site have in common."""
 
     ages: tuple[tuple[AgeGroup, float], ...] | None = None
+    """Weights of age groups; None for the population's own mix."""
     steepest_deg: float = 20.0
+    """Heads are turned by at most this about each axis."""
     azimuth_deg: tuple[float, float] = (-60.0, 60.0)
     elevation_deg: tuple[float, float] = (0.0, 55.0)
     contrast: tuple[float, float] = (0.35, 0.7)
+    """(low, high): Share of the lamp in all light, 0..1."""
     warmth: float = 0.0
+    """-1 bluish to 1 reddish light."""
     blur_px: tuple[float, float] = (0.2, 1.1)
     noise: tuple[float, float] = (0.5, 5.0)
     grey: bool = False
     closing: float = 0.45
+    """Share of pictures with lids partly or wholly closed."""
     scenery: tuple[portraits.Background, ...] = ("plain", "room", "clutter")
     box_spread: float = 0.07
+    """Standard deviation of the boxes' size, and three times that of their place, as a share of
+    their side. Boxes that all fit exactly would teach a landmark model to rely on that, and a
+    detector's boxes come in steps of size."""
 
 
 SITE_STYLES: dict[str, SiteStyle] = {

@@ -160,32 +160,24 @@ _LONGEST_NAME = 120
 
 @dataclass(frozen=True)
 class BatchSession:
-    """One recording of a batch.
-
-    Attributes
-    ----------
-    timestamps : Path or None
-        Times of a folder's images, where they are not in it; or of a video's frames.
-    number : float
-        Its number among the participant's sessions; NaN where not known.
-    frame_rate_hz : float or None
-        Of a trace or a folder of images that has no times; of a video, instead of those in its
-        file.
-    detector, landmarks : str
-        Model files or pool addresses of this session alone; empty for the batch's.
-    """
+    """One recording of a batch."""
 
     name: str
     source: Path
     is_video: bool
     trials: Path | None = None
     timestamps: Path | None = None
+    """Times of a folder's images, where they are not in it; or of a video's frames."""
     participant: str = ""
     group: str = ""
     number: float = math.nan
+    """Its number among the participant's sessions; NaN where not known."""
     frame_rate_hz: float | None = None
+    """Of a trace or a folder of images that has no times; of a video, instead of those in its
+    file."""
     detector: str = ""
     landmarks: str = ""
+    """Model files or pool addresses of this session alone; empty for the batch's."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     line: int = 0
 

@@ -64,33 +64,14 @@ class BlinkSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class Blink:
-    """One blink (or longer closure); times in seconds from the start of the recording.
-
-    Attributes
-    ----------
-    onset_s, peak_s, offset_s : float
-        Lids begin to fall; lids lowest; eye open again (or as far as it opens).
-    shut_from_s, shut_until_s : float
-        First and last moment at which the lids are at least 80 % of the way down.
-    half_closed_ms : float
-        How long the lids are at least half of the way down.
-    cut : str
-        ``begin``, ``end`` or ``both`` where the eyes were not seen as the lids of a closure fell or
-        rose: it lasted longer than what is known of it.
-    confidence : float
-        The probability that it is one; lower where the face was turned away or its landmarks are
-        not sure.
-    eyes : str
-        ``both``, ``left`` or ``right``; ``unknown`` where the eyes are not known apart.
-    lag_ms : float
-        When the right eye was half closed minus when the left one was; NaN where not known.
-    """
+    """One blink (or longer closure); times in seconds from the start of the recording."""
 
     number: int
     kind: BlinkKind
     onset_s: float
     peak_s: float
     offset_s: float
+    """Lids begin to fall; lids lowest; eye open again (or as far as it opens)."""
     onset_frame: int
     peak_frame: int
     offset_frame: int
@@ -99,12 +80,20 @@ class Blink:
     completeness: Completeness
     peak_velocity_fec_per_s: float
     confidence: float
+    """The probability that it is one; lower where the face was turned away or its landmarks are not
+    sure."""
     shut_from_s: float
     shut_until_s: float
+    """First and last moment at which the lids are at least 80 % of the way down."""
     half_closed_ms: float
+    """How long the lids are at least half of the way down."""
     cut: Cut = ""
+    """``begin``, ``end`` or ``both`` where the eyes were not seen as the lids of a closure fell or
+    rose: it lasted longer than what is known of it."""
     eyes: blink_extents.Eyes = "unknown"
+    """``both``, ``left`` or ``right``; ``unknown`` where the eyes are not known apart."""
     lag_ms: float = float("nan")
+    """When the right eye was half closed minus when the left one was; NaN where not known."""
 
     @property
     def duration_ms(self) -> float:

@@ -198,26 +198,19 @@ frame. Slower recordings are exempt, for there a blink may be one sample long.""
 
 @dataclass(frozen=True, eq=False)
 class Dips:
-    """Lowest points of a trace, in time order, and what speaks for a blink at each.
-
-    Attributes
-    ----------
-    bins : int64, shape (m,)
-    lowest_ear, level_before_ear : float64, shape (m,)
-    evidence_ear : float64, shape (m,)
-        Weighted depth, in units of EAR.
-    reopened_ear : float64, shape (m,)
-        EAR that the lids reach again within 0.4 s.
-    noise_ear : float64, shape (m,)
-        Standard deviation of the noise around the dip.
-    """
+    """Lowest points of a trace, in time order, and what speaks for a blink at each."""
 
     bins: Int64
+    """Of shape (m,)."""
     lowest_ear: Float64
     level_before_ear: Float64
+    """Of shape (m,)."""
     evidence_ear: Float64
+    """Of shape (m,). Weighted depth, in units of EAR."""
     reopened_ear: Float64
+    """Of shape (m,). EAR that the lids reach again within 0.4 s."""
     noise_ear: Float64
+    """Of shape (m,). Standard deviation of the noise around the dip."""
 
     @property
     def drop_ear(self) -> Float64:

@@ -24,54 +24,40 @@ _TUNING_SEED = 1000
 
 @dataclass(frozen=True)
 class EgocentricStudySettings:
-    """The size of a study.
-
-    Attributes
-    ----------
-    seeds : int
-        How often everything is repeated with other persons and starts.
-    people, videos : int
-        Of each drawn world, and videos of each person.
-    seconds, held_out : float
-        Of a drawn video, and the share of a person's videos for tests, and as many for validation.
-    first_people, first_epochs : int
-        Persons, drawn for nothing else, whose clips train the network with which all methods begin
-        in drawn worlds; 0 persons: they begin with a new one, as with CLIPS.
-    heterogeneities : tuple of float
-        One world each.
-    rounds, epochs : int
-        Of clips.
-    rates : tuple of float
-        Candidates for the learning rate of AdamW on clips.
-    rhos, accs : tuple of float
-        Of FedCPF's sweeps, in the world of the largest heterogeneity.
-    eye_people, eye_frames, eye_rounds : int
-        Of the gaze networks; 0 persons: without.
-    eye_rates : tuple of float
-        Candidates for the learning rate of SGD on eyes.
-    architecture : str
-        Of the saliency networks.
-    """
+    """The size of a study."""
 
     methods: tuple[str, ...] = METHODS
     seeds: int = 5
+    """How often everything is repeated with other persons and starts."""
     people: int = 8
     videos: int = 60
+    """Of each drawn world, and videos of each person."""
     seconds: float = 8.0
     held_out: float = 0.2
+    """Of a drawn video, and the share of a person's videos for tests, and as many for
+    validation."""
     first_people: int = 60
     first_epochs: int = 6
+    """Persons, drawn for nothing else, whose clips train the network with which all methods begin
+    in drawn worlds; 0 persons: they begin with a new one, as with CLIPS."""
     heterogeneities: tuple[float, ...] = (0.0, 0.5, 1.0)
+    """One world each."""
     rounds: int = 20
     epochs: int = 1
+    """Of clips."""
     rates: tuple[float, ...] = (0.0002, 0.0006, 0.002)
+    """Candidates for the learning rate of AdamW on clips."""
     rhos: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
     accs: tuple[float, ...] = (0.02, 0.05, 0.1)
+    """Of FedCPF's sweeps, in the world of the largest heterogeneity."""
     eye_people: int = 15
     eye_frames: int = 300
     eye_rounds: int = 20
+    """Of the gaze networks; 0 persons: without."""
     eye_rates: tuple[float, ...] = (0.01, 0.02, 0.04)
+    """Candidates for the learning rate of SGD on eyes."""
     architecture: str = "glc-tiny"
+    """Of the saliency networks."""
 
 
 QUICK = EgocentricStudySettings(

@@ -16,38 +16,23 @@ from site_agent.runs.progress import Progress
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """Numbers of persons, samples, rounds and steps; the same for every leak.
-
-    Attributes
-    ----------
-    victims : int
-        Sites under attack, of one person each.
-    public : int
-        Persons of whom the attacker has pictures: for the prior, and as shadow sites.
-    outsiders : int
-        Persons who take part in nothing: those who are not members.
-    judges : int
-        Persons with whom the embedding is trained that judges reconstructed pictures.
-    train_samples, other_samples : int
-        Of each person: those that train, and others of the same sessions, which the attacker has.
-    session_samples : int
-        Of a session of which nothing trains.
-    judged_samples : int
-        Members, and others, of each person, whose membership is attacked.
-    sweep : tuple of int
-        Numbers of sites in a sum.
-    steps, restarts : int
-        Of the search for pictures.
-    """
+    """Numbers of persons, samples, rounds and steps; the same for every leak."""
 
     victims: int = 15
+    """Sites under attack, of one person each."""
     public: int = 45
+    """Persons of whom the attacker has pictures: for the prior, and as shadow sites."""
     outsiders: int = 15
+    """Persons who take part in nothing: those who are not members."""
     judges: int = 40
+    """Persons with whom the embedding is trained that judges reconstructed pictures."""
     train_samples: int = 100
     other_samples: int = 30
+    """Of each person: those that train, and others of the same sessions, which the attacker has."""
     session_samples: int = 20
+    """Of a session of which nothing trains."""
     judged_samples: int = 20
+    """Members, and others, of each person, whose membership is attacked."""
     architecture: str = "gaze-lenet"
     rounds: int = 5
     epochs: int = 2
@@ -55,8 +40,10 @@ class PrivacySettings:
     learning_rate: float = 0.01
     seeds: int = 3
     sweep: tuple[int, ...] = (1, 3, 5, 15)
+    """Numbers of sites in a sum."""
     steps: int = 60
     restarts: int = 5
+    """Of the search for pictures."""
 
     @property
     def samples_per_person(self) -> int:

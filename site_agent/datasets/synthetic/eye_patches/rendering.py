@@ -199,29 +199,20 @@ _BLOCK = 4
 
 @dataclass(frozen=True)
 class EyeFrames:
-    """What differs from frame to frame.
-
-    Attributes
-    ----------
-    gaze, head : float64, shape (n, 2)
-        Yaw and pitch in radians in the frame of the camera, of left eyes.
-    opening : float64, shape (n,)
-        Of the upper lid; 1 usual, 0.7 sleepy, 1.15 astonished.
-    pupil : float64, shape (n,)
-        Radius of the pupil, in radii of the iris.
-    shift_px : float64, shape (n, 2)
-        Error of the place of the patch: right and down.
-    zoom, roll : float64, shape (n,)
-        Errors of its size, a factor, and of its direction, in radians.
-    """
+    """What differs from frame to frame."""
 
     gaze: Float64
     head: Float64
+    """Of shape (n, 2). Yaw and pitch in radians in the frame of the camera, of left eyes."""
     opening: Float64
+    """Of shape (n,). Of the upper lid; 1 usual, 0.7 sleepy, 1.15 astonished."""
     pupil: Float64
+    """Of shape (n,). Radius of the pupil, in radii of the iris."""
     shift_px: Float64
+    """Of shape (n, 2). Error of the place of the patch: right and down."""
     zoom: Float64
     roll: Float64
+    """Of shape (n,). Errors of its size, a factor, and of its direction, in radians."""
 
     def __len__(self) -> int:
         return len(self.gaze)
