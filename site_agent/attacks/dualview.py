@@ -29,15 +29,14 @@ COMPONENTS = 64
 
 @dataclass(frozen=True, eq=False)
 class EyePrior:
-    """A Gaussian model of eye patches.
-
-    `mean` (float64, shape (2160,)): Grey levels, 0 to 255. `basis` (float64, shape (components,
-    2160)): Each component times its standard deviation, so that codes of public eyes have mean 0
-    and variance 1: the mean square of a code is its squared Mahalanobis distance.
-    """
+    """A Gaussian model of eye patches."""
 
     mean: Float64
+    """Of shape (2160,). Grey levels, 0 to 255."""
     basis: Float64
+    """Of shape (components, 2160). Each component times its standard deviation, so that codes of
+    public eyes have mean 0 and variance 1: the mean square of a code is its squared Mahalanobis
+    distance."""
 
     @property
     def components(self) -> int:
@@ -190,15 +189,13 @@ class InversionSettings:
 
 @dataclass(frozen=True, eq=False)
 class Victims:
-    """The sites under attack, and what the search starts from.
-
-    `starts` (float64, shape (sites, components)): Codes to start at, such as those predicted from
-    updates. The prior is centred on them: without it, the search ends at pictures that suit the
-    networks and look like nobody.
-    """
+    """The sites under attack, and what the search starts from."""
 
     sites: Sequence[str]
     starts: Float64
+    """Of shape (sites, components). Codes to start at, such as those predicted from updates. The
+    prior is centred on them: without it, the search ends at pictures that suit the networks and
+    look like nobody."""
 
 
 def reconstruct(

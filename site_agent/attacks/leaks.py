@@ -30,13 +30,11 @@ ALL_SITES = "all sites"
 
 @dataclass(frozen=True, eq=False)
 class LeakedRound:
-    """Networks before and after training.
-
-    `after`: By site, or one under `ALL_SITES`.
-    """
+    """Networks before and after training."""
 
     before: StateDict
     after: Mapping[str, StateDict]
+    """By site, or one under `ALL_SITES`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,13 +74,12 @@ def likelihood_ratios(losses: leaks.LeakLosses, references: leaks.Float64) -> le
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Samples of which some trained, and what an attacker computes of them once.
-
-    `losses`: Of the samples. `is_member` (bool, shape (n,)).
-    """
+    """Samples of which some trained, and what an attacker computes of them once."""
 
     losses: leaks.Losses
+    """Of the samples."""
     is_member: NDArray[np.bool_]
+    """Of shape (n,)."""
     gradients: SampleGradients
 
     @classmethod

@@ -106,15 +106,13 @@ class Inversion:
 
 @dataclass(frozen=True, eq=False)
 class AttackedPart:
-    """The results of all attackers on one client part.
-
-    `signal_to_noise_db`: Of the victims' smashed data; infinite without noise. `truth`, `mean`
-    (uint8, shapes (n, 36, 60) and (36, 60)).
-    """
+    """The results of all attackers on one client part."""
 
     signal_to_noise_db: float
+    """Of the victims' smashed data; infinite without noise."""
     truth: NDArray[np.uint8]
     mean: NDArray[np.uint8]
+    """Of shapes (n, 36, 60) and (36, 60)."""
     results: Mapping[Attacker, Inversion] = field(default_factory=dict)
 
 

@@ -25,16 +25,14 @@ from site_agent.errors import AnnotationFileError, InvalidInputError
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """What the files themselves do not say.
-
-    `pts_origin`: coordinates of the centre of the upper left pixel in ``.pts`` files. `box_margin`:
-    how far boxes around the landmarks of ``.pts`` files go beyond them, in their sizes. `images`:
-    folder to which file names in COCO files are relative.
-    """
+    """What the files themselves do not say."""
 
     pts_origin: float = DEFAULT_ORIGIN
+    """Coordinates of the centre of the upper left pixel in ``.pts`` files."""
     box_margin: float = DEFAULT_MARGIN
+    """How far boxes around the landmarks of ``.pts`` files go beyond them, in their sizes."""
     images: Path | None = None
+    """Folder to which file names in COCO files are relative."""
 
 
 @dataclass(frozen=True)

@@ -81,15 +81,13 @@ class GazeClip:
 
 @dataclass(frozen=True)
 class ClipShape:
-    """How videos are cut into clips.
-
-    `frames`, `size_px`: Of a clip: number of frames, and their width and height. `every`: One frame
-    of a clip stands for so many of the video.
-    """
+    """How videos are cut into clips."""
 
     frames: int = 8
     size_px: int = 64
+    """Of a clip: number of frames, and their width and height."""
     every: int = 4
+    """One frame of a clip stands for so many of the video."""
 
 
 @dataclass(frozen=True, eq=False)

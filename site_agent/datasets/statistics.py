@@ -47,26 +47,24 @@ class Distribution:
 
 @dataclass(frozen=True)
 class DatasetStatistics:
-    """Numbers of a data set.
-
-    `faces`: Without the boxes marked `ignore`. `marks`, `labels`: How many faces are difficult,
-    occluded, truncated; faces of each label, '' for none. `distributions`: Of whatever there is:
-    ``faces_per_image``, ``box_width_px``, ``box_height_px``, ``box_aspect`` (width over height),
-    and where the landmarks are iBUG's ``inter_ocular_px`` (distance of the eye centres),
-    ``inter_ocular_per_box`` (over the square root of the box's area), ``eye_aspect_ratio`` (mean of
-    both eyes).
-    """
+    """Numbers of a data set."""
 
     images: int
     images_without_faces: int
     faces: int
+    """Without the boxes marked `ignore`."""
     ignored: int
     marks: dict[str, int]
     labels: dict[str, int]
+    """How many faces are difficult, occluded, truncated; faces of each label, '' for none."""
     parts: tuple[str, ...]
     faces_with_all_parts: int
     faces_without_parts: int
     distributions: dict[str, Distribution]
+    """Of whatever there is: ``faces_per_image``, ``box_width_px``, ``box_height_px``,
+    ``box_aspect`` (width over height), and where the landmarks are iBUG's ``inter_ocular_px``
+    (distance of the eye centres), ``inter_ocular_per_box`` (over the square root of the box's
+    area), ``eye_aspect_ratio`` (mean of both eyes)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

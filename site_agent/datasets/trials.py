@@ -17,19 +17,18 @@ class TrialType(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial.
-
-    `trial`: Its number or name, unique in the session. `cs_onset_s`: Onset of the conditioned
-    stimulus in seconds on the video's clock; NaN for `us_only`. `us_onset_s`: Onset of the
-    unconditioned stimulus. For `cs_only` the time at which it would have come, where the list says
-    so, else NaN. `line`: Of the file that it comes from, 0 where there is none.
-    """
+    """One trial."""
 
     trial: str
+    """Its number or name, unique in the session."""
     trial_type: TrialType
     cs_onset_s: Number = math.nan
+    """Onset of the conditioned stimulus in seconds on the video's clock; NaN for `us_only`."""
     us_onset_s: Number = math.nan
+    """Onset of the unconditioned stimulus. For `cs_only` the time at which it would have come,
+    where the list says so, else NaN."""
     line: int = 0
+    """Of the file that it comes from, 0 where there is none."""
 
     @property
     def reference_s(self) -> float:

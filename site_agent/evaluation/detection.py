@@ -34,13 +34,11 @@ MATCH_THRESHOLD = 0.5
 
 @dataclass(frozen=True, eq=False)
 class ImageMatches:
-    """The detections of one image, held against its boxes.
-
-    `scores` (float64, shape (detections,)): Of the detections that count, best first.
-    """
+    """The detections of one image, held against its boxes."""
 
     image: str
     scores: Float64
+    """Of shape (detections,). Of the detections that count, best first."""
     hits: Bool
     faces: int
     missed: int
@@ -49,11 +47,7 @@ class ImageMatches:
 
 @dataclass(frozen=True, eq=False)
 class DetectionScores:
-    """Scores of a detector on a data set.
-
-    `curve`: The same with detections below the threshold, for `precision_recall`; empty where none
-    were gathered.
-    """
+    """Scores of a detector on a data set."""
 
     recall: float
     precision: float
@@ -70,6 +64,8 @@ class DetectionScores:
     upsample: int
     per_image: tuple[ImageMatches, ...] = field(repr=False)
     curve: tuple[ImageMatches, ...] = field(repr=False, default=())
+    """The same with detections below the threshold, for `precision_recall`; empty where none were
+    gathered."""
     match_threshold: float = MATCH_THRESHOLD
 
     @property

@@ -34,21 +34,19 @@ class PersonScore:
 
 @dataclass(frozen=True, eq=False)
 class GazeScores:
-    """Angular errors of a network on eye patches.
-
-    `mean_error_deg`, `median_error_deg`: Over all samples: the angle between the true direction and
-    that found. `constant_error_deg`: Mean error of a predictor that always answers the mean gaze of
-    these samples; a network that is not much better has learned nothing. `gaze` (float64, shape (n,
-    2)): True yaw and pitch in radians.
-    """
+    """Angular errors of a network on eye patches."""
 
     mean_error_deg: float
     median_error_deg: float
+    """Over all samples: the angle between the true direction and that found."""
     constant_error_deg: float
+    """Mean error of a predictor that always answers the mean gaze of these samples; a network that
+    is not much better has learned nothing."""
     persons: tuple[PersonScore, ...]
     intervals: dict[str, Interval]
     errors_deg: Float64 = field(repr=False)
     gaze: Float64 = field(repr=False)
+    """Of shape (n, 2). True yaw and pitch in radians."""
 
     @property
     def images(self) -> int:

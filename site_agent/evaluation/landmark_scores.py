@@ -26,15 +26,12 @@ NAMES = ("inter-ocular", "outer-corners", "box", "none")
 
 @dataclass(frozen=True)
 class Normaliser:
-    """A length in the face.
-
-    `first`, `second`: Indices of the landmarks of the two groups, empty for ``"box"`` and
-    ``"none"``.
-    """
+    """A length in the face."""
 
     name: str
     first: tuple[int, ...] = ()
     second: tuple[int, ...] = ()
+    """Indices of the landmarks of the two groups, empty for ``"box"`` and ``"none"``."""
 
     def scale(self, parts: Float64, corners: tuple[int, int, int, int]) -> float:
         """Return the length in pixels, NaN where a landmark of it is not marked.
@@ -112,20 +109,18 @@ _LEAST_EAR_DEVIATION = 0.02
 
 @dataclass(frozen=True, eq=False)
 class FaceErrors:
-    """The errors of one face.
-
-    `errors` (float64, shape (parts,)): Normalised, NaN for landmarks that are not marked. `ear`,
-    `marked_ear`: Eye aspect ratio (mean of both eyes) of the predicted and of the annotated
-    landmarks; NaN where the eyes are not known.
-    """
+    """The errors of one face."""
 
     image: str
     image_index: int
     line: int
     scale_px: float
     errors: Float64
+    """Of shape (parts,). Normalised, NaN for landmarks that are not marked."""
     ear: float = float("nan")
     marked_ear: float = float("nan")
+    """Eye aspect ratio (mean of both eyes) of the predicted and of the annotated landmarks; NaN
+    where the eyes are not known."""
 
     @property
     def ear_error(self) -> float:

@@ -290,16 +290,15 @@ REFERENCES = ("person-mean", "centre", "uniform")
 
 @dataclass(frozen=True)
 class SaliencyEvaluation:
-    """Scores of a network's maps, and of those that stand beside them.
-
-    `scores`: ``network``; ``person-mean``, ``centre``, ``uniform``; and ``oracle``, a Gaussian at
-    the true gaze, where that is known. `intervals`: 95 % interval of F1, from resampling videos;
-    empty for one video. `by_person`: F1 of the network.
-    """
+    """Scores of a network's maps, and of those that stand beside them."""
 
     scores: Mapping[str, SaliencyScores]
+    """``network``; ``person-mean``, ``centre``, ``uniform``; and ``oracle``, a Gaussian at the true
+    gaze, where that is known."""
     intervals: Mapping[str, Interval]
+    """95 % interval of F1, from resampling videos; empty for one video."""
     by_person: Mapping[str, float]
+    """F1 of the network."""
 
     @property
     def verdict(self) -> str:

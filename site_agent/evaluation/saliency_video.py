@@ -27,16 +27,15 @@ _HEAT = 0.6
 
 @dataclass(frozen=True, eq=False)
 class LookedAt:
-    """Where somebody looks in a frame.
-
-    `frame`: From 0. `picture` (uint8, shape (height, width, 3)): RGB. `map` (float32, shape (64,
-    64)): It sums to 1.
-    """
+    """Where somebody looks in a frame."""
 
     frame: int
+    """From 0."""
     time_s: float
     picture: NDArray[np.uint8]
+    """Of shape (height, width, 3). RGB."""
     map: NDArray[np.float32]
+    """Of shape (64, 64). It sums to 1."""
 
     @property
     def peak(self) -> tuple[float, float]:

@@ -77,11 +77,7 @@ class Footage(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class AnalysedSession:
-    """Signals, blinks and trials of one recording.
-
-    `filtered`: what everything was measured of where a filter was asked for; `trace` keeps the raw
-    EAR. `trials`: as they were measured: on the video's clock.
-    """
+    """Signals, blinks and trials of one recording."""
 
     trace: EyeTrace
     calibration: Calibration
@@ -95,7 +91,9 @@ class AnalysedSession:
     footage: Footage | None = None
     start: session_folder.RecordingStart | None = None
     filtered: EyeTrace | None = None
+    """What everything was measured of where a filter was asked for; `trace` keeps the raw EAR."""
     trials: tuple[Trial, ...] = ()
+    """As they were measured: on the video's clock."""
     left_out: tuple[LeftOut, ...] = ()
 
     @property
@@ -125,15 +123,12 @@ class AnalysedSession:
 
 @dataclass(frozen=True)
 class BlinkSession:
-    """Summary of an analysis.
-
-    `analysed_frames_per_s`: of finding faces, blinks and responses; without the time that writing
-    the files took. `trials`: as they were measured: on the video's clock.
-    """
+    """Summary of an analysis."""
 
     frames: int
     seconds: float
     analysed_frames_per_s: float
+    """Of finding faces, blinks and responses; without the time that writing the files took."""
     face_found_pct: float
     valid_pct: float
     blinks: int
@@ -146,6 +141,7 @@ class BlinkSession:
     files: Mapping[str, Path]
     conditioning: SessionSummary | None = None
     trials: tuple[Trial, ...] = ()
+    """As they were measured: on the video's clock."""
     calibrated: bool = True
     writing_s: float = 0.0
 

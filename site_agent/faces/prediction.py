@@ -64,16 +64,14 @@ class PredictedFace:
 
 @dataclass(frozen=True, eq=False)
 class ImagePrediction:
-    """The faces of one image.
-
-    `upright`: whether coordinates are in the picture as its EXIF data turn it.
-    """
+    """The faces of one image."""
 
     path: Path
     width_px: int
     height_px: int
     faces: tuple[PredictedFace, ...]
     upright: bool = True
+    """Whether coordinates are in the picture as its EXIF data turn it."""
     part_names: tuple[str, ...] = field(default=(), repr=False)
     problem: str = ""
 

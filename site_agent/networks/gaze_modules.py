@@ -15,15 +15,14 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a network.
-
-    `layers`: the modules whose parameters it uses, such as ``layer1.0``. `run`: takes the module,
-    what the stage before returned, and the head angles; returns tensors of shape (n, ...).
-    """
+    """One step of a network."""
 
     name: str
     layers: tuple[str, ...]
+    """The modules whose parameters it uses, such as ``layer1.0``."""
     run: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
+    """Takes the module, what the stage before returned, and the head angles; returns tensors of
+    shape (n, ...)."""
 
 
 class StagedNetwork(nn.Module):

@@ -24,15 +24,13 @@ from site_agent.studies.table import StudyTable
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """What a study has left.
-
-    `leftovers`: models in the folder that an earlier run made and that are not of this study.
-    """
+    """What a study has left."""
 
     run: model_study.StudyRun
     table: StudyTable
     files: tuple[Path, ...]
     leftovers: tuple[str, ...]
+    """Models in the folder that an earlier run made and that are not of this study."""
 
 
 def look_at_study(

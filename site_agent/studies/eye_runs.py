@@ -19,16 +19,14 @@ class DrawnSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class MethodRun:
-    """One method with one seed: what it trains on `train` is tested on the persons `test`.
-
-    `name`: of the run where a method has several with one seed.
-    """
+    """One method with one seed: what it trains on `train` is tested on the persons `test`."""
 
     method: str
     seed: int
     train: tuple[str, ...]
     test: tuple[str, ...]
     name: str = ""
+    """Of the run where a method has several with one seed."""
 
     @property
     def key(self) -> str:

@@ -34,13 +34,11 @@ from site_agent.training_record import program_versions
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What became of a step.
-
-    `state`: ``done``, ``kept`` from an earlier run, ``failed``, ``left out``.
-    """
+    """What became of a step."""
 
     step: Step
     state: State
+    """``done``, ``kept`` from an earlier run, ``failed``, ``left out``."""
     reason: str = ""
     record: StepRecord | None = None
 
@@ -51,16 +49,14 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """What a run has left.
-
-    `outcomes`: by key; what parts sent in refinement is not among them once it was combined.
-    """
+    """What a run has left."""
 
     folder: StudyFolder
     data: StudyData
     settings: StudySettings
     protocol: Protocol
     outcomes: Mapping[str, StepOutcome]
+    """By key; what parts sent in refinement is not among them once it was combined."""
     digests: Mapping[str, str]
     versions: Mapping[str, str]
     workers: int

@@ -16,15 +16,13 @@ from site_agent.studies.steps import TEST_PART
 
 @dataclass(frozen=True)
 class StudyPart:
-    """One part of a study, or its test data.
-
-    `file`: its annotations. Landmarks of the parts are in whole pixels, as training takes them.
-    `digest`: `site_agent.datasets.records.dataset_digest`.
-    """
+    """One part of a study, or its test data."""
 
     name: str
     file: Path
+    """Its annotations. Landmarks of the parts are in whole pixels, as training takes them."""
     digest: str
+    """`site_agent.datasets.records.dataset_digest`."""
     images: int
     faces: int
     source: str
@@ -46,17 +44,15 @@ class StudyPart:
 
 @dataclass(frozen=True)
 class StudyData:
-    """All data of a study.
-
-    `landmarks`: names of the landmarks of the parts, empty where they have none. `remarks`:
-    pictures that are in more than one part, or in the test data as well.
-    """
+    """All data of a study."""
 
     name: str
     parts: tuple[StudyPart, ...]
     test: StudyPart
     landmarks: tuple[str, ...]
+    """Names of the landmarks of the parts, empty where they have none."""
     remarks: tuple[str, ...]
+    """Pictures that are in more than one part, or in the test data as well."""
 
     @property
     def digests(self) -> dict[str, str]:

@@ -77,16 +77,14 @@ class StudySettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the study's table: a model and its scores.
-
-    `key`: of the step that makes the model, and of its files. `parts`: how many parts' data went
-    into the model.
-    """
+    """One line of the study's table: a model and its scores."""
 
     key: str
+    """Of the step that makes the model, and of its files."""
     name: str
     group: Group
     parts: int
+    """How many parts' data went into the model."""
 
     @property
     def score_key(self) -> str:

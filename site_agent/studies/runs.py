@@ -30,34 +30,33 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Conduct:
-    """How a study is conducted, which changes no result.
-
-    `workers`: Runs at once; 0: as many as processors. `redo`: Repeat finished runs, too. `repeat`:
-    The words of the command, for whoever reads the folder. `on_run`: Called with the key of each
-    finished run and its duration in seconds.
-    """
+    """How a study is conducted, which changes no result."""
 
     progress: Progress = no_progress
     workers: int = 0
+    """Runs at once; 0: as many as processors."""
     redo: bool = False
+    """Repeat finished runs, too."""
     repeat: Sequence[str] = ()
+    """The words of the command, for whoever reads the folder."""
     on_run: Callable[[str, float], None] = lambda _key, _took_s: None
+    """Called with the key of each finished run and its duration in seconds."""
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What the runs of a study have left.
-
-    `results`: By the key of the run. `failed`: Why runs failed, by key. `kept`: Number of results
-    that an earlier call had left. `files`: Tables and pictures; the one with the verdict first.
-    `findings`: The verdict first.
-    """
+    """What the runs of a study have left."""
 
     results: Mapping[str, Mapping[str, Any]]
+    """By the key of the run."""
     failed: Mapping[str, str]
+    """Why runs failed, by key."""
     kept: int
+    """Number of results that an earlier call had left."""
     files: tuple[Path, ...] = ()
+    """Tables and pictures; the one with the verdict first."""
     findings: tuple[str, ...] = ()
+    """The verdict first."""
 
     def require_complete(self) -> None:
         """Raise `TrainingFailedError` where a run failed; the finished ones are kept."""

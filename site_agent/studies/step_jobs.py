@@ -17,17 +17,15 @@ _READING = 0.1
 
 @dataclass(frozen=True)
 class StepJob:
-    """A step with all that it takes.
-
-    `inputs`: results of the steps that it takes, by key. `threads`: that it may use; the result
-    does not depend on it.
-    """
+    """A step with all that it takes."""
 
     step: Step
     folder: Path
     data: Mapping[str, StudyPart]
     inputs: Mapping[str, Path]
+    """Results of the steps that it takes, by key."""
     threads: int
+    """That it may use; the result does not depend on it."""
 
 
 def run_job(job: StepJob, progress: Progress) -> list[str]:

@@ -36,13 +36,11 @@ SCHEMA = "poolctl-study-step/1"
 
 @dataclass(frozen=True)
 class Train:
-    """Train a model on the union of some parts.
-
-    `key`: what the result is called: the name of its file, without the ending.
-    """
+    """Train a model on the union of some parts."""
 
     verb: ClassVar[str] = "train"
     key: str
+    """What the result is called: the name of its file, without the ending."""
     parts: tuple[str, ...]
     settings: ErtSettings | HogSvmSettings
 
@@ -63,18 +61,16 @@ class Train:
 
 @dataclass(frozen=True)
 class Merge:
-    """Merge the results of other steps.
-
-    `inputs`: keys of steps, in the order in which they are merged; one may stand there twice.
-    `weights`: equal where empty.
-    """
+    """Merge the results of other steps."""
 
     verb: ClassVar[str] = "merge"
     key: str
     method: str
     inputs: tuple[str, ...]
+    """Keys of steps, in the order in which they are merged; one may stand there twice."""
     suffix: str
     weights: tuple[float, ...] = ()
+    """Equal where empty."""
     options: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -87,15 +83,13 @@ class Merge:
 
 @dataclass(frozen=True)
 class Contribute:
-    """Fit the leaves of a merged model to the faces of one part, as a site does in a round.
-
-    `base`: key of the step that makes the model.
-    """
+    """Fit the leaves of a merged model to the faces of one part, as a site does in a round."""
 
     verb: ClassVar[str] = "refit"
     suffix: ClassVar[str] = ".contribution"
     key: str
     base: str
+    """Key of the step that makes the model."""
     part: str
     settings: RefitSettings
     landmarks: tuple[str, ...] = ()
@@ -114,10 +108,7 @@ class Contribute:
 
 @dataclass(frozen=True)
 class Score:
-    """Score the result of another step on the test data.
-
-    `landmarks`: names of the model's landmarks; empty for detectors.
-    """
+    """Score the result of another step on the test data."""
 
     verb: ClassVar[str] = "score"
     suffix: ClassVar[str] = ".json"
@@ -125,6 +116,7 @@ class Score:
     model: str
     settings: EvaluationSettings
     landmarks: tuple[str, ...] = ()
+    """Names of the model's landmarks; empty for detectors."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -178,12 +170,10 @@ def step_digests(
 
 @dataclass(frozen=True)
 class StepFile:
-    """A file that a step made; `size` and `mtime_ns` save reading it again.
-
-    `path`: relative to the study's folder.
-    """
+    """A file that a step made; `size` and `mtime_ns` save reading it again."""
 
     path: str
+    """Relative to the study's folder."""
     sha256: str
     size: int
     mtime_ns: int
@@ -202,15 +192,13 @@ class StepFile:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A finished step.
-
-    `digest`: `site_agent.studies.steps.step_digests`. `files`: its result first, then what lies
-    beside it.
-    """
+    """A finished step."""
 
     key: str
     digest: str
+    """`site_agent.studies.steps.step_digests`."""
     files: tuple[StepFile, ...]
+    """Its result first, then what lies beside it."""
     took_s: float
     warnings: tuple[str, ...] = ()
     schema: str = field(default=SCHEMA)

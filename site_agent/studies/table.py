@@ -29,19 +29,17 @@ HEADLINE: Mapping[StudyKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class TableLine:
-    """One line of the table.
-
-    `model`: the model's file, relative to the study's folder; empty where there is none. `reason`:
-    why there is no model, or why it has no scores.
-    """
+    """One line of the table."""
 
     row: Row
     scores: Scores | None
     model: str = ""
+    """The model's file, relative to the study's folder; empty where there is none."""
     digest: str = ""
     size_bytes: int = 0
     took_s: float = 0.0
     reason: str = ""
+    """Why there is no model, or why it has no scores."""
     warnings: tuple[str, ...] = ()
 
     def value(self, metric: str) -> float:
@@ -51,15 +49,13 @@ class TableLine:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """The table of a study.
-
-    `remarks`: what the numbers say, and what to keep in mind about them.
-    """
+    """The table of a study."""
 
     kind: StudyKind
     name: str
     lines: tuple[TableLine, ...]
     remarks: tuple[str, ...]
+    """What the numbers say, and what to keep in mind about them."""
 
     @property
     def headline(self) -> tuple[str, ...]:

@@ -58,20 +58,20 @@ class HogSvmSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class DetectorPlan:
-    """What dlib is given, worked out beforehand.
-
-    `boxes`: Trained on. `ignored`: Neither faces nor background. `area_px`: dlib's
-    ``detection_window_size`` that makes it do so. `reshaped`: Whether boxes were given the window's
-    shape. `left_out`: Boxes that cannot be reached and became ignored.
-    """
+    """What dlib is given, worked out beforehand."""
 
     boxes: tuple[tuple[windows.Corners, ...], ...]
+    """Trained on."""
     ignored: tuple[tuple[windows.Corners, ...], ...]
+    """Neither faces nor background."""
     window: windows.DetectionWindow
     area_px: int
+    """Dlib's ``detection_window_size`` that makes it do so."""
     upsample: int
     reshaped: bool
+    """Whether boxes were given the window's shape."""
     left_out: tuple[tuple[int, str], ...]
+    """Boxes that cannot be reached and became ignored."""
 
     @property
     def box_count(self) -> int:

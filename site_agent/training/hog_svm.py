@@ -37,13 +37,11 @@ from site_agent.wording import count_words
 
 @dataclass(frozen=True)
 class OrientationView:
-    """What one detector is trained on.
-
-    `dataset`: the boxes of other labels are marked `ignore`.
-    """
+    """What one detector is trained on."""
 
     label: str
     dataset: FaceDataset
+    """The boxes of other labels are marked `ignore`."""
     plan: DetectorPlan
 
 

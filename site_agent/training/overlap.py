@@ -19,14 +19,12 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class TrainingOverlap:
-    """Pictures of a test that a model, or one that it was merged from, has learned.
-
-    `learned_by`: names of the model files that were trained on them.
-    """
+    """Pictures of a test that a model, or one that it was merged from, has learned."""
 
     images: int
     of: int
     learned_by: tuple[str, ...]
+    """Names of the model files that were trained on them."""
 
     @property
     def words(self) -> str:

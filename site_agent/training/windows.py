@@ -137,12 +137,10 @@ class DetectionWindow:
 
 @dataclass(frozen=True)
 class UnreachableBox:
-    """A box that no position of the window covers well enough.
-
-    `index`: its place in the list of boxes of its image.
-    """
+    """A box that no position of the window covers well enough."""
 
     index: int
+    """Its place in the list of boxes of its image."""
     reason: str
 
 

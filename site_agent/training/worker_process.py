@@ -80,13 +80,12 @@ class HogSvmProgressReader:
 
     The risk gap falls from some tens to `epsilon`, about as a power of the iteration count and
     not steadily; the fraction is the part of the way on a logarithmic scale, held at its highest.
-
-    `epsilon`: training ends when the risk gap stays below it. `clock`: seconds, for the remaining
-    time.
     """
 
     epsilon: float
+    """Training ends when the risk gap stays below it."""
     clock: Callable[[], float] = time.monotonic
+    """Seconds, for the remaining time."""
     _started_s: float | None = field(default=None, init=False)
     _first_gap: float = field(default=0.0, init=False)
     _gap: float = field(default=math.inf, init=False)

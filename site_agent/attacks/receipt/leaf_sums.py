@@ -29,14 +29,12 @@ _ALIKE = 0.9
 
 @dataclass(frozen=True, eq=False)
 class _Recovered:
-    """Distances of guesses from leaf sums to the landmarks of faces.
-
-    `nearest`, `mean_shape` (float64, shape (faces,)): Mean distance of the landmarks, in box sizes,
-    of the nearest guess and of the mean shape.
-    """
+    """Distances of guesses from leaf sums to the landmarks of faces."""
 
     nearest: Float64
     mean_shape: Float64
+    """Of shape (faces,). Mean distance of the landmarks, in box sizes, of the nearest guess and of
+    the mean shape."""
 
     def gain(self, weights: Float64) -> float:
         whole = float((self.mean_shape * weights).sum())

@@ -58,14 +58,12 @@ Changes = Mapping[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, eq=False)
 class GazeSides:
-    """Whose pictures trained, and whose did not.
-
-    `public`: What the attacker has besides, of other persons again.
-    """
+    """Whose pictures trained, and whose did not."""
 
     own: GazeSamples
     others: GazeSamples
     public: GazeSamples | None = None
+    """What the attacker has besides, of other persons again."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,14 +27,12 @@ GroupOf = Callable[[records.AnnotatedImage], str]
 
 @dataclass(frozen=True, eq=False)
 class KnownFaces:
-    """Faces whose persons are known.
-
-    `dataset`: Without boxes to ignore, and without images that have no other. `persons` (str, shape
-    (faces,)): In the order of ``dataset.boxes()``.
-    """
+    """Faces whose persons are known."""
 
     dataset: records.FaceDataset
+    """Without boxes to ignore, and without images that have no other."""
     persons: NDArray[np.str_]
+    """Of shape (faces,). In the order of ``dataset.boxes()``."""
 
     def __len__(self) -> int:
         return len(self.persons)

@@ -101,16 +101,15 @@ class GazeSamples:
 
 @dataclass(frozen=True)
 class GazeDataset:
-    """A data set of eye patches on disk.
-
-    `layout`: 'mpiigaze' or 'folder'. `persons`: In the order of their names. `read_person`: Reads
-    all samples of a person, in the order of the files.
-    """
+    """A data set of eye patches on disk."""
 
     path: Path
     layout: str
+    """'mpiigaze' or 'folder'."""
     persons: tuple[str, ...]
+    """In the order of their names."""
     read_person: Callable[[str], GazeSamples]
+    """Reads all samples of a person, in the order of the files."""
 
     def read(self, persons: Iterable[str] | None = None) -> GazeSamples:
         """Return the samples of some persons, or of all.
@@ -132,19 +131,17 @@ CheckedPerson = tuple[GazeSamples | None, Sequence[int], list[Finding]]
 
 @dataclass(frozen=True)
 class GazeLayout:
-    """One way to lay out gaze data in files; `site_agent.datasets.gaze.check` lists all.
-
-    `expected`: The files by which it is recognised, for messages. `find`: Returns the path that
-    `open` and `examine` take, or None for data in another layout. `open`: Returns the data set;
-    raises `AnnotationFileError` for damaged data. `examine`: Yields each person as far as it can be
-    read, for checks.
-    """
+    """One way to lay out gaze data in files; `site_agent.datasets.gaze.check` lists all."""
 
     name: str
     expected: str
+    """The files by which it is recognised, for messages."""
     find: Callable[[Path], Path | None]
+    """Returns the path that `open` and `examine` take, or None for data in another layout."""
     open: Callable[[Path], GazeDataset]
+    """Returns the data set; raises `AnnotationFileError` for damaged data."""
     examine: Callable[[Path], Iterator[CheckedPerson]]
+    """Yields each person as far as it can be read, for checks."""
 
 
 def join_samples(parts: Sequence[GazeSamples]) -> GazeSamples:

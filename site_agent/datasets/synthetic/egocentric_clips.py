@@ -56,29 +56,23 @@ _DISTANCE_COST = 1.5
 
 @dataclass(frozen=True)
 class ClipSettings:
-    """The amounts of a drawn data set.
-
-    `people`, `videos`: Videos of each person; the last ones are for tests, those before them for
-    validation. `seconds`: Of a video. `heterogeneity`: 0: all persons choose what they look at
-    alike; 1: as different as here is meant by that. `held_out`: Share of the videos for tests, and
-    as many for validation, from three videos on.
-    """
+    """The amounts of a drawn data set."""
 
     people: int = 8
     videos: int = 20
+    """Videos of each person; the last ones are for tests, those before them for validation."""
     seconds: float = 4.0
+    """Of a video."""
     heterogeneity: float = 1.0
+    """0: all persons choose what they look at alike; 1: as different as here is meant by that."""
     held_out: float = 0.2
+    """Share of the videos for tests, and as many for validation, from three videos on."""
     seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnClip:
-    """A drawn video: its pictures, the tracked gaze, and the true one.
-
-    `gaze`, `truth` (float64, shape (frames, 2)): In widths and heights of the picture. `kind`
-    (uint8, shape (frames,)).
-    """
+    """A drawn video: its pictures, the tracked gaze, and the true one."""
 
     person: str
     number: int
@@ -86,7 +80,9 @@ class DrawnClip:
     frames: list[UInt8]
     gaze: egocentric.Float64
     truth: egocentric.Float64
+    """Of shape (frames, 2). In widths and heights of the picture."""
     kind: UInt8
+    """Of shape (frames,)."""
 
     @property
     def name(self) -> str:

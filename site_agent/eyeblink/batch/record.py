@@ -68,19 +68,18 @@ class Request:
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """A finished session.
-
-    `number`: NaN where not known; `trials`: on the clock of the video, latencies corrected.
-    """
+    """A finished session."""
 
     name: str
     participant: str
     group: str
     number: Number
+    """NaN where not known."""
     request: Request
     summary: Mapping[str, Any]
     conditioning: Mapping[str, Any] | None = None
     trials: tuple[Trial, ...] = ()
+    """On the clock of the video, latencies corrected."""
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = field(default=())
 

@@ -43,19 +43,17 @@ CLOSURE_COEFFICIENTS = (-19.0, 25.0)
 
 @dataclass(frozen=True)
 class ClearBlinks:
-    """What the clear blinks of a session have in common.
-
-    `count`: How many there are; each counts as much as it is clear. `shut_ear`, `shut_sd_ear`:
-    Median and SD of their lowest EAR. `log_evidence`, `log_evidence_sd`: Median and SD of the
-    logarithm of their evidence.
-    """
+    """What the clear blinks of a session have in common."""
 
     count: float
+    """How many there are; each counts as much as it is clear."""
     open_ear: float
     shut_ear: float
     shut_sd_ear: float
+    """Median and SD of their lowest EAR."""
     log_evidence: float
     log_evidence_sd: float
+    """Median and SD of the logarithm of their evidence."""
 
     @property
     def span_ear(self) -> float:

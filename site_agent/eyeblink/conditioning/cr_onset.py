@@ -40,18 +40,16 @@ N_FORMS = 5
 
 @dataclass(frozen=True)
 class Onset:
-    """Begin of a closure, ms after the trial's time zero.
-
-    `criterion_ms`: First of two samples with a velocity above the threshold. `log_evidence`
-    (float64, shape (forms,)): How well each form of a rise explains the samples. `start_ms`,
-    `start_sd_ms` (float64, shape (forms,)): Mean and standard deviation of the start of the rise,
-    were it of that form.
-    """
+    """Begin of a closure, ms after the trial's time zero."""
 
     criterion_ms: float
+    """First of two samples with a velocity above the threshold."""
     log_evidence: Float64
+    """Of shape (forms,). How well each form of a rise explains the samples."""
     start_ms: Float64
     start_sd_ms: Float64
+    """Of shape (forms,). Mean and standard deviation of the start of the rise, were it of that
+    form."""
 
     def estimate_ms(self, form_weights: Float64 | None = None) -> tuple[float, float]:
         """Mean and standard deviation of the start, all forms being equally likely or weighted."""

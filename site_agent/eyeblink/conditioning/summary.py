@@ -133,11 +133,7 @@ class SensitivityRow:
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """The session's results; NaN where no trial tells.
-
-    `rejected_by_reason`: a trial with two reasons counts in both; `cr_percent`, `cr_percent_low`,
-    `cr_percent_high`: CRs per valid trial with a CS, and the 95 % interval (Wilson 1927).
-    """
+    """The session's results; NaN where no trial tells."""
 
     n_trials: int
     n_valid: int
@@ -147,9 +143,11 @@ class SessionSummary:
     n_startle: int
     trials_by_type: Mapping[str, int]
     rejected_by_reason: Mapping[str, int]
+    """A trial with two reasons counts in both."""
     cr_percent: float
     cr_percent_low: float
     cr_percent_high: float
+    """CRs per valid trial with a CS, and the 95 % interval (Wilson 1927)."""
     amplitude_all: float
     amplitude_cr: float
     onset_ms: float

@@ -125,14 +125,12 @@ class CalibrationSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class Calibration:
-    """EAR of the open and of the closed eye.
-
-    `reliable`: false where the two are so close that no eye closure can have been seen.
-    """
+    """EAR of the open and of the closed eye."""
 
     open_ear: float
     closed_ear: float
     reliable: bool
+    """False where the two are so close that no eye closure can have been seen."""
 
     @property
     def span(self) -> float:

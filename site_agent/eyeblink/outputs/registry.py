@@ -28,15 +28,14 @@ class BlinkOutput:
     1. `write` creates exactly the file that it is given, and changes nothing else;
     2. it accepts a session without blinks, without faces, and of a single frame;
     3. its memory does not grow with the length of the session beyond the session's own arrays.
-
-    `file_name`: in a plain folder; the names of the BIDS standard end with it. `essential`: without
-    it there are no results. The failure of another output is a warning.
     """
 
     name: str
     file_name: str
+    """In a plain folder; the names of the BIDS standard end with it."""
     write: Callable[[AnalysedSession, Path], None]
     essential: bool = False
+    """Without it there are no results. The failure of another output is a warning."""
     needs_trials: bool = False
     library: str = ""
     extra: str = ""

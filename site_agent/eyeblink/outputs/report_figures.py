@@ -250,18 +250,16 @@ def learning_figure(conditioning: ConditioningResult) -> Figure | None:
 
 @dataclass(frozen=True, eq=False)
 class AlignedTrials:
-    """FEC around the stimuli.
-
-    `time_ms` (float64, shape (k,)): After the CS (the US in `us_only` trials). `fec` (float64,
-    shape (trials, k)): Less each trial's baseline; NaN where nothing is known. `valid` (bool, shape
-    (trials,)): Rejected trials are there too, for a picture; no average takes them.
-    """
+    """FEC around the stimuli."""
 
     time_ms: Float64
+    """Of shape (k,). After the CS (the US in `us_only` trials)."""
     fec: Float64
+    """Of shape (trials, k). Less each trial's baseline; NaN where nothing is known."""
     trials: tuple[str, ...]
     trial_types: tuple[TrialType, ...]
     valid: NDArray[np.bool_]
+    """Of shape (trials,). Rejected trials are there too, for a picture; no average takes them."""
 
     def mean_and_error(self, trial_type: TrialType) -> tuple[Float64, Float64, int]:
         """Mean and standard error over the valid trials of a type, and how many these are.

@@ -23,17 +23,15 @@ from site_agent.eyeblink.session_reading import read_session
 
 @dataclass(frozen=True, eq=False)
 class FrameColumns:
-    """frames.csv: one entry a frame.
-
-    `signals` (mapping of str to float64, shape (n,)): EAR, FEC and confidence by column; NaN where
-    not known. `boxes` (float64, shape (n, 4)): Face boxes in pixels, NaN where there is none.
-    `gap_codes` (uint8, shape (n,)): `Gap`.
-    """
+    """frames.csv: one entry a frame."""
 
     timestamps_s: Float64
     signals: Mapping[str, Float64]
+    """Of shape (n,). EAR, FEC and confidence by column; NaN where not known."""
     boxes: Float64
+    """Of shape (n, 4). Face boxes in pixels, NaN where there is none."""
     gap_codes: np.typing.NDArray[np.uint8]
+    """Of shape (n,). `Gap`."""
 
     @classmethod
     def of(cls, session: AnalysedSession) -> FrameColumns:

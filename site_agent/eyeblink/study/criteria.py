@@ -99,16 +99,13 @@ class Criterion:
 
 @dataclass(frozen=True)
 class CriterionRow:
-    """The study under one criterion.
-
-    `n_valid`, `n_rejected`, `n_cr`: trials with a CS that could be judged, those rejected, and
-    those with a CR.
-    """
+    """The study under one criterion."""
 
     criterion: str
     n_valid: int
     n_rejected: int
     n_cr: int
+    """Trials with a CS that could be judged, those rejected, and those with a CR."""
     effect: learning_curve.Effect | None
     agrees: bool
     problem: str = ""

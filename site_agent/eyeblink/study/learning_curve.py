@@ -66,11 +66,7 @@ class Effect:
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """A straight line over sessions with its 95 % confidence band.
-
-    `positions`, `mean`, `low`, `high` (float64, shape (k,)): The line and its band; percentages
-    stay within 0..100.
-    """
+    """A straight line over sessions with its 95 % confidence band."""
 
     measure: LearningMeasure
     method: str
@@ -78,6 +74,7 @@ class LearningCurve:
     mean: Float64
     low: Float64
     high: Float64
+    """Of shape (k,). The line and its band; percentages stay within 0..100."""
     slope: Effect
     observed: tuple[PositionMean, ...]
     points: tuple[LearningPoint, ...]

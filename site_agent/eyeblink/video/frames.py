@@ -60,20 +60,19 @@ class VideoInfo:
 
 @dataclass
 class DecodingReport:
-    """What happened while decoding; complete once the frames have been read.
-
-    `repaired_times`: frames without a time of their own, or one not after the frame before: they
-    got the time of the frame before plus one frame interval; `times_from`: where the times of
-    frames come from: ``container``, ``camera``, ``table NAME`` or ``frame rate N Hz``.
-    """
+    """What happened while decoding; complete once the frames have been read."""
 
     decoded_frames: int = 0
     decoding_errors: int = 0
     first_error: str = ""
     repaired_times: int = 0
+    """Frames without a time of their own, or one not after the frame before: they got the time of
+    the frame before plus one frame interval."""
     rotation_deg: int = 0
     last_time_s: float = 0.0
     times_from: str = "container"
+    """Where the times of frames come from: ``container``, ``camera``, ``table NAME`` or ``frame
+    rate N Hz``."""
     warnings: list[str] = field(default_factory=list)
 
 

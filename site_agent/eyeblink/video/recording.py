@@ -24,15 +24,13 @@ from site_agent.wording import count_words
 
 @dataclass(frozen=True)
 class Recording:
-    """Where a recording lies, and the times of its pictures where the files have none.
-
-    `timestamps`, `frame_rate_hz`: a table of times (see `image_folder` and `times`) or a rate: for
-    a folder of images, or instead of the times in a video file.
-    """
+    """Where a recording lies, and the times of its pictures where the files have none."""
 
     path: Path
     timestamps: Path | None = None
     frame_rate_hz: float | None = None
+    """A table of times (see `image_folder` and `times`) or a rate: for a folder of images, or
+    instead of the times in a video file."""
     bits: int = FULL_BITS
 
     def open(self, pixels: Literal["grey", "rgb"] = "grey") -> FrameSource:
@@ -221,17 +219,15 @@ def rate_remark(frame_rate_hz: float) -> str | None:
 
 @dataclass(frozen=True)
 class FrameTiming:
-    """How a recording's frames follow each other.
-
-    `steady`: at least four of five intervals are within 15 % of the median. `lost_frames`,
-    `losses`: frames that are missing from a steady recording, and in how many places: intervals
-    near a whole multiple of the usual one. Not counted (0) where the rate varies.
-    """
+    """How a recording's frames follow each other."""
 
     frame_rate_hz: float
     steady: bool
+    """At least four of five intervals are within 15 % of the median."""
     lost_frames: int
     losses: int
+    """Frames that are missing from a steady recording, and in how many places: intervals near a
+    whole multiple of the usual one. Not counted (0) where the rate varies."""
     longest_gap_s: float
 
     def remark(self) -> str | None:

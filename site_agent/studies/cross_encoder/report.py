@@ -62,19 +62,18 @@ Unit = tuple[int, str]
 
 @dataclass(frozen=True)
 class Score:
-    """The error of a method at a number of shots.
-
-    `error`: In degrees, over left-out persons. `difference`: Of the method less the federated
-    cross-encoder, over the persons that both have; NaN for the latter. `persons_worse`: On how many
-    persons the error is larger than the federated cross-encoder's.
-    """
+    """The error of a method at a number of shots."""
 
     method: str
     shots: int
     persons: int
     error: Estimate
+    """In degrees, over left-out persons."""
     difference: Estimate
+    """Of the method less the federated cross-encoder, over the persons that both have; NaN for the
+    latter."""
     persons_worse: int | None
+    """On how many persons the error is larger than the federated cross-encoder's."""
 
 
 def write_report(

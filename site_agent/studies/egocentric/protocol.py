@@ -70,18 +70,17 @@ QUICK = EgocentricStudySettings(
 
 @dataclass(frozen=True)
 class Run:
-    """One method in one world.
-
-    `world`: ``h=1``, ``eyes`` or ``data``. `options`: What differs from the method's own defaults;
-    names the run. `tuning`: It chooses the learning rate, by validation, and is not in the tables.
-    """
+    """One method in one world."""
 
     world: str
+    """``h=1``, ``eyes`` or ``data``."""
     method: str
     rate: float
     seed: int
     options: tuple[tuple[str, float], ...] = ()
+    """What differs from the method's own defaults; names the run."""
     tuning: bool = False
+    """It chooses the learning rate, by validation, and is not in the tables."""
 
     @property
     def key(self) -> str:

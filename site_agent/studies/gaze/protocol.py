@@ -27,23 +27,21 @@ _FOLD_STREAM, _SESSION_STREAM, _SITE_STREAM, _NOISY_STREAM = 0xF01D, 0x5E55, 0x5
 
 @dataclass(frozen=True)
 class Run:
-    """One network that is trained and tested.
-
-    `group`: With protocol, method and seed the name of the run: a fold, a person, a share, an
-    attack. `method`: One of `METHODS`; of ``hostile`` one of the settings' `rules`. `train`,
-    `test`: Persons. Where a person is in both, whole sessions of hers are held out. `noisy`,
-    `hostile`: Those of `train` whose training images are noisy, or whose updates are hostile.
-    """
+    """One network that is trained and tested."""
 
     protocol: Protocol
     method: str
+    """One of `METHODS`; of ``hostile`` one of the settings' `rules`."""
     group: str
+    """With protocol, method and seed the name of the run: a fold, a person, a share, an attack."""
     seed: int
     train: tuple[str, ...]
     test: tuple[str, ...]
+    """Persons. Where a person is in both, whole sessions of hers are held out."""
     training: study_settings.TrainingSettings
     noisy: tuple[str, ...] = ()
     hostile: tuple[str, ...] = ()
+    """Those of `train` whose training images are noisy, or whose updates are hostile."""
     attack: str = "none"
 
     @property

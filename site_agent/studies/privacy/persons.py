@@ -66,16 +66,15 @@ _FEWEST = 12
 
 @dataclass(frozen=True, eq=False)
 class Person:
-    """The samples of one person.
-
-    `others`: Of the same sessions. `elsewhere`: Of a session of which nothing trains; empty if
-    there is one session only. `attributes`: Known of drawn persons only.
-    """
+    """The samples of one person."""
 
     trains: GazeSamples
     others: GazeSamples
+    """Of the same sessions."""
     elsewhere: GazeSamples
+    """Of a session of which nothing trains; empty if there is one session only."""
     attributes: Mapping[str, float]
+    """Known of drawn persons only."""
 
 
 @dataclass(frozen=True, eq=False)

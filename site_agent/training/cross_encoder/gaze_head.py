@@ -53,16 +53,15 @@ class GazeHeadSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True, eq=False)
 class Shots:
-    """What a head is fitted to and tested on.
-
-    `labelled`, `offered`, `test`: The shots; what they were drawn from, whose labels are not used;
-    and the held-out sessions. `digests`: Digest of all samples of each person.
-    """
+    """What a head is fitted to and tested on."""
 
     labelled: gaze.GazeSamples
     offered: gaze.GazeSamples
     test: gaze.GazeSamples
+    """The shots; what they were drawn from, whose labels are not used; and the held-out
+    sessions."""
     digests: Mapping[str, str]
+    """Digest of all samples of each person."""
 
 
 def read_shots(dataset: gaze.GazeDataset, settings: GazeHeadSettings) -> Shots:

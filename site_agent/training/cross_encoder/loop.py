@@ -29,15 +29,13 @@ _EYES_WEIGHT = 0.5
 
 @dataclass(frozen=True)
 class FrameTensors:
-    """Frames with both eyes, as a cross-encoder takes them.
-
-    `patches` (float32, shape (2 n, 1, 36, 60)): As the camera saw them: the left eyes of all
-    frames, and then the right eyes. `session` (int64, shape (n,)): Equal for the frames of one
-    session of a person.
-    """
+    """Frames with both eyes, as a cross-encoder takes them."""
 
     patches: torch.Tensor
+    """Of shape (2 n, 1, 36, 60). As the camera saw them: the left eyes of all frames, and then the
+    right eyes."""
     session: torch.Tensor
+    """Of shape (n,). Equal for the frames of one session of a person."""
 
     def __len__(self) -> int:
         return len(self.patches)

@@ -206,20 +206,19 @@ class EpochSettings(Protocol):
 
 @dataclass
 class TrainingState:
-    """What changes from epoch to epoch.
-
-    `epoch`: Number of finished epochs. `best`: Parameters and buffers of the network that is kept:
-    that of the smallest validation error, or the last one without validation. `errors_deg`:
-    Validation error after each epoch; empty without validation.
-    """
+    """What changes from epoch to epoch."""
 
     module: nn.Module
     optimiser: torch.optim.Optimizer
     generator: torch.Generator
     epoch: int = 0
+    """Number of finished epochs."""
     best: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Parameters and buffers of the network that is kept: that of the smallest validation error, or
+    the last one without validation."""
     best_epoch: int = 0
     errors_deg: list[float] = field(default_factory=list)
+    """Validation error after each epoch; empty without validation."""
     losses: list[float] = field(default_factory=list)
 
     def keep_network(self) -> None:

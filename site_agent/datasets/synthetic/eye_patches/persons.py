@@ -17,18 +17,16 @@ _PERSON_STREAM, _SESSION_STREAM = 0xE1E, 0x5E5
 
 @dataclass(frozen=True)
 class Skews:
-    """How much persons differ; 1 as people do, 0 not at all.
-
-    `appearance`: Iris, skin, lids, glasses, light and camera: the distribution of the pictures.
-    `gaze`: Centre and range of gaze and head pose: the distribution of the labels. `eyeball`: Angle
-    kappa and eyeball radius, which no picture shows: the label of a given picture. `amount`:
-    Largest over smallest number of samples of a person; 1 is equal numbers.
-    """
+    """How much persons differ; 1 as people do, 0 not at all."""
 
     appearance: float = 1.0
+    """Iris, skin, lids, glasses, light and camera: the distribution of the pictures."""
     gaze: float = 1.0
+    """Centre and range of gaze and head pose: the distribution of the labels."""
     eyeball: float = 1.0
+    """Angle kappa and eyeball radius, which no picture shows: the label of a given picture."""
     amount: float = 20.0
+    """Largest over smallest number of samples of a person; 1 is equal numbers."""
 
 
 @dataclass(frozen=True)
