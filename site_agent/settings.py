@@ -45,8 +45,8 @@ class Settings:
     """Base of settings.
 
     A field has its range in pydantic's ``Field``, and its explanation below it; what depends on
-    several fields is checked in ``__post_init__``. ``class ErtSettings(Settings, error=...)`` names the
-    error for values out of range.
+    several fields is checked in ``__post_init__``. ``class ErtSettings(Settings, error=...)`` names
+    the error for values out of range.
     """
 
     _error: ClassVar[type[SiteAgentError]] = SettingsError

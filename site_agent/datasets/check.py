@@ -3,7 +3,7 @@
 import hashlib
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from site_agent.datasets.landmark_schemes import IBUG_PARTS
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
+from site_agent.runs.progress import Progress, no_progress
 
 Severity = Literal["error", "warning"]
 
@@ -50,7 +51,7 @@ class _Opened:
 
 def check_datasets(
     datasets: Sequence[FaceDataset],
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
     *,
     expected_parts: int | None = None,
 ) -> list[Finding]:
@@ -77,13 +78,11 @@ def check_datasets(
         if number:
             own += _scheme_findings(dataset, datasets[0])
         for image in dataset.images:
-            if progress is not None:
-                progress(done / total, f"checking {image.path.name}")
+            progress(done / total, f"checking {image.path.name}")
             own += _image_findings(dataset, image, number, seen)
             done += 1
         findings += sorted(own, key=lambda finding: finding.line)
-    if progress is not None:
-        progress(1.0, "checked")
+    progress(1.0, "checked")
     return findings
 
 

@@ -21,6 +21,7 @@ from site_agent.datasets.records import (
 )
 from site_agent.datasets.split import free_names
 from site_agent.errors import AnnotationFileError, InvalidInputError
+from site_agent.runs.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def copy_places(dataset: FaceDataset, folder: Path) -> dict[Path, Path]:
 
 
 def copy_images(
-    dataset: FaceDataset, folder: Path, progress: Callable[[float, str], None] | None = None
+    dataset: FaceDataset, folder: Path, progress: Progress = no_progress
 ) -> FaceDataset:
     """Copy the images of a data set into a folder, and return the data set with the copies.
 
@@ -152,8 +153,7 @@ def copy_images(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for done, image in enumerate(dataset.images):
-            if progress is not None:
-                progress(done / len(dataset.images), f"copying {image.path.name}")
+            progress(done / len(dataset.images), f"copying {image.path.name}")
             target = places[image.path]
             if image.path not in copied:
                 if not (target.exists() and target.samefile(image.path)):
@@ -217,7 +217,7 @@ class Reboxed:
 
 
 def rebox_dataset(
-    dataset: FaceDataset, find: FindFaces, progress: Callable[[float, str], None] | None = None
+    dataset: FaceDataset, find: FindFaces, progress: Progress = no_progress
 ) -> Reboxed:
     """Replace the boxes of faces with landmarks by those of a detector.
 
@@ -229,8 +229,7 @@ def rebox_dataset(
     detected: list[list[Sequence[float] | None]] = []
     relations: list[Float64] = []
     for done, image in enumerate(dataset.images):
-        if progress is not None:
-            progress(done / len(dataset.images), f"finding faces in {image.path.name}")
+        progress(done / len(dataset.images), f"finding faces in {image.path.name}")
         faces = [None if box.ignore else _extent(box, names) for box in image.boxes]
         found = list(find(image.path)) if any(face is not None for face in faces) else []
         own: list[Sequence[float] | None] = []

@@ -24,7 +24,7 @@ import csv
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import AnnotationFileError, InvalidInputError, VideoFileError
+from site_agent.runs.progress import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 Split = Literal["train", "validation", "test"]
@@ -155,7 +156,7 @@ class EgocentricDataset:
         shape: ClipShape = _DEFAULT_SHAPE,
         *,
         splits: Sequence[Split] = SPLITS,
-        progress: Callable[[float, str], None] | None = None,
+        progress: Progress = no_progress,
     ) -> ClipSamples:
         """Return the clips of some persons, or of all, without overlap."""
         if missing := sorted(set(persons) - set(self.persons)):
@@ -168,8 +169,7 @@ class EgocentricDataset:
             raise InvalidInputError(f"{self.path}: has no clips for {' or '.join(splits)}")
         parts = []
         for number, clip in enumerate(chosen):
-            if progress is not None:
-                progress(number / len(chosen), clip.name)
+            progress(number / len(chosen), clip.name)
             parts.append(cut_clip(clip, shape))
         return join_clips(parts)
 

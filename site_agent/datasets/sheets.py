@@ -1,6 +1,6 @@
 """Contact sheets: many faces of a data set on one picture, to be looked at."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError
 from site_agent.pictures.images import read_image
 from site_agent.pictures.plot_style import INK_RGB, PAPER_RGB, TRUE_RGB
+from site_agent.runs.progress import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
 
@@ -45,7 +46,7 @@ def write_contact_sheets(
     columns: int = 6,
     rows: int = 5,
     tile_px: int = 200,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
 ) -> list[Path]:
     """Write pictures of all faces with their boxes and landmarks, as many pages as it takes.
 
@@ -64,8 +65,7 @@ def write_contact_sheets(
             Image.fromarray(_arranged(some, columns)).save(file, format="PNG")
         except OSError as error:
             raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
-        if progress is not None:
-            progress(page / len(files), f"page {page} of {len(files)}")
+        progress(page / len(files), f"page {page} of {len(files)}")
     return files
 
 

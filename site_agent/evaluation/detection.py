@@ -25,7 +25,7 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
 from site_agent.faces import models
 from site_agent.plain_json import plain
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -102,7 +102,7 @@ def evaluate_detector(
     resamples: int = 1000,
     seed: int = 0,
     workers: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> DetectionScores:
     """Run a detector on every image of a data set and count what it finds.
 
@@ -128,9 +128,8 @@ def evaluate_detector(
         matches.append(_match(image, above))
         if curve_below > 0:
             curve.append(_match(image, result.detections))
-        if progress:
-            done = len(matches)
-            progress(done / len(tasks), f"image {done} of {len(tasks)}")
+        done = len(matches)
+        progress(done / len(tasks), f"image {done} of {len(tasks)}")
     scores = summarise_detections(
         matches,
         threshold=threshold,

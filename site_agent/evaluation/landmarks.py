@@ -20,7 +20,7 @@ from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.evaluation import landmark_scores
 from site_agent.faces.models import in_threads, open_landmarks
 from site_agent.pictures.images import read_image
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
@@ -37,7 +37,7 @@ def evaluate_landmarks(
     resamples: int = 1000,
     seed: int = 0,
     workers: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> landmark_scores.LandmarkScores:
     """Run a landmark model on every box of a data set and measure its errors.
 
@@ -70,8 +70,7 @@ def evaluate_landmarks(
         in_threads(lambda job: _measure(place, names, *job), jobs, threads), 1
     ):
         measured.extend(faces)
-        if progress:
-            progress(done / len(jobs), f"image {done} of {len(jobs)}")
+        progress(done / len(jobs), f"image {done} of {len(jobs)}")
     return landmark_scores.summarise_landmarks(
         measured, names, chosen, skipped_faces=skipped, resamples=resamples, seed=seed
     )

@@ -11,7 +11,7 @@ from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.faces.models import DETECTOR_FORMAT
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.settings import Settings
 
 Scores = DetectionScores | LandmarkScores
@@ -43,7 +43,7 @@ def evaluate_model(
     settings: EvaluationSettings | None = None,
     *,
     workers: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Scores:
     """Score a detector or a landmark model, whichever the file is."""
     settings = settings or EvaluationSettings()
@@ -81,7 +81,7 @@ def evaluate_models(
     settings: EvaluationSettings | None = None,
     *,
     workers: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> list[Scores]:
     """Score several models on one data set, one after the other, each on all processors.
 
@@ -94,8 +94,7 @@ def evaluate_models(
     for number, model in enumerate(models):
 
         def report(part: float | None, text: str, at: int = number, of: Path = model) -> None:
-            if progress:
-                progress((at + (part or 0.0)) / len(models), f"{of.name}: {text}")
+            progress((at + (part or 0.0)) / len(models), f"{of.name}: {text}")
 
         scores.append(evaluate_model(model, dataset, settings, workers=workers, progress=report))
     return scores

@@ -42,6 +42,7 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.video import recording as recordings
 from site_agent.eyeblink.video.camera import CameraReader
+from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.wording import count_words
 
 
@@ -64,7 +65,7 @@ def run_blink_analysis(
     detector: Path | str | None = None,
     trials: Path | str | None = None,
     settings: BlinkAnalysisSettings | None = None,
-    progress: sampling.Progress | None = None,
+    progress: Progress = no_progress,
     addresses: Mapping[str, str] | None = None,
 ) -> BlinkSession:
     """Find the blinks of a recording and write the session's files.
@@ -104,7 +105,7 @@ def run_all_faces_analysis(
     detector: Path | str | None = None,
     trials: Path | str | None = None,
     settings: BlinkAnalysisSettings | None = None,
-    progress: sampling.Progress | None = None,
+    progress: Progress = no_progress,
     addresses: Mapping[str, str] | None = None,
 ) -> dict[str, BlinkSession]:
     """Do the same for every face of a video: ``face-1`` (leftmost), ``face-2`` ... in `out_dir`.
@@ -342,13 +343,8 @@ def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession
     )
 
 
-def _finish(
-    session: AnalysedSession, out_dir: Path, progress: sampling.Progress | None
-) -> BlinkSession:
-    def report(share: float, text: str) -> None:
-        if progress is not None:
-            progress(0.95 + 0.05 * share, text)
-
+def _finish(session: AnalysedSession, out_dir: Path, progress: Progress) -> BlinkSession:
+    report = part_of(progress, 0.95, 1.0)
     begun_s = time.monotonic()
     written = write_outputs(session, out_dir, progress=report)
     writing_s = time.monotonic() - begun_s

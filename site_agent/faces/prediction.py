@@ -26,7 +26,7 @@ from site_agent.datasets.records import (
 from site_agent.errors import ImageFileError, InvalidInputError
 from site_agent.faces import models
 from site_agent.pictures import images as image_files
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 _MOST_THREADS = 8
@@ -102,7 +102,7 @@ def predict_images(
     threshold: float = 0.0,
     workers: int = 1,
     skip_unreadable: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[ImagePrediction]:
     """Find faces, place landmarks, or both.
 
@@ -278,11 +278,10 @@ def _with_landmarks(
 
 
 def _counted(
-    predictions: Iterable[ImagePrediction], total: int, progress: Progress | None
+    predictions: Iterable[ImagePrediction], total: int, progress: Progress
 ) -> Iterator[ImagePrediction]:
     for done, prediction in enumerate(predictions, 1):
-        if progress:
-            progress(done / total, f"image {done} of {total}")
+        progress(done / total, f"image {done} of {total}")
         yield prediction
 
 

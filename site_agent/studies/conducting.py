@@ -13,7 +13,7 @@ from pathlib import Path
 from site_agent.datasets.conversion import ReadingOptions
 from site_agent.datasets.records import FaceDataset
 from site_agent.runs.jobs import hold_folder
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.studies import model_study
 from site_agent.studies.outcome import describe_study, make_table, write_outcome
 from site_agent.studies.parts import StudyData, describe_parts, whole_pixels, write_parts
@@ -61,7 +61,7 @@ def conduct_study(
     workers: int = 0,
     redo: bool = False,
     on_outcome: Callable[[model_study.StepOutcome], None] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> StudyOutcome:
     """Make and score all models of a study, and write its table.
 

@@ -127,7 +127,7 @@ def run_study(
     workers: int = 0,
     redo: bool = False,
     on_outcome: Callable[[StepOutcome], None] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> StudyRun:
     """Do every step of a study that is not done yet.
 
@@ -177,7 +177,7 @@ def run_study(
             keep=keep,
             on_outcome=end,
             noun="steps",
-            progress=progress or no_progress,
+            progress=progress,
         )
     outcomes = {key: _step_outcome(steps, each) for key, each in found.items()}
     return StudyRun(folder, data, settings, protocol, outcomes, digests, versions, count)

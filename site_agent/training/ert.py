@@ -24,7 +24,7 @@ from site_agent.datasets.records import (
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training import windows
 from site_agent.training.detector_plan import HogSvmSettings, plan_detector
@@ -102,7 +102,7 @@ def train_ert(
     dataset: FaceDataset,
     output: Path | str,
     settings: ErtSettings | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     training_scores: bool = True,
 ) -> TrainingResult:
@@ -135,8 +135,7 @@ def train_ert(
     faces = trainable_faces(dataset)
     needed = estimated_memory_bytes(faces, len(names), settings)
     require_memory(needed, "use fewer faces or less oversampling")
-    if progress is not None:
-        progress(None, f"about {needed / 1e9:.1f} GB of memory")
+    progress(None, f"about {needed / 1e9:.1f} GB of memory")
     digest, marks = dataset_digest(dataset), image_marks(dataset)
     closed_eyes = _count_closed_eyes(faces, names)
     try:

@@ -27,7 +27,7 @@ from site_agent.datasets.records import (
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings, plan_detector
 from site_agent.training.windows import picked_window
 from site_agent.training.worker_process import HogSvmProgressReader, require_memory, run_worker
@@ -106,7 +106,7 @@ def train_hog_svm(
     dataset: FaceDataset,
     output: Path | str,
     settings: HogSvmSettings | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     *,
     training_scores: bool = True,
 ) -> TrainingResult:
@@ -138,11 +138,10 @@ def train_hog_svm(
     views = plan_views(dataset, settings)
     needed = needed_memory_bytes(dataset, views, settings)
     require_memory(needed, "use fewer or smaller images, or less upsampling")
-    tell = progress or (lambda _fraction, _text: None)
-    tell(None, f"about {needed / 1e9:.1f} GB of memory")
+    progress(None, f"about {needed / 1e9:.1f} GB of memory")
     digest, marks = dataset_digest(dataset), image_marks(dataset)
     try:
-        facts = _train(views, settings, temporary, tell, needed, score=training_scores)
+        facts = _train(views, settings, temporary, progress, needed, score=training_scores)
         if settings.by_label and training_scores:
             scores = evaluate_detector(temporary, dataset, resamples=0).metrics
             facts["training_scores"] = {
@@ -178,7 +177,7 @@ def _train(
     views: Sequence[OrientationView],
     settings: HogSvmSettings,
     temporary: Path,
-    tell: Progress,
+    progress: Progress,
     needed: int,
     *,
     score: bool,
@@ -192,7 +191,7 @@ def _train(
             fraction: float | None, text: str, number: int = number, label: str = view.label
         ) -> None:
             whole = None if fraction is None else (number + fraction) / len(views)
-            tell(whole, f"{label}: {text}" if label else text)
+            progress(whole, f"{label}: {text}" if label else text)
 
         facts = run_worker(
             _job(view.dataset, view.plan, settings, temporary, score=score and len(views) == 1),

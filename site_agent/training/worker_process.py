@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from site_agent.errors import TrainingDataError, TrainingFailedError
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import available_memory_bytes, start_python, stop
 from site_agent.training.worker import EVENT_MARK
 from site_agent.wording import duration_words
@@ -144,7 +144,7 @@ def run_worker(
     job: dict[str, Any],
     reader: ProgressReader,
     *,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     needed_memory_bytes: int,
     data_path: Path | None = None,
 ) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def run_worker(
     Raises `TrainingDataError`: an image cannot be read. `TrainingFailedError`: dlib refuses,
     crashes or is killed.
     """
-    tell = progress or (lambda _fraction, _text: None)
+    tell = progress
     with tempfile.TemporaryDirectory(prefix="poolctl-training-") as folder:
         job_file = Path(folder) / "job.json"
         job_file.write_text(json.dumps({**job, "folder": folder}), encoding="utf-8")

@@ -31,7 +31,7 @@ from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
 from site_agent.datasets.gaze.records import GazeSamples, sample_marks
 from site_agent.datasets.records import image_marks
 from site_agent.errors import InvalidInputError
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 
 WHAT_LEFT: Mapping[ReceiptMode, str] = {
     "sub-model": "A trained model: its weights, or its trees and its mean shape. No image.",
@@ -70,7 +70,7 @@ def probe_faces(
     *,
     base: Path | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> ProbedReceipt:
     """Attack a face model or leaf sums with the faces of a site and of held-out persons.
 
@@ -109,7 +109,7 @@ def probe_gaze(
     contributions: Sequence[Path] = (),
     shadows: int = 0,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> ProbedReceipt:
     """Attack a network's contribution, or the sum of a round, with a site's samples and others.
 
@@ -156,13 +156,12 @@ def require_persons_apart(sides: GazeSides) -> None:
         raise InvalidInputError(f"--reference has {len(public)} persons; expected at least 2")
 
 
-def _gather(findings: Iterable[AttackFinding], progress: Progress | None) -> list[AttackFinding]:
+def _gather(findings: Iterable[AttackFinding], progress: Progress) -> list[AttackFinding]:
     attacks = []
     for finding in findings:
         attacks.append(finding)
-        if progress is not None:
-            # Attacks decide as they go which of them apply, so the share done is not known.
-            progress(None, finding.name)
+        # Attacks decide as they go which of them apply, so the share done is not known.
+        progress(None, finding.name)
     return attacks
 
 

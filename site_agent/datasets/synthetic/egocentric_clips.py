@@ -23,6 +23,7 @@ from site_agent.datasets import egocentric
 from site_agent.datasets.synthetic.canvas import cloud
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import write_video
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
 UInt8 = NDArray[np.uint8]
@@ -332,9 +333,7 @@ _GAZE = Table("gaze", (*_POINTS, Column("kind")))
 _TRUTH = Table("truth", _POINTS)
 
 
-def write_clips(
-    folder: Path, settings: ClipSettings, progress: Callable[[float, str], None] | None = None
-) -> int:
+def write_clips(folder: Path, settings: ClipSettings, progress: Progress = no_progress) -> int:
     """Write a data set of drawn clips with the true gaze, and return the number of videos."""
     if folder.exists() and any(folder.iterdir()):
         raise InvalidInputError(f"{folder}: holds other files; choose a new or empty folder")
@@ -356,15 +355,12 @@ def write_clips(
     return len(listed)
 
 
-def drawn_clips(
-    settings: ClipSettings, progress: Callable[[float, str], None] | None = None
-) -> Iterator[DrawnClip]:
+def drawn_clips(settings: ClipSettings, progress: Progress = no_progress) -> Iterator[DrawnClip]:
     """Draw the videos of all persons."""
     total = settings.people * settings.videos
     for done in range(total):
         person, number = divmod(done, settings.videos)
-        if progress is not None:
-            progress(done / total, f"person {person + 1} of {settings.people}")
+        progress(done / total, f"person {person + 1} of {settings.people}")
         yield draw_clip(settings, person, number)
 
 

@@ -1,6 +1,5 @@
 """Data sets as several sites would record them: who comes and how the room is lit."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.portraits import draw_glasses
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.errors import InvalidInputError
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
 TRUTH = Table(
@@ -120,7 +120,7 @@ def write_face_dataset(
     style: str = "mixed",
     glasses: float = 0.0,
     name: str = "faces",
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
 ) -> Path:
     """Draw an annotated data set: PNG files, an XML file for dlib and a table of what is true.
 
@@ -163,8 +163,7 @@ def write_face_dataset(
     try:
         (folder / name).mkdir(parents=True, exist_ok=True)
         for index, file in enumerate(pictures):
-            if progress is not None:
-                progress(index / images, f"drawing {index + 1} of {images}")
+            progress(index / images, f"drawing {index + 1} of {images}")
             rng = np.random.default_rng([0xFACE5, seed, index])
             portrait = _portrait(first_person + index % persons, look, image_size, rng)
             wearer = np.random.default_rng([0x5EE, seed, portrait.person.number]).random() < glasses
@@ -179,8 +178,7 @@ def write_face_dataset(
         raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
     comment = f"Drawn by poolctl, seed {seed}; 68 landmarks in the order of iBUG 300-W."
     write_imglab_xml(FaceDataset(xml, name, comment, tuple(annotated)), xml)
-    if progress is not None:
-        progress(1.0, f"{images} pictures drawn")
+    progress(1.0, f"{images} pictures drawn")
     return xml
 
 

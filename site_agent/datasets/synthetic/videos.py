@@ -19,6 +19,7 @@ from site_agent.datasets.synthetic.portraits import draw_body
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import TICKS_PER_S, write_video
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
 _Drawn = tuple[UInt8, tuple[float, float]]
@@ -63,7 +64,7 @@ def write_blink_video(
     variable_frame_rate: bool = False,
     lost_frames: float = 0.0,
     size: tuple[int, int] = (640, 480),
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
 ) -> Path:
     """Write an mp4 video of a blinking person, with a truth file beside it.
 
@@ -113,7 +114,7 @@ def write_blink_video(
 
             def counted() -> Iterator[tuple[float, UInt8]]:
                 for index, (image, ears) in enumerate(_drawn_ahead(frames)):
-                    if progress is not None and index % 10 == 0:
+                    if index % 10 == 0:
                         progress(index / len(times), f"drawing frame {index} of {len(times)}")
                     right, left = ears
                     eyes = map(float, (lids[index], right, left, (right + left) / 2))
@@ -138,8 +139,7 @@ def write_blink_video(
     except OSError as error:
         where = error.filename or path
         raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
-    if progress is not None:
-        progress(1.0, f"{len(times)} frames drawn")
+    progress(1.0, f"{len(times)} frames drawn")
     return truth
 
 
@@ -323,7 +323,7 @@ def write_conditioning_video(
     variable_frame_rate: bool = False,
     lost_frames: float = 0.0,
     size: tuple[int, int] = (640, 480),
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
 ) -> ConditioningVideo:
     """Write a video of a session of eyeblink conditioning, with its truth files beside it.
 

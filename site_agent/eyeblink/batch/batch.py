@@ -23,7 +23,7 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs, hold_folder
-from site_agent.runs.progress import Progress
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 
 
@@ -127,7 +127,7 @@ def run_batch(
     redo: bool = False,
     addresses: Mapping[str, str] | None = None,
     on_outcome: Callable[[batch_record.SessionOutcome], None] | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
 ) -> batch_record.BatchResult:
     """Analyse the sessions of a study that are not finished yet.
 
@@ -139,7 +139,7 @@ def run_batch(
         settings=settings or BlinkAnalysisSettings(),
         addresses=addresses or {},
         on_outcome=on_outcome or (lambda _outcome: None),
-        progress=progress or (lambda _share, _text: None),
+        progress=progress,
     )
     names = Counter(session.name.casefold() for session in sessions)
     if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:

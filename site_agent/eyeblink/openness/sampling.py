@@ -6,7 +6,7 @@ the raw values are always kept beside it.
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -23,6 +23,7 @@ from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
 from site_agent.eyeblink.openness.signal import without_unjudged
 from site_agent.eyeblink.video.frames import Frame, FrameSource
 from site_agent.eyeblink.video.seeking import read_ahead
+from site_agent.runs.progress import Progress
 from site_agent.settings import Settings
 
 LONGEST_PAUSE_S = 5.0
@@ -117,17 +118,13 @@ def filtered_trace(trace: records.EyeTrace, settings: FilterSettings) -> records
     return replace(trace, ear_left=left, ear_right=right, ear=ear)
 
 
-Progress = Callable[[float, str], None]
-
 PROGRESS_EVERY_FRAMES = 30
 FRAMES_AHEAD = 16
 SHORTEST_VISIT_S = 1.0
 """A face that was seen for less is taken for an error of the detector."""
 
 
-def sample_face(
-    source: FrameSource, follower: Follower, progress: Progress | None
-) -> records.EyeTrace:
+def sample_face(source: FrameSource, follower: Follower, progress: Progress) -> records.EyeTrace:
     """Measure the eyes of the face that a follower keeps, in every frame."""
     builder = records.TraceBuilder()
     with closing(read_ahead(source.frames, FRAMES_AHEAD)) as frames:
@@ -154,7 +151,7 @@ def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
 
 
 def sample_crowd(
-    source: FrameSource, crowd: FaceCrowd, progress: Progress | None
+    source: FrameSource, crowd: FaceCrowd, progress: Progress
 ) -> tuple[list[records.EyeTrace], int]:
     """Measure the eyes of every face.
 
@@ -202,9 +199,7 @@ def _usual_place(trace: records.EyeTrace) -> float:
     return float(np.nanmedian(boxes[:, 0] + boxes[:, 2]))
 
 
-def _reported(
-    frames: Iterator[Frame], source: FrameSource, progress: Progress | None
-) -> Iterator[Frame]:
+def _reported(frames: Iterator[Frame], source: FrameSource, progress: Progress) -> Iterator[Frame]:
     """Yield the frames and report the progress."""
     info = source.info
     total = info.declared_frames
@@ -212,6 +207,6 @@ def _reported(
         total = round(info.duration_s * info.declared_rate_hz)
     for frame in frames:
         yield frame
-        if progress is not None and frame.index % PROGRESS_EVERY_FRAMES == 0:
+        if frame.index % PROGRESS_EVERY_FRAMES == 0:
             share = min(1.0, frame.index / total) if total else 0.0
             progress(0.95 * share, f"frame {frame.index}")

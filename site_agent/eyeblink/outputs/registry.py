@@ -17,6 +17,7 @@ from site_agent.eyeblink.outputs.report import write_report
 from site_agent.eyeblink.outputs.tables import write_blinks, write_frames, write_trials
 from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.runs.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def write_outputs(
     folder: Path,
     *,
     outputs: Sequence[BlinkOutput] = OUTPUTS,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
 ) -> WrittenOutputs:
     """Write all outputs into `folder`.
 
@@ -135,18 +136,14 @@ def write_outputs(
 
 
 def _write_each(
-    session: AnalysedSession,
-    content: Path,
-    outputs: Sequence[BlinkOutput],
-    progress: Callable[[float, str], None] | None,
+    session: AnalysedSession, content: Path, outputs: Sequence[BlinkOutput], progress: Progress
 ) -> tuple[AnalysedSession, list[BlinkOutput]]:
     wanted = [output for output in outputs if output.applies_to(session)]
     written: list[BlinkOutput] = []
     (content / session.names.folder).mkdir(parents=True, exist_ok=True)
     for done, output in enumerate(wanted):
         path = content / session.names.path(output.file_name)
-        if progress is not None:
-            progress(done / len(wanted), f"writing {path.name}")
+        progress(done / len(wanted), f"writing {path.name}")
         try:
             output.write(session, path)
         # Whatever a library raises: hours of analysis are not lost for a picture.

@@ -1,7 +1,7 @@
 """Results after a review: blinks_reviewed.csv, and sessions with the reviewed blinks."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
 from site_agent.eyeblink.session_reading import blinks_of_rows
 from site_agent.eyeblink.study.study import write_sessions_table
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.tables import Table, columns_of
 
 FILE_NAME = "blinks_reviewed.csv"
@@ -104,7 +105,6 @@ def write_reviewed_blinks(
 
 
 _COUNTS = ("blinks", "closures", "perclos_pct", "blinks_per_minute")
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class SessionReport:
 
 
 def report_session(
-    place: Path, *, reviewed: bool = False, progress: Progress | None = None
+    place: Path, *, reviewed: bool = False, progress: Progress = no_progress
 ) -> SessionReport:
     """Summarise a session; with `reviewed`, after its review.
 

@@ -3,7 +3,6 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from site_agent.eyeblink import records
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.review.actions import TrainingFrame
 from site_agent.eyeblink.review.review_session import ReviewSession
+from site_agent.runs.progress import Progress, no_progress
 
 WANTED_EYE_WIDTH_PX = 60.0
 LARGEST_SCALE = 4
@@ -35,7 +35,7 @@ class ExportedTrainingSet:
 
 
 def export_training_set(
-    review: ReviewSession, path: Path | str, *, progress: Callable[[float, str], None] | None = None
+    review: ReviewSession, path: Path | str, *, progress: Progress = no_progress
 ) -> ExportedTrainingSet:
     """Write the frames that the reviewer chose, with face box and landmarks (68, or the eyes' 12).
 
@@ -59,8 +59,7 @@ def export_training_set(
     try:
         images = []
         for done, (frame, box, landmarks) in enumerate(chosen):
-            if progress is not None:
-                progress(done / len(chosen), f"frame {frame.frame}")
+            progress(done / len(chosen), f"frame {frame.frame}")
             target = temporary / f"frame-{frame.frame:07d}.png"
             picture = video.picture(frame.frame)
             images.append(_annotate(picture, target, box, landmarks, scale))

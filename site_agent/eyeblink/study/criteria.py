@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import length_hint
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import learning_curve
 from site_agent.plain_json import plain
+from site_agent.runs.progress import Progress, no_progress
 from site_agent.wording import count_words
 
 # Settings that a criterion's name includes.
@@ -167,7 +168,7 @@ def compare_criteria(
     *,
     question: Question = "learning",
     measure: learning_curve.LearningMeasure = "cr_percent",
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
 ) -> CriteriaComparison:
     """Recompute a study under several criteria and say whether its conclusion holds.
 
@@ -177,9 +178,8 @@ def compare_criteria(
     study: list[list[_Session]] = [[] for _ in criteria]
     total = length_hint(sessions)
     for done, session in enumerate(sessions):
-        if progress is not None:
-            share = done / max(total, done + 1)
-            progress(share, f"{session.participant}, session {session.session:g}")
+        share = done / max(total, done + 1)
+        progress(share, f"{session.participant}, session {session.session:g}")
         for place, result in enumerate(_judge_all(session, criteria)):
             study[place].append(
                 (session.participant, session.session, session.group, result.summary.to_dict())
@@ -207,8 +207,7 @@ def compare_criteria(
                 problem=problem,
             )
         )
-    if progress is not None:
-        progress(1.0, "compared")
+    progress(1.0, "compared")
     agreeing = sum(row.agrees for row in rows)
     agreement = (
         f"all {len(rows)} criteria agree"
