@@ -127,7 +127,7 @@ def attack_smashed_data(
     victims: GazeSamples,
     noise: SmashedNoise,
     *,
-    settings: InversionSettings | None = None,
+    settings: InversionSettings = InversionSettings(),
     attackers: Sequence[Attacker] = ATTACKERS,
     estimate: Estimate | None = None,
 ) -> AttackedPart:
@@ -135,7 +135,6 @@ def attack_smashed_data(
 
     `part`: The client part that made the smashed data. `shadow`, `victims`: Of different persons.
     """
-    settings = settings or InversionSettings()
     with repeatable():
         module = to_part_module(part, cut, "client")
         front = cut.front_stages(module.stages)

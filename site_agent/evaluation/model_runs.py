@@ -40,13 +40,12 @@ class EvaluationSettings(Settings):
 def evaluate_model(
     model: Path,
     dataset: FaceDataset,
-    settings: EvaluationSettings | None = None,
+    settings: EvaluationSettings = EvaluationSettings(),
     *,
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> Scores:
     """Score a detector or a landmark model, whichever the file is."""
-    settings = settings or EvaluationSettings()
     require_images(dataset)
     name = recognise(model).name
     if name in NETWORK_FORMATS:
@@ -78,7 +77,7 @@ def evaluate_model(
 def evaluate_models(
     models: Sequence[Path],
     dataset: FaceDataset,
-    settings: EvaluationSettings | None = None,
+    settings: EvaluationSettings = EvaluationSettings(),
     *,
     workers: int = 0,
     progress: Progress = no_progress,

@@ -64,7 +64,7 @@ def run_blink_analysis(
     landmarks: Path | str | None = None,
     detector: Path | str | None = None,
     trials: Path | str | None = None,
-    settings: BlinkAnalysisSettings | None = None,
+    settings: BlinkAnalysisSettings = BlinkAnalysisSettings(),
     progress: Progress = no_progress,
     addresses: Mapping[str, str] | None = None,
 ) -> BlinkSession:
@@ -76,7 +76,6 @@ def run_blink_analysis(
     a trace. `trials`: The trials of a conditioning session: a list, or a log of stimulus pulses
     (see `trial_files.read_trials`). ``settings.trial_timing`` corrects their times.
     """
-    settings = settings or BlinkAnalysisSettings()
     out_dir = Path(out_dir)
     with _closing(source):
         listed = _prepare(out_dir, settings, trials)
@@ -104,7 +103,7 @@ def run_all_faces_analysis(
     landmarks: Path | str | None = None,
     detector: Path | str | None = None,
     trials: Path | str | None = None,
-    settings: BlinkAnalysisSettings | None = None,
+    settings: BlinkAnalysisSettings = BlinkAnalysisSettings(),
     progress: Progress = no_progress,
     addresses: Mapping[str, str] | None = None,
 ) -> dict[str, BlinkSession]:
@@ -117,7 +116,6 @@ def run_all_faces_analysis(
     dict of str to BlinkSession
         By folder; empty, and nothing is written, where no face is seen for a second or more.
     """
-    settings = settings or BlinkAnalysisSettings()
     out_dir = Path(out_dir)
     listed = _prepare(out_dir, settings, trials)
     started_s = time.monotonic()

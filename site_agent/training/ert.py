@@ -101,7 +101,7 @@ photographs and on drawn faces.
 def train_ert(
     dataset: FaceDataset,
     output: Path | str,
-    settings: ErtSettings | None = None,
+    settings: ErtSettings = ErtSettings(),
     progress: Progress = no_progress,
     *,
     training_scores: bool = True,
@@ -126,7 +126,6 @@ def train_ert(
     images; names file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not
     suffice.
     """
-    settings = settings or ErtSettings()
     output = Path(output)
     begun = begin_training(output)
     temporary = begun.temporary
@@ -338,7 +337,7 @@ _MOST_DOUBLINGS = 4
 
 
 def unlearnable_boxes(
-    dataset: FaceDataset, settings: HogSvmSettings | None = None
+    dataset: FaceDataset, settings: HogSvmSettings = HogSvmSettings()
 ) -> list[Finding]:
     """Find the boxes that no position of a detector's window covers well enough.
 
@@ -350,7 +349,7 @@ def unlearnable_boxes(
         Warnings: landmark training can use such boxes, and detector training can ignore them.
         Each says why, and how often the images would have to be doubled.
     """
-    settings = replace(settings or HogSvmSettings(), ignore_unreachable=True)
+    settings = replace(settings, ignore_unreachable=True)
     if not any(True for _ in dataset.boxes()):
         return []
     window, reshaped = _window(dataset, settings)

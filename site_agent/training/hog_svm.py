@@ -105,7 +105,7 @@ _PROGRAM_BYTES = 150_000_000
 def train_hog_svm(
     dataset: FaceDataset,
     output: Path | str,
-    settings: HogSvmSettings | None = None,
+    settings: HogSvmSettings = HogSvmSettings(),
     progress: Progress = no_progress,
     *,
     training_scores: bool = True,
@@ -131,7 +131,6 @@ def train_hog_svm(
     -----
     The same data and settings give the same bytes, whatever the number of threads.
     """
-    settings = settings or HogSvmSettings()
     output = Path(output)
     begun = begin_training(output)
     temporary = begun.temporary

@@ -174,7 +174,7 @@ def read_clips(
 def train_saliency(
     dataset: EgocentricDataset,
     output: Path | str,
-    settings: SaliencySettings | None = None,
+    settings: SaliencySettings = SaliencySettings(),
     progress: Progress = no_progress,
 ) -> tuple[TrainingResult, SaliencyEvaluation | None]:
     """Train a saliency network, write it as a safetensors file, and score it on the test clips.
@@ -191,7 +191,6 @@ def train_saliency(
         train_epochs,
     )
 
-    settings = settings or SaliencySettings()
     output = Path(output)
     begun = begin_training(output)
     samples = read_clips(dataset, settings, part_of(progress, 0.0, _READING_SHARE))

@@ -122,7 +122,7 @@ def run_batch(
     sessions: Sequence[BatchSession],
     study: Path | str,
     *,
-    settings: BlinkAnalysisSettings | None = None,
+    settings: BlinkAnalysisSettings = BlinkAnalysisSettings(),
     workers: int | None = None,
     redo: bool = False,
     addresses: Mapping[str, str] | None = None,
@@ -136,7 +136,7 @@ def run_batch(
     batch = _Batch(
         study=Path(study).absolute(),
         sessions=sessions,
-        settings=settings or BlinkAnalysisSettings(),
+        settings=settings,
         addresses=addresses or {},
         on_outcome=on_outcome or (lambda _outcome: None),
         progress=progress,

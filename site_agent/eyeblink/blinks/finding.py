@@ -137,21 +137,24 @@ class _Event:
 
 
 def find_blinks(
-    trace: EyeTrace, settings: BlinkSettings | None = None, calibration: Calibration | None = None
+    trace: EyeTrace,
+    settings: BlinkSettings = BlinkSettings(),
+    calibration: Calibration | None = None,
 ) -> list[Blink]:
     """Find the blinks and longer closures of a session, without what is left out."""
     return list(judge_blinks(trace, settings, calibration).blinks)
 
 
 def judge_blinks(
-    trace: EyeTrace, settings: BlinkSettings | None = None, calibration: Calibration | None = None
+    trace: EyeTrace,
+    settings: BlinkSettings = BlinkSettings(),
+    calibration: Calibration | None = None,
 ) -> FoundBlinks:
     """Find the blinks and longer closures of a session.
 
     `trace`: any frame rate from about 12/s, constant or not; NaN where the eyes were not seen.
     `calibration`: open and closed EAR of the session; found from the trace when not given.
     """
-    settings = settings or BlinkSettings()
     calibration = calibration or calibrate(trace.ear, settings.calibration)
     if not calibration.span > 0:
         return FoundBlinks((), ())

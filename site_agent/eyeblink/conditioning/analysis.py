@@ -78,7 +78,7 @@ def analyse_conditioning(
     timestamps_s: ArrayLike,
     fec: ArrayLike,
     trials: Sequence[Trial],
-    settings: ConditioningSettings | None = None,
+    settings: ConditioningSettings = ConditioningSettings(),
 ) -> ConditioningResult:
     """Measure and judge the trials of one session.
 
@@ -101,10 +101,9 @@ def measure_trials(
     timestamps_s: ArrayLike,
     fec: ArrayLike,
     trials: Sequence[Trial],
-    settings: ConditioningSettings | None = None,
+    settings: ConditioningSettings = ConditioningSettings(),
 ) -> MeasuredTrials:
     """Measure each trial; see `analyse_conditioning` for the parameters and errors."""
-    settings = settings or ConditioningSettings()
     times_s, level = _checked_trace(timestamps_s, fec)
     if not trials:
         raise ConditioningError("there are no trials; give a list of trials with their onsets")

@@ -255,7 +255,7 @@ class TtlSettings(Settings, error=ConditioningError):
 
 
 def trials_of_pulses(
-    table: text_tables.TextTable, settings: TtlSettings | None = None
+    table: text_tables.TextTable, settings: TtlSettings = TtlSettings()
 ) -> TrialList:
     """Return the trials that a log of pulses shows.
 
@@ -272,7 +272,6 @@ def trials_of_pulses(
 
     Other channels are ignored. Times stay on the log's clock; see `correct_latency`.
     """
-    settings = settings or TtlSettings()
     times_s = _times_s(table)
     channel_column = table.first_of(_CHANNEL_COLUMNS)
     onsets = [

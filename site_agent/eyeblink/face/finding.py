@@ -150,11 +150,11 @@ class FaceFollower:
         self,
         detector: FaceDetector,
         predictor: boxes.Predictor,
-        settings: boxes.FaceSettings | None = None,
+        settings: boxes.FaceSettings = boxes.FaceSettings(),
         *,
         search: FaceSearch | None = None,
     ) -> None:
-        self._settings = settings or boxes.FaceSettings()
+        self._settings = settings
         self._search = search or FaceSearch(detector, self._settings)
         self._placer = boxes.LandmarkPlacer(predictor, self._settings)
         self._last: FoundFace | None = None

@@ -113,10 +113,10 @@ class FaceCrowd:
         self,
         detector: FaceDetector,
         predictor: boxes.Predictor,
-        settings: boxes.FaceSettings | None = None,
+        settings: boxes.FaceSettings = boxes.FaceSettings(),
     ) -> None:
         self._detector, self._predictor = detector, predictor
-        self._settings = settings or boxes.FaceSettings()
+        self._settings = settings
         self._search = finding.FaceSearch(detector, self._settings)
         self._searched_s = -np.inf
         self.faces: list[FollowedFace] = []

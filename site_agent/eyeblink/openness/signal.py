@@ -138,7 +138,9 @@ class Calibration:
 
 
 def calibrate(
-    ear: Float64, settings: CalibrationSettings | None = None, closed_ear: float | None = None
+    ear: Float64,
+    settings: CalibrationSettings = CalibrationSettings(),
+    closed_ear: float | None = None,
 ) -> Calibration:
     """Find the open and the closed level of one session's EAR, shape (n,), NaN where unknown.
 
@@ -147,7 +149,6 @@ def calibrate(
 
     `closed_ear`: the closed level where it is known otherwise (see `closed_ear_at_puffs`).
     """
-    settings = settings or CalibrationSettings()
     known = ear[np.isfinite(ear)]
     if len(known) == 0:
         return Calibration(float("nan"), float("nan"), False)

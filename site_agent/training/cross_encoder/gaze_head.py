@@ -88,7 +88,7 @@ def train_gaze_head(
     dataset: gaze.GazeDataset,
     encoder: Path | str,
     output: Path | str,
-    settings: GazeHeadSettings | None = None,
+    settings: GazeHeadSettings = GazeHeadSettings(),
     progress: Progress = no_progress,
 ) -> TrainingResult:
     """Fit a gaze head to few shots, and write encoder and head as one gaze network.
@@ -103,7 +103,7 @@ def train_gaze_head(
     """
     from site_agent.networks.files import read_network, to_module
 
-    settings, encoder, output = settings or GazeHeadSettings(), Path(encoder), Path(output)
+    encoder, output = Path(encoder), Path(output)
     begun = begin_training(output)
     network = read_network(encoder)
     module = to_module(network, str(encoder))

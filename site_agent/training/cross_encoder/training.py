@@ -60,7 +60,7 @@ def read_frames(
 def train_cross_encoder(
     dataset: gaze.GazeDataset,
     output: Path | str,
-    settings: CrossEncoderSettings | None = None,
+    settings: CrossEncoderSettings = CrossEncoderSettings(),
     progress: Progress = no_progress,
 ) -> TrainingResult:
     """Train a cross-encoder, and write it as a safetensors file.
@@ -77,7 +77,6 @@ def train_cross_encoder(
     from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
     from site_agent.training.gaze import loop
 
-    settings = settings or CrossEncoderSettings()
     require_kind(settings.architecture, "representation", "architecture")
     output = Path(output)
     begun = begin_training(output)

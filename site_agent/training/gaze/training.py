@@ -107,7 +107,7 @@ def read_training_data(
 def train_gaze(
     dataset: gaze.GazeDataset,
     output: Path | str,
-    settings: GazeSettings | None = None,
+    settings: GazeSettings = GazeSettings(),
     progress: Progress = no_progress,
     *,
     base: Path | str | None = None,
@@ -128,7 +128,6 @@ def train_gaze(
     """
     from site_agent.training.gaze.loop import checkpoint_path
 
-    settings = settings or GazeSettings()
     output = Path(output)
     begun = begin_training(output)
     start = start_network(settings, base)

@@ -79,7 +79,9 @@ def render_person(settings: RenderSettings, number: int) -> records.GazeSamples:
 
 
 def write_eye_dataset(
-    folder: Path | str, settings: RenderSettings | None = None, progress: Progress = no_progress
+    folder: Path | str,
+    settings: RenderSettings = RenderSettings(),
+    progress: Progress = no_progress,
 ) -> tuple[Path, int]:
     """Render a data set into a folder in the generic layout; the same settings, the same bytes.
 
@@ -89,7 +91,6 @@ def write_eye_dataset(
     count : int
         Number of samples.
     """
-    settings = settings or RenderSettings()
 
     def rendered() -> Iterator[records.GazeSamples]:
         for done, number in enumerate(settings.numbers):
